@@ -1,0 +1,122 @@
+//! From a data key: the key of one file, and the MAC of its header (FORMAT.md, "Keys").
+
+use aws_lc_rs::{hkdf, hmac};
+use tidelock_format::{Header, SIGNED_LEN, UnverifiedHeader};
+
+use crate::secret::Secret;
+
+/// What a derived key is for. Labels never repeat, so no two uses share a key.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Label {
+    /// The AES-256-XTS key of one file.
+    FileKey,
+    /// The MAC of file headers.
+    HeaderMac,
+    /// The MAC of conversion journals.
+    Journal,
+    /// The MAC of verify's reports.
+    Report,
+    /// The chain of the audit log.
+    Audit,
+}
+
+impl Label {
+    /// The bytes that HKDF-Expand gets first.
+    #[must_use]
+    pub const fn bytes(self) -> &'static [u8] {
+        match self {
+            Self::FileKey => b"tidelock v1 file key",
+            Self::HeaderMac => b"tidelock v1 header mac",
+            Self::Journal => b"tidelock v1 journal mac",
+            Self::Report => b"tidelock v1 report mac",
+            Self::Audit => b"tidelock v1 audit chain",
+        }
+    }
+}
+
+/// A root key: file keys and MAC keys come from it.
+pub struct DataKey {
+    key: Secret<32>,
+}
+
+/// The AES-256-XTS key of one file; its halves differ.
+pub struct FileKey(Secret<64>);
+
+/// The MAC of a header is not what this data key gives: another key, or changed bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("the header's MAC does not match its data key: another key, or changed bytes")]
+pub struct KeyMismatch;
+
+impl DataKey {
+    /// Takes a key of 32 uniformly random bytes.
+    #[must_use]
+    pub const fn new(key: Secret<32>) -> Self {
+        Self { key }
+    }
+
+    /// The key's bytes, for the keyring that stores them.
+    #[must_use]
+    pub const fn secret(&self) -> &Secret<32> {
+        &self.key
+    }
+
+    /// The key of the file with this header: HKDF-Expand over label, cipher, layout and nonce.
+    #[must_use]
+    pub fn file_key(&self, header: &Header) -> FileKey {
+        let mut key = Secret::new([0; 64]);
+        let layout = header.layout.data_offset().to_le_bytes();
+        let info: [&[u8]; 4] =
+            [Label::FileKey.bytes(), &[header.cipher as u8], &layout, &header.nonce.0];
+        self.expand(&info, key.expose_mut());
+        let (data, tweak) = key.expose().split_at(32);
+        assert!(data != tweak, "the halves of an XTS key are equal, at odds of 2^-256");
+        FileKey(key)
+    }
+
+    /// The MAC over the signed part of a header.
+    #[must_use]
+    pub fn header_mac(&self, signed: &[u8; SIGNED_LEN]) -> [u8; 32] {
+        let mut mac = [0; 32];
+        mac.copy_from_slice(hmac::sign(&self.mac_key(Label::HeaderMac), signed).as_ref());
+        mac
+    }
+
+    /// The header, once its MAC is right.
+    ///
+    /// # Errors
+    /// [`KeyMismatch`].
+    pub fn verify<'h>(&self, found: &'h UnverifiedHeader) -> Result<&'h Header, KeyMismatch> {
+        hmac::verify(&self.mac_key(Label::HeaderMac), &found.signed, &found.mac)
+            .map_err(|_| KeyMismatch)?;
+        Ok(&found.header)
+    }
+
+    /// A MAC key for one use.
+    #[must_use]
+    pub fn mac_key(&self, label: Label) -> hmac::Key {
+        let mut key = Secret::<32>::new([0; 32]);
+        self.expand(&[label.bytes()], key.expose_mut());
+        hmac::Key::new(hmac::HMAC_SHA256, key.expose())
+    }
+
+    fn expand(&self, info: &[&[u8]], out: &mut [u8]) {
+        struct Length(usize);
+        impl hkdf::KeyType for Length {
+            fn len(&self) -> usize {
+                self.0
+            }
+        }
+        hkdf::Prk::new_less_safe(hkdf::HKDF_SHA256, self.key.expose())
+            .expand(info, Length(out.len()))
+            .and_then(|okm| okm.fill(out))
+            .expect("at most 255 blocks of 32 bytes are asked for");
+    }
+}
+
+impl FileKey {
+    /// The 64 bytes, for the cipher: data key, then tweak key.
+    #[must_use]
+    pub const fn expose(&self) -> &[u8; 64] {
+        self.0.expose()
+    }
+}
