@@ -1,7 +1,7 @@
 //! The cipher of units, and how sealed bytes become plain in place.
 
 use tidelock_format::{
-    BLOCK_USIZE, Class, Header, HeaderError, Layout, UNIT_USIZE, UnitNumber, UnverifiedHeader, ZeroRule,
+    BLOCK_USIZE, Class, HeaderError, Layout, UNIT_USIZE, UnitNumber, UnverifiedHeader, ZeroRule,
 };
 
 use crate::derive::KeyMismatch;
@@ -22,17 +22,11 @@ pub trait UnitCipher {
     /// [`UnlockError`]; the slot is then empty.
     fn unlock(&self, slot: KeySlot, found: &UnverifiedHeader) -> Result<(), UnlockError>;
 
-    /// Makes the header of a new file of directory `root` and installs its key into `slot`.
+    /// Makes the header of a new file of directory `root`, under its current data key and a fresh nonce.
     ///
     /// # Errors
     /// [`UnlockError`] if there is no current data key or no randomness.
-    fn create(
-        &self,
-        slot: KeySlot,
-        root: u8,
-        class: Class,
-        layout: Layout,
-    ) -> Result<(SealedHeader, Header), UnlockError>;
+    fn create(&self, root: u8, class: Class, layout: Layout) -> Result<SealedHeader, UnlockError>;
 
     /// Seals one unit, or its first `plain.len()` bytes (a multiple of 16, 16 to 4096).
     fn seal(&self, slot: KeySlot, unit: UnitNumber, plain: &[u8], sealed: &mut [u8]);

@@ -65,6 +65,12 @@ impl Layout {
         DiskOffset(at.0 + self.data_offset as u64)
     }
 
+    /// `count` bytes further on.
+    #[must_use]
+    pub const fn advance(at: DiskOffset, count: u64) -> DiskOffset {
+        DiskOffset(at.0 + count)
+    }
+
     /// Which plain byte lies here, or `None` within the header.
     #[must_use]
     pub const fn plain(self, at: DiskOffset) -> Option<PlainOffset> {

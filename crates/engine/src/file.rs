@@ -1,0 +1,192 @@
+//! One open file, held for the time of one call.
+
+use tidelock_cipher::{KeySlot, UnitCipher};
+use tidelock_format::{BLOCK_USIZE, Layout, PlainOffset, PlainSize, Probe};
+
+use crate::errno::Errno;
+use crate::kernel::{Fd, FileStat, Kernel, Reach, Stripe, System};
+use crate::process::Process;
+use crate::roots::Decide;
+use crate::table::{OpenFlags, Slot, Traits};
+
+/// What an open file may be used for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Access {
+    /// Opened for reading.
+    pub read: bool,
+    /// Opened for writing.
+    pub write: bool,
+}
+
+/// A sealed file of this process. While it is held, the file stays open, whoever closes its descriptors.
+pub struct OpenFile<'p, S: System, C: UnitCipher, P: Decide> {
+    pub(crate) process: &'p Process<S, C, P>,
+    pub(crate) index: u32,
+    pub(crate) slot: &'p Slot,
+}
+
+impl<S: System, C: UnitCipher, P: Decide> Drop for OpenFile<'_, S, C, P> {
+    fn drop(&mut self) {
+        self.process.leave(self.index);
+    }
+}
+
+const O_WRONLY: i32 = 1;
+const O_RDWR: i32 = 2;
+const O_ACCMODE: i32 = 3;
+pub(crate) const O_APPEND: i32 = 0o2000;
+
+impl OpenFlags {
+    /// What the file may be used for.
+    #[must_use]
+    pub const fn access(self) -> Access {
+        match self.0 & O_ACCMODE {
+            O_WRONLY => Access { read: false, write: true },
+            O_RDWR => Access { read: true, write: true },
+            _ => Access { read: true, write: false },
+        }
+    }
+}
+
+impl<'p, S: System, C: UnitCipher, P: Decide> OpenFile<'p, S, C, P> {
+    /// The real descriptor, for calls that do not touch bytes: fsync, flock, fchmod and the like.
+    #[must_use]
+    pub fn hidden(&self) -> Fd {
+        self.slot.hidden()
+    }
+
+    /// The flags that the program gave and may change (F_GETFL).
+    #[must_use]
+    pub fn flags(&self) -> OpenFlags {
+        OpenFlags(self.slot.flags.load(core::sync::atomic::Ordering::Relaxed).cast_signed())
+    }
+
+    /// Changes the flags that may change after open (F_SETFL); of ours that is O_APPEND.
+    pub fn set_flags(&self, flags: i32) {
+        let changeable = O_APPEND;
+        let kept = self.flags().0 & !changeable;
+        let all = kept | flags & changeable;
+        self.slot.flags.store(all.cast_unsigned(), core::sync::atomic::Ordering::Relaxed);
+    }
+
+    /// Where the units of the file begin.
+    #[must_use]
+    pub fn layout(&self) -> Layout {
+        self.process.roots.layout(self.traits().root)
+    }
+
+    /// Size and identity; the size is that on the disk.
+    ///
+    /// # Errors
+    /// Those of fstat.
+    pub fn stat(&self) -> Result<FileStat, Errno> {
+        self.kernel().stat(self.hidden())
+    }
+
+    /// The size that the program sees.
+    ///
+    /// # Errors
+    /// Those of fstat.
+    pub fn size(&self) -> Result<PlainSize, Errno> {
+        Ok(self.stat()?.size.plain(self.layout()))
+    }
+
+    /// Remembers that POSIX record locks are held through this file, so that closing a duplicate drops them.
+    pub fn note_record_lock(&self) {
+        self.slot.mark_locked();
+    }
+
+    pub(crate) fn kernel(&self) -> &'p S {
+        &self.process.system
+    }
+
+    pub(crate) fn cipher(&self) -> &'p C {
+        &self.process.cipher
+    }
+
+    pub(crate) fn traits(&self) -> Traits {
+        self.slot.traits()
+    }
+
+    pub(crate) fn may_read(&self) -> Result<(), Errno> {
+        if self.flags().access().read { Ok(()) } else { Err(Errno::BADF) }
+    }
+
+    pub(crate) fn may_write(&self) -> Result<(), Errno> {
+        if self.flags().access().write { Ok(()) } else { Err(Errno::BADF) }
+    }
+
+    /// The key, or `None` while the file has no header: then it has no bytes either.
+    #[inline]
+    pub(crate) fn key(&self) -> Result<Option<KeySlot>, Errno> {
+        match self.slot.key.load(core::sync::atomic::Ordering::Acquire) {
+            0 => self.look_for_key(),
+            key => Ok(Some(KeySlot(key - 1))),
+        }
+    }
+
+    /// True if an aligned access needs no look at the size: see DESIGN, "one call on the fast path".
+    #[inline]
+    pub(crate) fn is_even(&self, key: KeySlot) -> bool {
+        self.traits().even && !self.process.keys.is_uneven(key)
+    }
+
+    /// Another process, or another descriptor, may have given the file its header since it was opened.
+    #[cold]
+    fn look_for_key(&self) -> Result<Option<KeySlot>, Errno> {
+        let stat = self.stat()?;
+        if stat.size.0 == 0 {
+            return Ok(None);
+        }
+        let mut first = [0u8; tidelock_format::PROBE_LEN];
+        let count = self.kernel().pread(self.hidden(), &mut first, tidelock_format::DiskOffset::HEADER)?;
+        let first = first.get(..count).unwrap_or(&[]);
+        if Probe::is_blank(first) && stat.size.0 <= u64::from(self.layout().data_offset()) {
+            return Ok(None);
+        }
+        let key = self.process.unlock(first, self.traits()).map_err(crate::refusal::Refusal::errno)?;
+        Ok(Some(self.adopt(key)))
+    }
+
+    /// Lets the open file hold `key`, which the caller has joined, unless it has one already.
+    pub(crate) fn adopt(&self, key: KeySlot) -> KeySlot {
+        use core::sync::atomic::Ordering::{AcqRel, Acquire};
+        match self.slot.key.compare_exchange(0, key.0 + 1, AcqRel, Acquire) {
+            Ok(_) => key,
+            Err(other) => {
+                self.process.keys.leave(key);
+                KeySlot(other - 1)
+            }
+        }
+    }
+
+    /// Takes the file's lock until the guard is dropped.
+    pub(crate) fn lock(&self, reach: Reach) -> Result<Held<'p, S>, Errno> {
+        let stripe = self.traits().stripe();
+        self.kernel().lock(stripe, reach)?;
+        Ok(Held { kernel: self.kernel(), stripe, reach })
+    }
+}
+
+/// A lock that is held.
+pub(crate) struct Held<'k, K: Kernel> {
+    kernel: &'k K,
+    stripe: Stripe,
+    reach: Reach,
+}
+
+impl<K: Kernel> Drop for Held<'_, K> {
+    fn drop(&mut self) {
+        self.kernel.unlock(self.stripe, self.reach);
+    }
+}
+
+/// A plain offset, or EINVAL for one that no file can have.
+pub(crate) fn place(at: u64) -> Result<PlainOffset, Errno> {
+    PlainOffset::new(at).ok_or(Errno::INVAL)
+}
+
+/// Whole blocks among `count` bytes.
+pub(crate) const fn whole_blocks(count: usize) -> usize {
+    count - count % BLOCK_USIZE
+}

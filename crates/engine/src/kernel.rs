@@ -1,0 +1,180 @@
+//! What the engine needs of an operating system.
+//!
+//! Two traits: [`Kernel`] for the bytes of one file, [`System`] for names and descriptors. The real ones are
+//! system calls (in `ffi`); the simulated one crashes, tears and fails at every call (in `testkit`).
+//! Nothing here takes plain bytes: what is written is [`Sealed`] or a [`SealedHeader`], by type.
+
+use core::sync::atomic::AtomicU64;
+
+use tidelock_cipher::{Sealed, SealedHeader};
+use tidelock_format::{DiskOffset, DiskSize};
+
+use crate::errno::Errno;
+use crate::refusal::Refusal;
+
+/// A descriptor of the process; for a sealed file, of the hidden kind.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Fd(pub i32);
+
+impl Fd {
+    /// The working directory, as the first argument of an `at` call.
+    pub const CWD: Self = Self(-100);
+}
+
+/// What fstat says of a file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FileStat {
+    /// The device.
+    pub device: u64,
+    /// The inode.
+    pub inode: u64,
+    /// The size on the disk, header included.
+    pub size: DiskSize,
+    /// True for a regular file.
+    pub regular: bool,
+    /// True for a directory.
+    pub directory: bool,
+    /// True for a symbolic link.
+    pub symlink: bool,
+}
+
+/// Which of the locks for slow paths: a byte of the lock file of directory `root`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Stripe {
+    /// Which protected directory.
+    pub root: u8,
+    /// Which byte, by hash of device and inode.
+    pub byte: u8,
+}
+
+/// Whom a lock keeps out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Reach {
+    /// The other threads of this process.
+    Process,
+    /// Every process that uses the directory.
+    Everyone,
+}
+
+/// The bytes of files.
+pub trait Kernel {
+    /// Working memory, aligned to 64 bytes.
+    type Scratch: core::ops::DerefMut<Target = [u8]>;
+
+    /// Reads from a place; fewer bytes only at the end of the file.
+    fn pread(&self, file: Fd, into: &mut [u8], at: DiskOffset) -> Result<usize, Errno>;
+
+    /// Writes to a place; may write less than asked.
+    fn pwrite(&self, file: Fd, bytes: Sealed<'_>, at: DiskOffset) -> Result<usize, Errno>;
+
+    /// Writes the header region (`start` bytes: both copies, then zeros) and the first bytes behind it in one call.
+    fn pwrite_first(
+        &self,
+        file: Fd,
+        header: &SealedHeader,
+        start: DiskOffset,
+        bytes: Sealed<'_>,
+    ) -> Result<usize, Errno>;
+
+    /// Cuts or extends; what is new reads as zeros.
+    fn set_size(&self, file: Fd, size: DiskSize) -> Result<(), Errno>;
+
+    /// Size and identity.
+    fn stat(&self, file: Fd) -> Result<FileStat, Errno>;
+
+    /// fallocate(2) with this mode.
+    fn allocate(&self, file: Fd, mode: i32, at: DiskOffset, len: u64) -> Result<(), Errno>;
+
+    /// The kernel's offset of the open file: it holds the plain offset.
+    fn position(&self, file: Fd) -> Result<u64, Errno>;
+
+    /// Moves the kernel's offset.
+    fn set_position(&self, file: Fd, at: u64) -> Result<(), Errno>;
+
+    /// The next data or hole from a place (SEEK_DATA or SEEK_HOLE); moves the kernel's offset.
+    fn seek(&self, file: Fd, at: DiskOffset, whence: i32) -> Result<DiskOffset, Errno>;
+
+    /// Takes a lock; signals stay blocked until it is released.
+    fn lock(&self, stripe: Stripe, reach: Reach) -> Result<(), Errno>;
+
+    /// Releases a lock taken with the same arguments.
+    fn unlock(&self, stripe: Stripe, reach: Reach);
+
+    /// The sequence word that writers of a log bump and readers check; shared by all processes of the directory.
+    fn sequence(&self, stripe: Stripe) -> &AtomicU64;
+
+    /// Waits a moment for a writer.
+    fn pause(&self);
+
+    /// Working memory of at least `len` bytes, at most [`SCRATCH_MAX`].
+    fn scratch(&self, len: usize) -> Self::Scratch;
+}
+
+/// The largest working memory that is ever asked for.
+pub const SCRATCH_MAX: usize = 128 * 1024;
+
+/// Names and descriptors.
+pub trait System: Kernel {
+    /// openat(2), or openat2(2) with RESOLVE_NO_SYMLINKS when `links` is [`Links::Refuse`].
+    ///
+    /// `path` ends with a zero byte. ELOOP if a link was met that may not be followed.
+    fn open(&self, at: Fd, path: &[u8], flags: i32, mode: u32, links: Links) -> Result<Fd, Errno>;
+
+    /// Closes; an error is never retried.
+    fn close(&self, fd: Fd) -> Result<(), Errno>;
+
+    /// The lowest free descriptor not below `lowest`, as a copy of `of`.
+    fn duplicate(&self, of: Fd, lowest: i32, cloexec: bool) -> Result<Fd, Errno>;
+
+    /// Makes `onto` a copy of `of` (dup3), closing what it was.
+    fn duplicate_onto(&self, of: Fd, onto: Fd, cloexec: bool) -> Result<(), Errno>;
+
+    /// A descriptor to move a real file to: at a number that no program will meet, close-on-exec.
+    /// Taken before the open, so that a file that cannot be hidden is never created.
+    fn reserve_hidden(&self, root: u8) -> Result<Fd, Errno>;
+
+    /// Closes the file behind a hidden descriptor; true if the descriptor stays, for the next open.
+    fn retire_hidden(&self, root: u8, fd: Fd) -> bool;
+
+    /// The anchor of directory `root`: an O_PATH descriptor that can neither be read, written nor reopened.
+    fn anchor(&self, root: u8) -> Fd;
+
+    /// The working directory, absolute and without links; its length in `into`.
+    fn working_directory(&self, into: &mut [u8]) -> Result<usize, Errno>;
+
+    /// The path of an open file or directory as the kernel knows it (/proc/self/fd).
+    fn path_of(&self, fd: Fd, into: &mut [u8]) -> Result<usize, Errno>;
+
+    /// readlinkat(2); `path` ends with a zero byte.
+    fn read_link(&self, at: Fd, path: &[u8], into: &mut [u8]) -> Result<usize, Errno>;
+
+    /// fstatat(2) without following a last link.
+    fn stat_at(&self, at: Fd, path: &[u8]) -> Result<FileStat, Errno>;
+
+    /// renameat2(2), linkat(2): paths end with a zero byte.
+    fn rename(&self, from: (Fd, &[u8]), to: (Fd, &[u8]), flags: u32) -> Result<(), Errno>;
+
+    /// linkat(2).
+    fn link(&self, from: (Fd, &[u8]), to: (Fd, &[u8]), flags: i32) -> Result<(), Errno>;
+
+    /// Drops every POSIX record lock of this process on the file, as closing one of its descriptors does.
+    fn drop_record_locks(&self, file: Fd);
+
+    /// True if nobody else has this file open (a write lease could be had).
+    fn is_sole_holder(&self, file: Fd) -> bool;
+
+    /// True if this program may give a lost header a new key: an engine that recovers from an unclean stop.
+    fn may_rekey_lost(&self, root: u8) -> bool;
+
+    /// Tells the administrator, in one line on standard error.
+    fn report(&self, path: &[u8], why: Refusal);
+}
+
+/// Whether symbolic links in a path are followed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Links {
+    /// As the flags say.
+    Follow,
+    /// None anywhere: ELOOP instead.
+    Refuse,
+}

@@ -1,0 +1,315 @@
+//! Opening: path rule, header and key must agree, or there is no open file.
+
+use tidelock_cipher::{KeySlot, UnitCipher, UnlockError};
+use tidelock_format::{Class, DiskOffset, DiskSize, HeaderError, PROBE_LEN, PlainSize, Probe, UNIT, looks_sealed};
+
+use crate::errno::Errno;
+use crate::kernel::{Fd, FileStat, Links, Reach, System};
+use crate::path::PathBuffer;
+use crate::process::Process;
+use crate::refusal::Refusal;
+use crate::roots::{Decide, Decided};
+use crate::table::{OpenFlags, Traits};
+
+const O_ACCMODE: i32 = 3;
+const O_WRONLY: i32 = 1;
+const O_RDWR: i32 = 2;
+const O_CREAT: i32 = 0o100;
+const O_EXCL: i32 = 0o200;
+const O_TRUNC: i32 = 0o1000;
+const O_APPEND: i32 = 0o2000;
+const O_DIRECT: i32 = 0o40_000;
+const O_NOFOLLOW: i32 = 0o400_000;
+const O_CLOEXEC: i32 = 0o2_000_000;
+const O_PATH: i32 = 0o10_000_000;
+/// The bit that tells O_TMPFILE from O_DIRECTORY.
+const O_TMPFILE: i32 = 0o20_000_000;
+
+/// Where the kernel shall look for the file.
+#[derive(Clone, Copy)]
+struct Lookup<'p> {
+    at: Fd,
+    path: &'p [u8],
+    links: Links,
+}
+
+impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
+    /// open(2) and its kin, for every file, ours or not. `path` ends with a zero byte.
+    ///
+    /// # Errors
+    /// Those of the kernel; EIO, with a message, where policy, header and key do not agree; ENOENT for what is hidden.
+    pub fn open(&self, at: Fd, path: &[u8], flags: i32, mode: u32) -> Result<i32, Errno> {
+        if let Some(file) = self.named_descriptor(path) {
+            let mut again = PathBuffer::new();
+            Self::path_again(&file, &mut again)?;
+            let traits = file.traits();
+            let lookup = Lookup { at: Fd::CWD, path: again.as_c(), links: Self::AS_FLAGS };
+            return self.open_sealed(lookup, flags, mode, traits.root, traits.class, path);
+        }
+        let mut text = PathBuffer::new();
+        if let Some(decided) = self.judge_text(at, path, &mut text) {
+            let lookup = Lookup { at, path, links: Links::Refuse };
+            match self.open_decided(lookup, flags, mode, decided, text.as_bytes()) {
+                Err(Errno::LOOP | Errno::NOSYS) => {}
+                done => return done,
+            }
+        }
+        let follow = flags & O_NOFOLLOW == 0 && flags & (O_CREAT | O_EXCL) != O_CREAT | O_EXCL;
+        let place = self.resolve(at, path, follow)?;
+        if place.name.as_bytes().is_empty() || place.decided == Decided::Outside {
+            // A directory, a link below /proc, or a file that no policy knows: as the program wants it.
+            let lookup = Lookup { at, path, links: Self::AS_FLAGS };
+            return self.open_decided(lookup, flags, mode, Decided::Outside, path);
+        }
+        let lookup =
+            Lookup { at: place.directory, path: place.name.as_c(), links: Self::AS_FLAGS };
+        self.open_decided(lookup, flags | O_NOFOLLOW, mode, place.decided, path)
+    }
+
+    fn open_decided(
+        &self,
+        lookup: Lookup<'_>,
+        flags: i32,
+        mode: u32,
+        decided: Decided,
+        name: &[u8],
+    ) -> Result<i32, Errno> {
+        match decided {
+            Decided::Control(_) => Err(Errno::NOENT),
+            Decided::Ambiguous => self.refuse(name, Refusal::WhichDirectory),
+            Decided::Sealed(root, class) if flags & O_PATH == 0 => {
+                self.open_sealed(lookup, flags, mode, root, class, name)
+            }
+            _ => self.open_plain(lookup, flags, mode, name),
+        }
+    }
+
+    /// A file that is not sealed by its path; one that is sealed all the same must not be taken for plain.
+    fn open_plain(
+        &self,
+        lookup: Lookup<'_>,
+        flags: i32,
+        mode: u32,
+        name: &[u8],
+    ) -> Result<i32, Errno> {
+        let fd = self.system.open(lookup.at, lookup.path, flags, mode, lookup.links)?;
+        self.table.take(fd.0);
+        if flags & (O_PATH | O_TRUNC) != 0 || flags & O_ACCMODE == O_WRONLY {
+            return Ok(fd.0);
+        }
+        let Ok(stat) = self.system.stat(fd) else { return Ok(fd.0) };
+        if !stat.regular || stat.size.0 < PROBE_LEN as u64 {
+            return Ok(fd.0);
+        }
+        let mut first = [0u8; PROBE_LEN];
+        match self.system.pread(fd, &mut first, DiskOffset::HEADER) {
+            Ok(count) if looks_sealed(first.get(..count).unwrap_or_default()) => {}
+            _ => return Ok(fd.0),
+        }
+        if flags & O_ACCMODE == 0
+            && let Some(opened) = self.adopt_stray(fd, flags, &stat, &first)
+        {
+            return opened;
+        }
+        self.system.close(fd)?;
+        self.refuse(name, Refusal::SealedWherePlain)
+    }
+
+    /// A sealed file outside, opened for reading only: an archived log, a copy of a backup. Its header says
+    /// all there is to know, if one of our keyrings has its data key.
+    fn adopt_stray(
+        &self,
+        fd: Fd,
+        flags: i32,
+        stat: &FileStat,
+        first: &[u8],
+    ) -> Option<Result<i32, Errno>> {
+        let probe = Probe::parse(first);
+        let header = &probe.candidates().into_iter().flatten().next()?.header;
+        let traits = self.traits_of(0, header.class, header.zero_rule, stat);
+        let key = self.unlock(first, traits).ok()?;
+        let hidden = self.system.reserve_hidden(0).and_then(|spare| {
+            self.table.hide(spare);
+            let concealed = self.conceal(fd, spare, OpenFlags(flags), traits, stat, Some(key));
+            concealed.inspect_err(|_| self.retire(0, spare))
+        });
+        if let Err(error) = hidden {
+            self.keys.leave(key);
+            return Some(self.system.close(fd).and(Err(error)));
+        }
+        Some(Ok(fd.0))
+    }
+
+    fn open_sealed(
+        &self,
+        lookup: Lookup<'_>,
+        flags: i32,
+        mode: u32,
+        root: u8,
+        class: Class,
+        name: &[u8],
+    ) -> Result<i32, Errno> {
+        if flags & O_TMPFILE != 0 {
+            return Err(Errno::OPNOTSUPP);
+        }
+        // Partial blocks are read before they are written; O_APPEND would make pwrite ignore its offset.
+        let access = if flags & O_ACCMODE == O_WRONLY { O_RDWR } else { flags & O_ACCMODE };
+        let real = flags & !(O_ACCMODE | O_TRUNC | O_APPEND | O_DIRECT) | access | O_CLOEXEC;
+        let spare = self.system.reserve_hidden(root)?;
+        self.table.hide(spare);
+        let opened = self.system.open(lookup.at, lookup.path, real, mode, lookup.links);
+        let admitted = opened.and_then(|fd| {
+            self.table.take(fd.0);
+            let admitted = self.admit(fd, spare, flags, root, class, name);
+            if !matches!(admitted, Ok(Admitted::Sealed)) {
+                self.system.close(fd)?;
+            }
+            admitted.map(|admitted| (fd, admitted))
+        });
+        match admitted {
+            Ok((fd, Admitted::Sealed)) => Ok(fd.0),
+            Ok((_, Admitted::NotRegular)) => {
+                // A directory, a pipe, a socket: exactly as the program asked for it.
+                self.retire(root, spare);
+                let plain = flags & !(O_CREAT | O_EXCL);
+                let again = self.system.open(lookup.at, lookup.path, plain, mode, lookup.links)?;
+                self.table.take(again.0);
+                Ok(again.0)
+            }
+            Err(error) => {
+                self.retire(root, spare);
+                Err(error)
+            }
+        }
+    }
+
+    fn admit(
+        &self,
+        fd: Fd,
+        spare: Fd,
+        flags: i32,
+        root: u8,
+        class: Class,
+        name: &[u8],
+    ) -> Result<Admitted, Errno> {
+        let stat = self.system.stat(fd)?;
+        if !stat.regular {
+            return Ok(Admitted::NotRegular);
+        }
+        let traits = self.traits_of(root, class, class.zero_rule(), &stat);
+        let key = match self.key_of(fd, &stat, traits) {
+            Ok(key) => key,
+            Err(Missing::Errno(error)) => return Err(error),
+            Err(Missing::Refused(why)) => return self.refuse(name, why),
+            Err(Missing::Lost(behind)) => Some(self.replace_lost(fd, traits, behind, name)?),
+        };
+        if flags & O_TRUNC != 0 {
+            self.empty(fd, traits, &stat).inspect_err(|_| self.drop_key(key))?;
+        }
+        self.conceal(fd, spare, OpenFlags(flags), traits, &stat, key)
+            .inspect_err(|_| self.drop_key(key))?;
+        Ok(Admitted::Sealed)
+    }
+
+    fn key_of(&self, fd: Fd, stat: &FileStat, traits: Traits) -> Result<Option<KeySlot>, Missing> {
+        if stat.size.0 == 0 {
+            return Ok(None);
+        }
+        let mut first = [0u8; PROBE_LEN];
+        let count =
+            self.system.pread(fd, &mut first, DiskOffset::HEADER).map_err(Missing::Errno)?;
+        let first = first.get(..count).unwrap_or_default();
+        let start = u64::from(self.roots.layout(traits.root).data_offset());
+        if Probe::is_blank(first) {
+            return match stat.size.0.saturating_sub(start) {
+                0 => Ok(None),
+                behind => Err(Missing::Lost(behind)),
+            };
+        }
+        match self.unlock(first, traits) {
+            Ok(key) => Ok(Some(key)),
+            Err(Refusal::Unlock(UnlockError::Header(HeaderError::Magic | HeaderError::Truncated))) => {
+                Err(Missing::Refused(Refusal::PlainWhereSealed))
+            }
+            Err(why) => Err(Missing::Refused(why)),
+        }
+    }
+
+    /// All zeros where a header was: see DESIGN, "a lost header".
+    fn replace_lost(
+        &self,
+        fd: Fd,
+        traits: Traits,
+        behind: u64,
+        name: &[u8],
+    ) -> Result<KeySlot, Errno> {
+        if !self.system.may_rekey_lost(traits.root) || !self.system.is_sole_holder(fd) {
+            return self.refuse(name, Refusal::LostHeader(behind));
+        }
+        let layout = self.roots.layout(traits.root);
+        let refuse = |why| self.refuse(name, why);
+        let header = match self.cipher.create(traits.root, traits.class, layout) {
+            Ok(header) => header,
+            Err(why) => return refuse(Refusal::Unlock(why)),
+        };
+        let key = self.install(header.as_bytes()).or_else(refuse)?;
+        let empty = tidelock_cipher::Sealed::EMPTY;
+        let written = self.system.pwrite_first(fd, &header, layout.start(), empty);
+        if written.is_ok_and(|count| count as u64 == layout.start().get()) {
+            self.system.report(name, Refusal::LostHeaderReplaced);
+            return Ok(key);
+        }
+        self.keys.leave(key);
+        Err(written.err().unwrap_or(Errno::NOSPC))
+    }
+
+    fn drop_key(&self, key: Option<KeySlot>) {
+        if let Some(key) = key {
+            self.keys.leave(key);
+        }
+    }
+
+    /// O_TRUNC: the header stays, since others may hold the file open.
+    fn empty(&self, fd: Fd, traits: Traits, stat: &FileStat) -> Result<(), Errno> {
+        let start = self.roots.layout(traits.root).start();
+        if stat.size.is_at_most(start) {
+            return Ok(());
+        }
+        self.system.lock(traits.stripe(), Reach::Everyone)?;
+        let done = self.system.set_size(fd, DiskSize(start.get()));
+        self.system.unlock(traits.stripe(), Reach::Everyone);
+        done
+    }
+
+    fn traits_of(
+        &self,
+        root: u8,
+        class: Class,
+        zero_rule: tidelock_format::ZeroRule,
+        stat: &FileStat,
+    ) -> Traits {
+        let PlainSize(size) = stat.size.plain(self.roots.layout(root));
+        let hash = (stat.inode ^ stat.device.rotate_left(32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let [.., lock_byte] = hash.to_le_bytes();
+        let even = class != Class::Bytes && size.is_multiple_of(UNIT);
+        Traits { class, zero_rule, root, lock_byte, even, shared: false, locks: false }
+    }
+
+    fn refuse<T>(&self, name: &[u8], why: Refusal) -> Result<T, Errno> {
+        self.system.report(name.strip_suffix(b"\0").unwrap_or(name), why);
+        Err(why.errno())
+    }
+}
+
+/// What became of a descriptor that was opened where sealed files are.
+enum Admitted {
+    Sealed,
+    NotRegular,
+}
+
+/// Why a file has no key.
+enum Missing {
+    Errno(Errno),
+    Refused(Refusal),
+    Lost(u64),
+}

@@ -1,0 +1,177 @@
+//! Reading: aligned ranges of even files with one system call straight into the program's buffer, all
+//! others through scratch memory, also with one.
+//!
+//! No read takes a lock. The end of the file shows in the bytes themselves: 16 bytes more than the last
+//! block are asked for, and what comes back tells the plain size (see `format::size`).
+
+use core::sync::atomic::Ordering;
+
+use tidelock_cipher::{KeySlot, UnitCipher, open_units};
+use tidelock_format::{BLOCK_USIZE, Class, DiskSize, PlainOffset, Span, UNIT, UNIT_USIZE, UnitNumber};
+
+use crate::errno::Errno;
+use crate::file::{OpenFile, place};
+use crate::kernel::{Reach, SCRATCH_MAX, System};
+use crate::roots::Decide;
+use crate::sequence;
+
+/// How often a reader of a log looks at a writer that does not move before it takes it for dead.
+const PATIENCE: u32 = 1000;
+
+/// Buffers must lie in memory as the range lies in the file, or a reader may see half of a 16-byte block
+/// that is being written.
+const CONGRUENCE: usize = 64;
+
+impl<S: System, C: UnitCipher, P: Decide> OpenFile<'_, S, C, P> {
+    /// pread(2): the bytes from `at` on, as many as there are.
+    ///
+    /// # Errors
+    /// EBADF if not open for reading, EINVAL for an impossible range, and those of the kernel.
+    #[inline]
+    pub fn pread(&self, into: &mut [u8], at: u64) -> Result<usize, Errno> {
+        self.may_read()?;
+        let span = Span::new(place(at)?, into.len()).ok_or(Errno::INVAL)?;
+        let Some(key) = self.key()? else { return Ok(0) };
+        if span.is_whole_units() && self.is_even(key) && into.as_ptr().addr() % CONGRUENCE == 0 {
+            self.read_aligned(key, into, span)
+        } else {
+            self.read_any(key, into, span)
+        }
+    }
+
+    /// read(2): the bytes from the file's offset on; moves it.
+    ///
+    /// # Errors
+    /// As [`pread`](Self::pread).
+    pub fn read(&self, into: &mut [u8]) -> Result<usize, Errno> {
+        self.may_read()?;
+        let _held = self.lock(self.offset_reach())?;
+        let at = self.kernel().position(self.hidden())?;
+        let count = self.pread(into, at)?;
+        if count > 0 {
+            self.kernel().set_position(self.hidden(), at + count as u64)?;
+        }
+        Ok(count)
+    }
+
+    /// Whom a use of the offset must keep out: other processes share it once the file went through a fork.
+    pub(crate) fn offset_reach(&self) -> Reach {
+        if self.traits().shared { Reach::Everyone } else { Reach::Process }
+    }
+
+    fn read_aligned(&self, key: KeySlot, into: &mut [u8], span: Span) -> Result<usize, Errno> {
+        let at = PlainOffset::new(span.start()).ok_or(Errno::INVAL)?;
+        let traits = self.traits();
+        let count = self.consistent(traits.class, || {
+            self.kernel().pread(self.hidden(), into, self.layout().disk(at))
+        })?;
+        if !count.is_multiple_of(BLOCK_USIZE) {
+            // Another process has made the size uneven.
+            self.slot.mark_uneven();
+            return self.read_any(key, into, span);
+        }
+        let found = into.get_mut(..count).unwrap_or_default();
+        open_units(self.cipher(), key, span.first_unit(), traits.zero_rule, found);
+        Ok(count)
+    }
+
+    fn read_any(&self, key: KeySlot, into: &mut [u8], span: Span) -> Result<usize, Errno> {
+        let mut done = 0;
+        while let Some(rest) = into.get_mut(done..).filter(|rest| !rest.is_empty()) {
+            let window = Window::at(span.start() + done as u64, rest.len())?;
+            let got = self.read_window(key, rest, &window)?;
+            done += got;
+            if got < window.wanted {
+                break;
+            }
+        }
+        Ok(done)
+    }
+
+    fn read_window(&self, key: KeySlot, into: &mut [u8], window: &Window) -> Result<usize, Errno> {
+        let mut scratch = self.kernel().scratch(window.len + BLOCK_USIZE);
+        let buffer = scratch.get_mut(..window.len + BLOCK_USIZE).ok_or(Errno::IO)?;
+        let valid = self.load(key, buffer, window.first)?;
+        let from = window.skip.min(valid);
+        let found = buffer.get(from..valid.min(window.skip + window.wanted)).unwrap_or_default();
+        into.get_mut(..found.len()).ok_or(Errno::IO)?.copy_from_slice(found);
+        Ok(found.len())
+    }
+
+    /// Reads and opens the units from `first` on into `buffer`, which is 16 bytes longer than what is wanted
+    /// of them; how many plain bytes there are, at most the wanted ones. Zeros follow them.
+    fn load(&self, key: KeySlot, buffer: &mut [u8], first: UnitNumber) -> Result<usize, Errno> {
+        let start = place(first.0 * UNIT)?;
+        let traits = self.traits();
+        let layout = self.layout();
+        let count = self.consistent(traits.class, || {
+            self.kernel().pread(self.hidden(), buffer, layout.disk(start))
+        })?;
+        let wanted = buffer.len().saturating_sub(BLOCK_USIZE);
+        let valid = if count == buffer.len() {
+            wanted
+        } else {
+            let end = DiskSize(layout.disk(start).get() + count as u64).plain(layout);
+            usize::try_from(end.0.saturating_sub(start.get())).map_err(|_| Errno::INVAL)?.min(wanted)
+        };
+        let blocks = valid.next_multiple_of(BLOCK_USIZE);
+        let (units, behind) = buffer.split_at_mut_checked(blocks).ok_or(Errno::IO)?;
+        open_units(self.cipher(), key, first, traits.zero_rule, units);
+        behind.fill(0);
+        Ok(valid)
+    }
+
+    /// Reads until no writer of the log was at work meanwhile; other classes are read once.
+    fn consistent(
+        &self,
+        class: Class,
+        mut read: impl FnMut() -> Result<usize, Errno>,
+    ) -> Result<usize, Errno> {
+        if class != Class::Log {
+            return read();
+        }
+        let word = self.kernel().sequence(self.traits().stripe());
+        let mut stalled = 0;
+        let mut last = word.load(Ordering::Acquire);
+        while stalled < PATIENCE {
+            if !sequence::is_writing(last) {
+                let count = read()?;
+                core::sync::atomic::fence(Ordering::Acquire);
+                if word.load(Ordering::Relaxed) == last {
+                    return Ok(count);
+                }
+            } else {
+                self.kernel().pause();
+            }
+            let now = word.load(Ordering::Acquire);
+            stalled = if now == last { stalled + 1 } else { 0 };
+            last = now;
+        }
+        // The writer was killed in its write: nobody changes the bytes now, and nobody else should wait.
+        sequence::forget_writers(word, last);
+        read()
+    }
+}
+
+/// The units that one pass through scratch memory covers.
+pub(crate) struct Window {
+    pub(crate) first: UnitNumber,
+    /// Bytes of units, from the start of the first.
+    pub(crate) len: usize,
+    /// Bytes before the wanted ones.
+    pub(crate) skip: usize,
+    /// Wanted bytes.
+    pub(crate) wanted: usize,
+}
+
+impl Window {
+    /// As much of `len` bytes from `at` as fits.
+    pub(crate) fn at(at: u64, len: usize) -> Result<Self, Errno> {
+        let skip = usize::try_from(at % UNIT).map_err(|_| Errno::INVAL)?;
+        // Two units less than the scratch memory: the tail of an uneven size follows the units.
+        let wanted = len.min(SCRATCH_MAX - 2 * UNIT_USIZE - skip);
+        let len = (skip + wanted).next_multiple_of(UNIT_USIZE);
+        Ok(Self { first: UnitNumber(at / UNIT), len, skip, wanted })
+    }
+}
+

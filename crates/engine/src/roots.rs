@@ -1,0 +1,245 @@
+//! The protected directories of this process, and the places elsewhere that belong to them by a link:
+//! tablespaces, a pg_wal on another disk.
+
+use std::sync::OnceLock;
+
+use tidelock_format::{Class, Layout};
+
+use crate::errno::Errno;
+use crate::path::{self, PathBuffer};
+
+/// The keyring, the lock file and the anchor; hidden from the engine's programs.
+pub(crate) const CONTROL: &[u8] = b".tidelock";
+const ROOTS: usize = 8;
+const MOUNTS: usize = 128;
+const MOUNT_PATH: usize = 1024;
+const MOUNT_PREFIX: usize = 256;
+
+/// What the policy says of a name.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Sealing {
+    /// Sealed, with this class.
+    Sealed(Class),
+    /// Plain, for a reason that the profile tells.
+    Plain,
+}
+
+/// A policy: the class of each name below a protected directory.
+pub trait Decide {
+    /// What to do with the file of this name, relative to the protected directory.
+    fn decide(&self, relative: &[u8]) -> Sealing;
+
+    /// True for the name of a directory that marks a tablespace wherever it lies (`PG_15_202209061`).
+    fn is_tablespace(&self, component: &[u8]) -> bool;
+}
+
+/// Whose a path is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Decided {
+    /// Not below any protected directory.
+    Outside,
+    /// The protected directory itself.
+    Root(u8),
+    /// Its `.tidelock`, or something below it.
+    Control(u8),
+    /// A file that stays plain.
+    Plain(u8),
+    /// A file that is sealed.
+    Sealed(u8, Class),
+    /// A tablespace that could belong to several protected directories.
+    Ambiguous,
+}
+
+/// The protected directories of this process. Written while the library starts, and once for each link found later.
+pub struct Roots<P> {
+    roots: [OnceLock<Root<P>>; ROOTS],
+    mounts: [OnceLock<Mount>; MOUNTS],
+}
+
+struct Root<P> {
+    policy: P,
+    layout: Layout,
+}
+
+/// A directory (or file) whose names are judged as if they lay at `prefix` below the root.
+struct Mount {
+    root: u8,
+    path: Fixed<MOUNT_PATH>,
+    prefix: Fixed<MOUNT_PREFIX>,
+}
+
+struct Fixed<const N: usize> {
+    bytes: [u8; N],
+    len: usize,
+}
+
+impl<const N: usize> Fixed<N> {
+    fn new(from: &[u8]) -> Option<Self> {
+        let mut bytes = [0; N];
+        bytes.get_mut(..from.len())?.copy_from_slice(from);
+        Some(Self { bytes, len: from.len() })
+    }
+
+    fn get(&self) -> &[u8] {
+        self.bytes.get(..self.len).unwrap_or_default()
+    }
+}
+
+impl<P: Decide> Default for Roots<P> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<P: Decide> Roots<P> {
+    /// No protected directory.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self {
+            roots: [const { OnceLock::new() }; ROOTS],
+            mounts: [const { OnceLock::new() }; MOUNTS],
+        }
+    }
+
+    /// Adds a protected directory by its canonical path; its number.
+    ///
+    /// # Errors
+    /// ENAMETOOLONG, or ENFILE if there are too many.
+    pub fn add(&self, path: &[u8], policy: P, layout: Layout) -> Result<u8, Errno> {
+        let mut new = Root { policy, layout };
+        for (number, place) in (0u8..).zip(&self.roots) {
+            match place.set(new) {
+                Ok(()) => {
+                    self.attach(number, path, b"")?;
+                    return Ok(number);
+                }
+                Err(back) => new = back,
+            }
+        }
+        Err(Errno::NFILE)
+    }
+
+    /// Lets the canonical path `path` be judged as `prefix` of directory `root`.
+    ///
+    /// # Errors
+    /// ENAMETOOLONG, or ENFILE if there are too many.
+    pub fn attach(&self, root: u8, path: &[u8], prefix: &[u8]) -> Result<(), Errno> {
+        let mount = |()| {
+            Some(Mount { root, path: Fixed::new(path)?, prefix: Fixed::new(prefix)? })
+        };
+        let mut new = mount(()).ok_or(Errno::NAMETOOLONG)?;
+        for place in &self.mounts {
+            if place.get().is_some_and(|have| have.path.get() == path) {
+                return Ok(());
+            }
+            match place.set(new) {
+                Ok(()) => return Ok(()),
+                Err(back) => new = back,
+            }
+        }
+        Err(Errno::NFILE)
+    }
+
+    /// True if no directory is protected: then nothing is ours.
+    #[inline]
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.roots.first().is_none_or(|root| root.get().is_none())
+    }
+
+    /// The layout of a directory's files.
+    #[must_use]
+    pub fn layout(&self, root: u8) -> Layout {
+        self.root(root).map_or(Layout::DEFAULT, |root| root.layout)
+    }
+
+    /// Whose the canonical path `path` is.
+    #[must_use]
+    pub fn decide(&self, path: &[u8]) -> Decided {
+        let mut best: Option<(&Mount, &[u8])> = None;
+        for mount in self.mounts.iter().map_while(OnceLock::get) {
+            if let Some(rest) = path::strip_prefix(path, mount.path.get())
+                && best.is_none_or(|(other, _)| other.path.len < mount.path.len)
+            {
+                best = Some((mount, rest));
+            }
+        }
+        match best {
+            Some((mount, rest)) => self.decide_below(mount, rest),
+            None => self.decide_tablespace(path),
+        }
+    }
+
+    fn decide_below(&self, mount: &Mount, rest: &[u8]) -> Decided {
+        let prefix = mount.prefix.get();
+        if prefix.is_empty() {
+            return match path::components(rest).next() {
+                None => Decided::Root(mount.root),
+                Some(CONTROL) => Decided::Control(mount.root),
+                Some(_) => self.judge(mount.root, rest),
+            };
+        }
+        let mut relative = PathBuffer::new();
+        let joined = relative.set(prefix).and_then(|()| {
+            if rest.is_empty() { Ok(()) } else { relative.push(rest) }
+        });
+        match joined {
+            Ok(()) => self.judge(mount.root, relative.as_bytes()),
+            // Too long to be judged is too long to be opened.
+            Err(_) => Decided::Sealed(mount.root, Class::Bytes),
+        }
+    }
+
+    fn decide_tablespace(&self, path: &[u8]) -> Decided {
+        let mut roots = (0u8..).zip(self.roots.iter().map_while(OnceLock::get));
+        let mut found = None;
+        for (number, root) in &mut roots {
+            let Some(at) = tablespace_at(path, &root.policy) else { continue };
+            if found.is_some() {
+                return Decided::Ambiguous;
+            }
+            let mut relative = PathBuffer::new();
+            let named = relative.set(b"pg_tblspc/0").and_then(|()| relative.push(at));
+            found = Some(match named {
+                Ok(()) => self.judge(number, relative.as_bytes()),
+                Err(_) => Decided::Sealed(number, Class::Bytes),
+            });
+        }
+        found.unwrap_or(Decided::Outside)
+    }
+
+    fn judge(&self, number: u8, relative: &[u8]) -> Decided {
+        match self.root(number).map(|root| root.policy.decide(relative)) {
+            Some(Sealing::Sealed(class)) => Decided::Sealed(number, class),
+            Some(Sealing::Plain) => Decided::Plain(number),
+            None => Decided::Outside,
+        }
+    }
+
+    /// The policy name of a canonical path below `root`: what `attach` takes as prefix for a link there.
+    pub(crate) fn relative(&self, root: u8, path: &[u8], into: &mut PathBuffer) -> Result<(), Errno> {
+        for mount in self.mounts.iter().map_while(OnceLock::get).filter(|mount| mount.root == root) {
+            if let Some(rest) = path::strip_prefix(path, mount.path.get()) {
+                into.set(mount.prefix.get())?;
+                return if into.as_bytes().is_empty() { into.set(rest) } else { into.push(rest) };
+            }
+        }
+        Err(Errno::NOENT)
+    }
+
+    fn root(&self, number: u8) -> Option<&Root<P>> {
+        self.roots.get(usize::from(number))?.get()
+    }
+}
+
+/// The path from the component on that marks a tablespace.
+fn tablespace_at<'p, P: Decide>(path: &'p [u8], policy: &P) -> Option<&'p [u8]> {
+    let mut at = 0;
+    for part in path.split(|&byte| byte == b'/') {
+        if policy.is_tablespace(part) {
+            return path.get(at..);
+        }
+        at += part.len() + 1;
+    }
+    None
+}

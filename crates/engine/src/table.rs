@@ -1,0 +1,307 @@
+//! Which open file is this descriptor? A table of atomics, read without a lock.
+//!
+//! Two levels, as in the kernel: descriptors point at open files, and duplicates share one. An open file
+//! lives while a descriptor or a running call holds it, so that a descriptor that is closed and opened again
+//! meanwhile can never lend its key to another file.
+
+use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
+
+use tidelock_format::{Class, ZeroRule};
+
+use crate::errno::Errno;
+use crate::kernel::{Fd, Stripe};
+
+/// How many descriptors a program may have; a sealed file is not opened above.
+pub(crate) const DESCRIPTORS: usize = 65_536;
+/// How many open files there may be.
+const OPEN_FILES: usize = 16_384;
+
+/// No file of ours.
+const FOREIGN: u32 = 0;
+/// A descriptor that only we may use.
+const HIDDEN: u32 = u32::MAX;
+
+/// The descriptors and open files of this process.
+pub struct Table {
+    descriptors: [AtomicU32; DESCRIPTORS],
+    open_files: [Slot; OPEN_FILES],
+    /// Below this, slots have been used.
+    top: AtomicU32,
+    /// Where the search for a free slot begins.
+    next: AtomicU32,
+}
+
+/// One open file description.
+pub(crate) struct Slot {
+    /// Descriptors and running calls; 0 is free, [`CLAIMED`] belongs to an open that is not done.
+    users: AtomicU32,
+    pub(crate) hidden: AtomicI32,
+    /// Slot of the file key plus one; 0 while the file has no header.
+    pub(crate) key: AtomicU32,
+    pub(crate) flags: AtomicU32,
+    pub(crate) state: AtomicU32,
+    pub(crate) device: AtomicU64,
+    pub(crate) inode: AtomicU64,
+}
+
+const CLAIMED: u32 = u32::MAX;
+
+/// What a descriptor is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Entry {
+    Foreign,
+    Hidden,
+    Open(u32),
+}
+
+/// The flags of an open file as the program gave them (O_APPEND and others are carried out by us).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct OpenFlags(pub i32);
+
+/// What an open file is, packed into one word so that it is read at once.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Traits {
+    pub(crate) class: Class,
+    pub(crate) zero_rule: ZeroRule,
+    pub(crate) root: u8,
+    pub(crate) lock_byte: u8,
+    /// The size was a multiple of the unit at open and this process wrote nothing else.
+    pub(crate) even: bool,
+    /// Another process may share the offset: a fork has happened since.
+    pub(crate) shared: bool,
+    /// POSIX record locks were taken through this open file.
+    pub(crate) locks: bool,
+}
+
+const EVEN: u32 = 1 << 24;
+const SHARED: u32 = 1 << 25;
+const LOCKS: u32 = 1 << 26;
+
+impl Traits {
+    fn pack(self) -> u32 {
+        u32::from(self.root)
+            | u32::from(self.lock_byte) << 8
+            | (self.class as u32) << 16
+            | (self.zero_rule as u32) << 20
+            | if self.even { EVEN } else { 0 }
+            | if self.shared { SHARED } else { 0 }
+            | if self.locks { LOCKS } else { 0 }
+    }
+
+    fn unpack(word: u32) -> Self {
+        let [root, lock_byte, kinds, _] = word.to_le_bytes();
+        Self {
+            class: Class::from_number(kinds & 15).unwrap_or(Class::Bytes),
+            zero_rule: ZeroRule::from_number(kinds >> 4).unwrap_or(ZeroRule::Block),
+            root,
+            lock_byte,
+            even: word & EVEN != 0,
+            shared: word & SHARED != 0,
+            locks: word & LOCKS != 0,
+        }
+    }
+
+    pub(crate) const fn stripe(self) -> Stripe {
+        Stripe { root: self.root, byte: self.lock_byte }
+    }
+}
+
+impl Slot {
+    const FREE: Self = Self {
+        users: AtomicU32::new(0),
+        hidden: AtomicI32::new(-1),
+        key: AtomicU32::new(0),
+        flags: AtomicU32::new(0),
+        state: AtomicU32::new(0),
+        device: AtomicU64::new(0),
+        inode: AtomicU64::new(0),
+    };
+
+    pub(crate) fn traits(&self) -> Traits {
+        Traits::unpack(self.state.load(Relaxed))
+    }
+
+    pub(crate) fn set_traits(&self, traits: Traits) {
+        self.state.store(traits.pack(), Relaxed);
+    }
+
+    pub(crate) fn mark_uneven(&self) {
+        self.state.fetch_and(!EVEN, Relaxed);
+    }
+
+    pub(crate) fn mark_locked(&self) {
+        self.state.fetch_or(LOCKS, Relaxed);
+    }
+
+    pub(crate) fn hidden(&self) -> Fd {
+        Fd(self.hidden.load(Relaxed))
+    }
+
+    /// Takes part, unless the slot is free or not done.
+    fn join(&self) -> bool {
+        let mut users = self.users.load(Acquire);
+        loop {
+            if users == 0 || users == CLAIMED {
+                return false;
+            }
+            match self.users.compare_exchange_weak(users, users + 1, AcqRel, Acquire) {
+                Ok(_) => return true,
+                Err(now) => users = now,
+            }
+        }
+    }
+}
+
+impl Default for Table {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Table {
+    /// A table in which no descriptor is ours.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self {
+            descriptors: [const { AtomicU32::new(FOREIGN) }; DESCRIPTORS],
+            open_files: [const { Slot::FREE }; OPEN_FILES],
+            top: AtomicU32::new(0),
+            next: AtomicU32::new(0),
+        }
+    }
+
+    /// What `fd` is at this moment.
+    #[inline]
+    pub(crate) fn entry(&self, fd: i32) -> Entry {
+        let Some(entry) = usize::try_from(fd).ok().and_then(|fd| self.descriptors.get(fd)) else {
+            return Entry::Foreign;
+        };
+        match entry.load(Acquire) {
+            FOREIGN => Entry::Foreign,
+            HIDDEN => Entry::Hidden,
+            slot => Entry::Open(slot - 1),
+        }
+    }
+
+    /// Joins an open file, so that it lives until [`leave`](Self::leave); false if it is gone.
+    #[inline]
+    pub(crate) fn join(&self, index: u32) -> bool {
+        self.slot(index).join()
+    }
+
+    /// One user less; true if it was the last, who must then release what the open file holds and call
+    /// [`free`](Self::free).
+    #[inline]
+    pub(crate) fn leave(&self, index: u32) -> bool {
+        let slot = self.slot(index);
+        let mut users = slot.users.load(Acquire);
+        loop {
+            let rest = if users == 1 { CLAIMED } else { users - 1 };
+            match slot.users.compare_exchange_weak(users, rest, AcqRel, Acquire) {
+                Ok(_) => return rest == CLAIMED,
+                Err(now) => users = now,
+            }
+        }
+    }
+
+    pub(crate) fn slot(&self, index: u32) -> &Slot {
+        static NONE: Slot = Slot::FREE;
+        self.open_files.get(index as usize).unwrap_or(&NONE)
+    }
+
+    /// A slot for an open that is under way.
+    ///
+    /// # Errors
+    /// `ENFILE` if all are taken.
+    pub(crate) fn claim(&self) -> Result<u32, Errno> {
+        let start = self.next.load(Relaxed) as usize;
+        for step in 0..OPEN_FILES {
+            let index = (start + step) % OPEN_FILES;
+            let Some(slot) = self.open_files.get(index) else { continue };
+            if slot.users.load(Relaxed) == 0
+                && slot.users.compare_exchange(0, CLAIMED, AcqRel, Relaxed).is_ok()
+            {
+                let index = u32::try_from(index).map_err(|_| Errno::NFILE)?;
+                self.top.fetch_max(index + 1, Relaxed);
+                self.next.store(index, Relaxed);
+                return Ok(index);
+            }
+        }
+        Err(Errno::NFILE)
+    }
+
+    /// A claimed slot that is not wanted any more.
+    pub(crate) fn free(&self, index: u32) {
+        let slot = self.slot(index);
+        slot.hidden.store(-1, Relaxed);
+        slot.key.store(0, Relaxed);
+        slot.users.store(0, Release);
+        self.next.fetch_min(index, Relaxed);
+    }
+
+    /// Lets `fd` be the first user of a claimed slot.
+    pub(crate) fn publish(&self, fd: Fd, index: u32) {
+        self.slot(index).users.store(1, Release);
+        self.set(fd, index + 1);
+    }
+
+    /// Lets `fd` be one more user of an open file that the caller has joined; its membership passes to `fd`.
+    pub(crate) fn share(&self, fd: Fd, index: u32) {
+        self.set(fd, index + 1);
+    }
+
+    /// Marks a descriptor that only we may use.
+    pub(crate) fn hide(&self, fd: Fd) {
+        self.set(fd, HIDDEN);
+    }
+
+    /// Forgets what `fd` was.
+    pub(crate) fn take(&self, fd: i32) -> Entry {
+        let Some(entry) = usize::try_from(fd).ok().and_then(|fd| self.descriptors.get(fd)) else {
+            return Entry::Foreign;
+        };
+        match entry.swap(FOREIGN, AcqRel) {
+            FOREIGN => Entry::Foreign,
+            HIDDEN => Entry::Hidden,
+            slot => Entry::Open(slot - 1),
+        }
+    }
+
+    /// True if a descriptor of this number has a place in the table.
+    pub(crate) fn holds(fd: Fd) -> bool {
+        usize::try_from(fd.0).is_ok_and(|fd| fd < DESCRIPTORS)
+    }
+
+    /// After a fork, in both processes: every offset that was open is shared from now on.
+    pub(crate) fn mark_all_shared(&self) {
+        let top = self.top.load(Relaxed) as usize;
+        for slot in self.open_files.iter().take(top) {
+            slot.state.fetch_or(SHARED, Relaxed);
+        }
+    }
+
+    /// The descriptors in `range` that are not hidden, lowest first, that have an entry.
+    pub(crate) fn ours_in(&self, range: core::ops::RangeInclusive<usize>) -> impl Iterator<Item = i32> {
+        let (first, last) = (*range.start(), (*range.end()).min(DESCRIPTORS - 1));
+        let entries = self.descriptors.iter().enumerate().take(last + 1).skip(first);
+        entries.filter_map(|(fd, entry)| {
+            matches!(entry.load(Relaxed), slot if slot != FOREIGN && slot != HIDDEN)
+                .then(|| i32::try_from(fd).ok())?
+        })
+    }
+
+    /// The hidden descriptors, lowest first.
+    pub(crate) fn hidden_in(&self, range: core::ops::RangeInclusive<usize>) -> impl Iterator<Item = i32> {
+        let (first, last) = (*range.start(), (*range.end()).min(DESCRIPTORS - 1));
+        let entries = self.descriptors.iter().enumerate().take(last + 1).skip(first);
+        entries.filter_map(|(fd, entry)| {
+            (entry.load(Relaxed) == HIDDEN).then(|| i32::try_from(fd).ok())?
+        })
+    }
+
+    fn set(&self, fd: Fd, value: u32) {
+        if let Some(entry) = usize::try_from(fd.0).ok().and_then(|fd| self.descriptors.get(fd)) {
+            entry.store(value, Release);
+        }
+    }
+}
