@@ -29,8 +29,9 @@ pub trait Decide {
     /// What to do with the file of this name, relative to the protected directory.
     fn decide(&self, relative: &[u8]) -> Sealing;
 
-    /// True for the name of a directory that marks a tablespace wherever it lies (`PG_15_202209061`).
-    fn is_tablespace(&self, component: &[u8]) -> bool;
+    /// What to do with a file outside whose path says by itself that it belongs to such a directory: a tablespace
+    /// (`.../PG_15_202209061/5/2619`). `path` is absolute.
+    fn decide_elsewhere(&self, path: &[u8]) -> Option<Sealing>;
 }
 
 /// Whose a path is.
@@ -48,6 +49,15 @@ pub enum Decided {
     Sealed(u8, Class),
     /// A tablespace that could belong to several protected directories.
     Ambiguous,
+}
+
+impl Decided {
+    const fn of(root: u8, sealing: Sealing) -> Self {
+        match sealing {
+            Sealing::Sealed(class) => Self::Sealed(root, class),
+            Sealing::Plain => Self::Plain(root),
+        }
+    }
 }
 
 /// The protected directories of this process. Written while the library starts, and once for each link found later.
@@ -166,7 +176,7 @@ impl<P: Decide> Roots<P> {
         }
         match best {
             Some((mount, rest)) => self.decide_below(mount, rest),
-            None => self.decide_tablespace(path),
+            None => self.decide_elsewhere(path),
         }
     }
 
@@ -190,30 +200,22 @@ impl<P: Decide> Roots<P> {
         }
     }
 
-    fn decide_tablespace(&self, path: &[u8]) -> Decided {
-        let mut roots = (0u8..).zip(self.roots.iter().map_while(OnceLock::get));
-        let mut found = None;
-        for (number, root) in &mut roots {
-            let Some(at) = tablespace_at(path, &root.policy) else { continue };
-            if found.is_some() {
-                return Decided::Ambiguous;
+    fn decide_elsewhere(&self, path: &[u8]) -> Decided {
+        let mut found = Decided::Outside;
+        for (number, root) in (0u8..).zip(self.roots.iter().map_while(OnceLock::get)) {
+            if let Some(sealing) = root.policy.decide_elsewhere(path) {
+                if found != Decided::Outside {
+                    return Decided::Ambiguous;
+                }
+                found = Decided::of(number, sealing);
             }
-            let mut relative = PathBuffer::new();
-            let named = relative.set(b"pg_tblspc/0").and_then(|()| relative.push(at));
-            found = Some(match named {
-                Ok(()) => self.judge(number, relative.as_bytes()),
-                Err(_) => Decided::Sealed(number, Class::Bytes),
-            });
         }
-        found.unwrap_or(Decided::Outside)
+        found
     }
 
     fn judge(&self, number: u8, relative: &[u8]) -> Decided {
-        match self.root(number).map(|root| root.policy.decide(relative)) {
-            Some(Sealing::Sealed(class)) => Decided::Sealed(number, class),
-            Some(Sealing::Plain) => Decided::Plain(number),
-            None => Decided::Outside,
-        }
+        self.root(number)
+            .map_or(Decided::Outside, |root| Decided::of(number, root.policy.decide(relative)))
     }
 
     /// The policy name of a canonical path below `root`: what `attach` takes as prefix for a link there.
@@ -230,16 +232,4 @@ impl<P: Decide> Roots<P> {
     fn root(&self, number: u8) -> Option<&Root<P>> {
         self.roots.get(usize::from(number))?.get()
     }
-}
-
-/// The path from the component on that marks a tablespace.
-fn tablespace_at<'p, P: Decide>(path: &'p [u8], policy: &P) -> Option<&'p [u8]> {
-    let mut at = 0;
-    for part in path.split(|&byte| byte == b'/') {
-        if policy.is_tablespace(part) {
-            return path.get(at..);
-        }
-        at += part.len() + 1;
-    }
-    None
 }
