@@ -1,1 +1,40 @@
-//! To come.
+//! The keyring of a protected directory, the providers that open it, and the policy inside.
+//!
+//! ```text
+//!   profile (TOML) --compile--> Policy ---+
+//!                                         v
+//!   KeyringDir --read--> SealedKeyring --unlock--> Keyring: data keys, layout, policy
+//!                                         ^
+//!   config (who opens which id) --> Provider: file, passphrase, command, recovery key
+//! ```
+//!
+//! Nothing here talks to a server's process: the agent does that with what is unlocked here. Which
+//! provider opens a keyring is never taken from the protected directory.
+
+#![forbid(unsafe_code)]
+
+mod config;
+mod derive;
+mod encode;
+mod error;
+mod keyring;
+mod ownership;
+mod policy;
+mod profile;
+mod provider;
+mod slot;
+mod store;
+
+pub use config::{Config, Places, ProviderChoice};
+pub use error::{Error, ExitClass};
+pub use keyring::{DataKeyEntry, KeyState, Keyring, SealedKeyring};
+pub use policy::{
+    Action, Decision, Glob, GlobError, Origin, Policy, PolicyError, Rule, RuleIndex, names_program,
+};
+pub use profile::Profile;
+pub use provider::{
+    CommandProvider, FileProvider, PassphraseProvider, PassphraseSource, PrincipalKey, Provider,
+    Purpose, RecoveryKey,
+};
+pub use slot::{Kdf, Payload, Slot, SlotId, SlotKind, SlotTerms, Wrapping};
+pub use store::{ANCHOR, FILE_LOCK, FOLDER, KEYRING, KeyringDir};

@@ -1,0 +1,277 @@
+//! Which provider opens which keyring: `keyrings/ID.toml` in /etc/tidelock or in the caller's
+//! configuration.
+//!
+//! Never taken from the protected directory: whoever can write the disk must not choose what runs
+//! at unlock. Files of /etc must be root's, the caller's own must be readable by nobody else.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+use tidelock_format::KeyringId;
+
+use crate::error::Error;
+use crate::ownership::{self, Audience};
+use crate::provider::{
+    CommandProvider, FileProvider, PassphraseProvider, PassphraseSource, Provider,
+};
+
+/// A configuration file is no longer.
+const MAX: u64 = 64 * 1024;
+
+/// What one `ID.toml` says.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    /// Where the protected directory was when this was written; for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub directory: Option<PathBuf>,
+    /// Listed programs get keys even if the user of the server can replace them.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub allow_writable_programs: bool,
+    /// Tried in this order.
+    #[serde(rename = "provider", default)]
+    pub providers: Vec<ProviderChoice>,
+}
+
+/// A provider, as configuration and command line name it.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "lowercase", deny_unknown_fields)]
+pub enum ProviderChoice {
+    /// `file:PATH`
+    File {
+        /// The key file.
+        path: PathBuf,
+    },
+    /// `passphrase`
+    Passphrase {},
+    /// `command:COMMAND`
+    Command {
+        /// For /bin/sh; `%p` is the protected directory.
+        command: String,
+    },
+}
+
+/// The two folders that are searched.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Places {
+    /// Root's: /etc/tidelock.
+    pub system: PathBuf,
+    /// The caller's: $XDG_CONFIG_HOME/tidelock or $HOME/.config/tidelock.
+    pub own: Option<PathBuf>,
+}
+
+impl Places {
+    /// Those of this process.
+    #[must_use]
+    pub fn of_process() -> Self {
+        let absolute =
+            |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+        let own = absolute("XDG_CONFIG_HOME")
+            .or_else(|| absolute("HOME").map(|home| home.join(".config")))
+            .map(|base| base.join("tidelock"));
+        Self { system: PathBuf::from("/etc/tidelock"), own }
+    }
+
+    /// What is configured for a keyring: root's file, else the caller's own.
+    ///
+    /// # Errors
+    /// [`Error::LooseFile`], [`Error::ConfigSyntax`], [`Error::Io`]; a file that is not there is
+    /// none.
+    pub fn find(&self, keyring: KeyringId) -> Result<Option<Config>, Error> {
+        if let Some(found) = read(&file(&self.system, keyring), Audience::RootWrites)? {
+            return Ok(Some(found));
+        }
+        match &self.own {
+            Some(own) => read(&file(own, keyring), Audience::OwnerOnly),
+            None => Ok(None),
+        }
+    }
+
+    /// Writes the caller's own file for a keyring, mode 0600, and says where.
+    ///
+    /// # Errors
+    /// [`Error::NoConfigHome`], [`Error::Io`].
+    pub fn write(&self, keyring: KeyringId, config: &Config) -> Result<PathBuf, Error> {
+        let path = file(self.own.as_ref().ok_or(Error::NoConfigHome)?, keyring);
+        let text = toml::to_string(config)
+            .map_err(|why| Error::ConfigSyntax { path: path.clone(), why: why.to_string() })?;
+        let next = path.with_extension("toml.new");
+        write_whole(&path, &next, &text).map_err(Error::io("write", &path))?;
+        Ok(path)
+    }
+}
+
+impl ProviderChoice {
+    /// The provider for a protected directory. A passphrase is read from descriptor
+    /// `passphrase_descriptor`, or asked on the terminal.
+    ///
+    /// # Errors
+    /// The descriptor cannot be read.
+    pub fn provider(
+        &self,
+        protected: &Path,
+        passphrase_descriptor: Option<u32>,
+    ) -> Result<Box<dyn Provider>, Error> {
+        Ok(match (self, passphrase_descriptor) {
+            (Self::File { path }, _) => Box::new(FileProvider::new(path)),
+            (Self::Command { command }, _) => Box::new(CommandProvider::new(command, protected)),
+            (Self::Passphrase {}, Some(number)) => {
+                Box::new(PassphraseProvider::from_descriptor(number)?)
+            }
+            (Self::Passphrase {}, None) => {
+                Box::new(PassphraseProvider::new(PassphraseSource::Terminal))
+            }
+        })
+    }
+
+    /// True if it can open a keyring without anybody at a terminal.
+    #[must_use]
+    pub const fn is_unattended(&self) -> bool {
+        !matches!(self, Self::Passphrase {})
+    }
+}
+
+impl FromStr for ProviderChoice {
+    type Err = Error;
+
+    /// Reads what `--provider` takes.
+    fn from_str(text: &str) -> Result<Self, Error> {
+        match text.split_once(':') {
+            None if text == "passphrase" => Ok(Self::Passphrase {}),
+            Some(("file", path)) if !path.is_empty() => Ok(Self::File { path: path.into() }),
+            Some(("command", command)) if !command.is_empty() => {
+                Ok(Self::Command { command: command.into() })
+            }
+            _ => Err(Error::ProviderText { text: text.into() }),
+        }
+    }
+}
+
+fn file(place: &Path, keyring: KeyringId) -> PathBuf {
+    place.join("keyrings").join(format!("{keyring}.toml"))
+}
+
+fn read(path: &Path, audience: Audience) -> Result<Option<Config>, Error> {
+    let file = match File::open(path) {
+        Ok(file) => file,
+        // Root's folder may be closed to others: then it says nothing to them.
+        Err(why) if why.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(source) => return Err(Error::Io { what: "open", path: path.into(), source }),
+    };
+    ownership::check(&file, path, audience)?;
+    for folder in path.ancestors().skip(1).take(2) {
+        ownership::check_folder(folder, audience)?;
+    }
+    let mut text = String::new();
+    file.take(MAX).read_to_string(&mut text).map_err(Error::io("read", path))?;
+    toml::from_str(&text)
+        .map(Some)
+        .map_err(|why| Error::ConfigSyntax { path: path.into(), why: why.to_string() })
+}
+
+fn write_whole(path: &Path, next: &Path, text: &str) -> io::Result<()> {
+    let folder = path.parent().unwrap_or(Path::new("."));
+    DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+    let mut file =
+        OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(next)?;
+    file.write_all(b"# Which provider opens this keyring. Written by tidelock.\n")?;
+    file.write_all(text.as_bytes())?;
+    file.sync_all()?;
+    fs::rename(next, path)?;
+    File::open(folder)?.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    const ID: KeyringId = KeyringId([7; 16]);
+
+    fn places() -> (tempfile::TempDir, Places) {
+        let home = tempfile::tempdir().unwrap();
+        let places = Places { system: home.path().join("etc"), own: Some(home.path().join("own")) };
+        (home, places)
+    }
+
+    fn config() -> Config {
+        Config {
+            directory: Some("/data/pg".into()),
+            allow_writable_programs: false,
+            providers: vec![
+                "file:/keys/pg.key".parse().unwrap(),
+                "passphrase".parse().unwrap(),
+                "command:get-key --for %p".parse().unwrap(),
+            ],
+        }
+    }
+
+    #[test]
+    fn what_init_writes_is_found_again() {
+        let (_home, places) = places();
+        assert_eq!(places.find(ID).unwrap(), None);
+        let path = places.write(ID, &config()).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(places.find(ID).unwrap(), Some(config()));
+        assert_eq!(places.find(KeyringId([8; 16])).unwrap(), None);
+    }
+
+    #[test]
+    fn a_configuration_that_others_can_change_is_refused() {
+        let (_home, places) = places();
+        let path = places.write(ID, &config()).unwrap();
+        for mode in [0o644, 0o620, 0o602] {
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+            assert!(matches!(places.find(ID), Err(Error::LooseFile { .. })), "{mode:o}");
+        }
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+        let folder = path.parent().unwrap();
+        fs::set_permissions(folder, fs::Permissions::from_mode(0o777)).unwrap();
+        assert!(matches!(places.find(ID), Err(Error::LooseFile { .. })));
+    }
+
+    #[test]
+    fn roots_file_comes_first_and_must_be_roots() {
+        let (_home, places) = places();
+        places.write(ID, &config()).unwrap();
+        let folder = places.system.join("keyrings");
+        DirBuilder::new().recursive(true).mode(0o755).create(&folder).unwrap();
+        let path = file(&places.system, ID);
+        fs::write(&path, "[[provider]]\ntype = \"passphrase\"\n").unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
+        let found = places.find(ID);
+        if rustix::process::geteuid().is_root() {
+            assert_eq!(found.unwrap().unwrap().providers, [ProviderChoice::Passphrase {}]);
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o664)).unwrap();
+            assert!(matches!(places.find(ID), Err(Error::LooseFile { .. })));
+        } else {
+            assert!(matches!(found, Err(Error::LooseFile { .. })));
+        }
+    }
+
+    #[test]
+    fn a_misspelt_field_is_refused() {
+        let (_home, places) = places();
+        let path = places.write(ID, &config()).unwrap();
+        for text in [
+            "[[provider]]\ntype = \"file\"\npaht = \"/x\"\n",
+            "[[provider]]\ntype = \"vualt\"\n",
+            "allow_writable_programs = \"yes\"\n",
+        ] {
+            fs::write(&path, text).unwrap();
+            assert!(matches!(places.find(ID), Err(Error::ConfigSyntax { .. })), "{text}");
+        }
+    }
+
+    #[test]
+    fn only_known_providers_are_taken_from_the_command_line() {
+        for text in ["", "file", "file:", "command:", "vault:x", "passphrase:x"] {
+            assert!(text.parse::<ProviderChoice>().is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,249 @@
+//! The keyring: data keys and policy, sealed under a keyring key that each slot wraps.
+//!
+//! ```text
+//!   file --parse--> SealedKeyring --unlock (a slot, its provider)--> Keyring --seal--> file
+//! ```
+//!
+//! Knows bytes, not files: [`KeyringDir`](crate::KeyringDir) reads and replaces them. FORMAT.md,
+//! "Keyring", draws the bytes.
+
+mod body;
+mod sealed;
+
+use tidelock_cipher::{DataKey, Secret};
+use tidelock_format::{DataKeyId, Generation, KeyringId, Layout};
+
+pub(crate) use sealed::MAX_FILE;
+pub use sealed::SealedKeyring;
+
+use crate::error::Error;
+use crate::policy::Policy;
+use crate::provider::Provider;
+use crate::slot::{Slot, SlotId, now, random};
+
+/// Most slots of a keyring.
+pub(crate) const MAX_SLOTS: usize = 32;
+/// Most data keys of a keyring.
+pub(crate) const MAX_DATA_KEYS: usize = 1024;
+
+/// An unlocked keyring.
+pub struct Keyring {
+    id: KeyringId,
+    generation: Generation,
+    layout: Layout,
+    policy: Policy,
+    data_keys: Vec<DataKeyEntry>,
+    slots: Vec<Slot>,
+    key: Secret<32>,
+    conversion: Vec<u8>,
+}
+
+/// A data key and its history.
+pub struct DataKeyEntry {
+    /// Its id.
+    pub id: DataKeyId,
+    /// The key.
+    pub key: DataKey,
+    /// What it may be used for.
+    pub state: KeyState,
+    /// When it was made, in seconds since 1970.
+    pub created: u64,
+    /// When it stopped being the current one.
+    pub retired: Option<u64>,
+}
+
+/// What a data key may be used for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum KeyState {
+    /// New files use it; there is exactly one.
+    Current = 1,
+    /// An earlier one: its files stay readable and writable.
+    Older = 2,
+    /// Another node's: its files are readable.
+    Adopted = 3,
+}
+
+impl Keyring {
+    /// A fresh keyring with one data key and a slot for each provider. Not yet on the disk.
+    ///
+    /// # Errors
+    /// No provider at all is [`Error::Damaged`]; what a provider says; no randomness.
+    pub fn create(
+        policy: Policy,
+        layout: Layout,
+        providers: &[&dyn Provider],
+    ) -> Result<Self, Error> {
+        let mut keyring = Self {
+            id: KeyringId(random()?),
+            generation: Generation(1),
+            layout,
+            policy,
+            data_keys: vec![DataKeyEntry::random()?],
+            slots: Vec::new(),
+            key: Secret::random().map_err(|_| Error::Crypto { what: "random bytes" })?,
+            conversion: Vec::new(),
+        };
+        for provider in providers {
+            keyring.add_slot(*provider)?;
+        }
+        if keyring.slots.is_empty() {
+            return Err(Error::Damaged { what: "it has no slot" });
+        }
+        Ok(keyring)
+    }
+
+    /// Its id.
+    #[must_use]
+    pub const fn id(&self) -> KeyringId {
+        self.id
+    }
+
+    /// How often it has been replaced.
+    #[must_use]
+    pub const fn generation(&self) -> Generation {
+        self.generation
+    }
+
+    /// Where the units of its files begin.
+    #[must_use]
+    pub const fn layout(&self) -> Layout {
+        self.layout
+    }
+
+    /// Which files are sealed.
+    #[must_use]
+    pub const fn policy(&self) -> &Policy {
+        &self.policy
+    }
+
+    /// Its data keys, the oldest first.
+    #[must_use]
+    pub fn data_keys(&self) -> &[DataKeyEntry] {
+        &self.data_keys
+    }
+
+    /// The data key with this id.
+    #[must_use]
+    pub fn data_key(&self, id: DataKeyId) -> Option<&DataKeyEntry> {
+        self.data_keys.iter().find(|entry| entry.id == id)
+    }
+
+    /// The data key of new files.
+    ///
+    /// # Panics
+    /// Never: a keyring without one cannot be made or read.
+    #[must_use]
+    pub fn current(&self) -> &DataKeyEntry {
+        let is_current = |entry: &&DataKeyEntry| entry.state == KeyState::Current;
+        self.data_keys.iter().find(is_current).expect("every keyring has a current data key")
+    }
+
+    /// Its slots.
+    #[must_use]
+    pub fn slots(&self) -> &[Slot] {
+        &self.slots
+    }
+
+    /// The keyring key, for the process that will unlock with it: [`SealedKeyring::unlock_with`].
+    #[must_use]
+    pub const fn keyring_key(&self) -> &Secret<32> {
+        &self.key
+    }
+
+    /// A file that this keyring opens was written under generation `seen`.
+    ///
+    /// # Errors
+    /// [`Error::RolledBack`] if this keyring is older than that.
+    pub fn refuse_older_than(&self, seen: Generation) -> Result<(), Error> {
+        if self.generation < seen {
+            return Err(Error::RolledBack { have: self.generation, seen });
+        }
+        Ok(())
+    }
+
+    /// Adds a slot that `provider` opens. Not yet on the disk.
+    ///
+    /// # Errors
+    /// What the provider says; [`Error::TooMany`].
+    pub fn add_slot(&mut self, provider: &dyn Provider) -> Result<SlotId, Error> {
+        if self.slots.len() >= MAX_SLOTS {
+            return Err(Error::TooMany { what: "slots", most: MAX_SLOTS });
+        }
+        let slot = Slot::make(provider, self.id, &self.key)?;
+        let id = slot.terms.id;
+        self.slots.push(slot);
+        Ok(id)
+    }
+
+    /// Takes a slot away. Not yet on the disk; whoever kept an old copy of the keyring opens that
+    /// still.
+    ///
+    /// # Errors
+    /// [`Error::LastSlot`], [`Error::UnknownSlot`].
+    pub fn remove_slot(&mut self, id: SlotId) -> Result<(), Error> {
+        let place = self.slots.iter().position(|slot| slot.terms.id == id);
+        let place = place.ok_or(Error::UnknownSlot { slot: id })?;
+        if self.slots.len() == 1 {
+            return Err(Error::LastSlot { slot: id });
+        }
+        self.slots.remove(place);
+        Ok(())
+    }
+
+    /// Makes a fresh data key the current one. Not yet on the disk.
+    ///
+    /// # Errors
+    /// [`Error::TooMany`], or no randomness.
+    pub fn add_data_key(&mut self) -> Result<DataKeyId, Error> {
+        if self.data_keys.len() >= MAX_DATA_KEYS {
+            return Err(Error::TooMany { what: "data keys", most: MAX_DATA_KEYS });
+        }
+        let fresh = DataKeyEntry::random()?;
+        let id = fresh.id;
+        for entry in self.data_keys.iter_mut().filter(|entry| entry.state == KeyState::Current) {
+            entry.state = KeyState::Older;
+            entry.retired = Some(fresh.created);
+        }
+        self.data_keys.push(fresh);
+        Ok(id)
+    }
+
+    pub(crate) const fn set_generation(&mut self, generation: Generation) {
+        self.generation = generation;
+    }
+}
+
+impl DataKeyEntry {
+    fn random() -> Result<Self, Error> {
+        let key = Secret::random().map_err(|_| Error::Crypto { what: "random bytes" })?;
+        Ok(Self {
+            id: DataKeyId(random()?),
+            key: DataKey::new(key),
+            state: KeyState::Current,
+            created: now(),
+            retired: None,
+        })
+    }
+}
+
+impl KeyState {
+    const fn from_number(number: u8) -> Option<Self> {
+        match number {
+            1 => Some(Self::Current),
+            2 => Some(Self::Older),
+            3 => Some(Self::Adopted),
+            _ => None,
+        }
+    }
+
+    /// The name in reports.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Current => "current",
+            Self::Older => "older",
+            Self::Adopted => "adopted",
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! Key providers: where principal keys live.
+//!
+//! ```text
+//!   keyring key --Provider::wrap--> bytes of a slot --Provider::unwrap--> keyring key
+//!
+//!   PrincipalKey   gives a principal key; the wrapping is done here (direct)
+//!   Provider       wraps by itself, so that the principal key never leaves it
+//! ```
+//!
+//! A provider is made from the caller's configuration, never from what the protected directory
+//! says.
+
+mod command;
+mod direct;
+mod file;
+mod passphrase;
+mod recovery;
+mod terminal;
+
+use tidelock_cipher::Secret;
+
+pub use command::CommandProvider;
+pub use file::FileProvider;
+pub use passphrase::{PassphraseProvider, PassphraseSource};
+pub use recovery::RecoveryKey;
+
+use crate::error::Error;
+use crate::slot::{Kdf, Payload, SlotKind, SlotTerms, Wrapping};
+
+/// Wraps and unwraps the keyring key.
+pub trait Provider {
+    /// The type of its slots.
+    fn kind(&self) -> SlotKind;
+
+    /// For messages: `key file /etc/x.key`. Never a secret.
+    fn describe(&self) -> String;
+
+    /// Who wraps.
+    fn wrapping(&self) -> Wrapping;
+
+    /// Which principal key, for a new slot; travels in the slot as associated data.
+    fn reference(&self) -> String {
+        String::new()
+    }
+
+    /// The passphrase function of a new slot.
+    fn kdf(&self) -> Kdf {
+        Kdf::None
+    }
+
+    /// Wraps, bound to [`SlotTerms::associated_data`].
+    ///
+    /// # Errors
+    /// The provider does not answer, or refuses.
+    fn wrap(&self, terms: &SlotTerms, payload: &Payload) -> Result<Vec<u8>, Error>;
+
+    /// Unwraps what [`Provider::wrap`] made for the same terms.
+    ///
+    /// # Errors
+    /// [`Error::WrongKey`] for another principal key, [`Error::Tampered`] for changed terms or
+    /// bytes; the provider does not answer, or refuses.
+    fn unwrap(&self, terms: &SlotTerms, wrapped: &[u8]) -> Result<Payload, Error>;
+
+    /// Would this slot open after a restart, now and without anybody at a terminal?
+    ///
+    /// # Errors
+    /// Why not.
+    fn check(&self, terms: &SlotTerms, wrapped: &[u8]) -> Result<(), Error> {
+        self.unwrap(terms, wrapped).map(drop)
+    }
+}
+
+/// What a principal key is asked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Purpose {
+    /// A new slot: a passphrase is asked twice.
+    NewSlot,
+    /// A slot that exists.
+    Unlock,
+}
+
+/// A provider that hands out its principal key.
+pub trait PrincipalKey {
+    /// The type of its slots.
+    fn kind(&self) -> SlotKind;
+
+    /// For messages. Never a secret.
+    fn describe(&self) -> String;
+
+    /// The passphrase function of a new slot.
+    fn kdf(&self) -> Kdf {
+        Kdf::None
+    }
+
+    /// The principal key.
+    ///
+    /// # Errors
+    /// It cannot be had.
+    fn principal_key(&self, terms: &SlotTerms, purpose: Purpose) -> Result<Secret<32>, Error>;
+}
+
+impl<P: PrincipalKey> Provider for P {
+    fn kind(&self) -> SlotKind {
+        PrincipalKey::kind(self)
+    }
+
+    fn describe(&self) -> String {
+        PrincipalKey::describe(self)
+    }
+
+    fn wrapping(&self) -> Wrapping {
+        Wrapping::Direct
+    }
+
+    fn kdf(&self) -> Kdf {
+        PrincipalKey::kdf(self)
+    }
+
+    fn wrap(&self, terms: &SlotTerms, payload: &Payload) -> Result<Vec<u8>, Error> {
+        direct::wrap(&self.principal_key(terms, Purpose::NewSlot)?, terms, payload)
+    }
+
+    fn unwrap(&self, terms: &SlotTerms, wrapped: &[u8]) -> Result<Payload, Error> {
+        let key = self.principal_key(terms, Purpose::Unlock)?;
+        direct::unwrap(&key, terms, wrapped, || PrincipalKey::describe(self))
+    }
+}

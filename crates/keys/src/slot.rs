@@ -1,0 +1,328 @@
+//! A key slot: one way to open the keyring.
+//!
+//! A slot wraps keyring id, slot id and keyring key; everything else in it is associated data. What
+//! the wrapped bytes look like is the provider's affair. FORMAT.md, "Keyring", draws it.
+
+use std::fmt;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use tidelock_cipher::Secret;
+use tidelock_format::{KeyringId, Reader};
+
+use crate::encode::Writer;
+use crate::error::Error;
+use crate::provider::Provider;
+
+/// Bytes of an entry before its key reference.
+const FIXED: usize = 64;
+/// A key reference is no longer.
+const MAX_REFERENCE: usize = 1024;
+/// Wrapped bytes are no more: room for what a key service returns.
+const MAX_WRAPPED: usize = 6 * 1024;
+/// What a slot wraps: keyring id, slot id, keyring key.
+pub(crate) const PAYLOAD: usize = 64;
+
+/// Names a slot; random.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct SlotId(pub [u8; 16]);
+
+/// The type of a slot: which kind of provider opens it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+#[repr(u8)]
+pub enum SlotKind {
+    /// A file of 32 random bytes.
+    File = 1,
+    /// A passphrase.
+    Passphrase = 2,
+    /// A command that prints a key.
+    Command = 3,
+    /// The recovery key.
+    Recovery = 4,
+}
+
+/// How the bytes are wrapped.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum Wrapping {
+    /// Here, with AES-256-GCM under a principal key that the provider gives.
+    Direct = 1,
+    /// By the provider, whose principal key never leaves it.
+    Remote = 2,
+}
+
+/// How a passphrase becomes a principal key.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kdf {
+    /// The principal key is used as it is.
+    None,
+    /// argon2id (RFC 9106), version 0x13.
+    Argon2id {
+        /// Memory in KiB.
+        memory: u32,
+        /// Passes.
+        passes: u32,
+        /// Lanes.
+        lanes: u32,
+    },
+    /// PBKDF2-HMAC-SHA-256 (SP 800-132).
+    Pbkdf2 {
+        /// Iterations.
+        iterations: u32,
+    },
+}
+
+/// Everything of a slot but its wrapped bytes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SlotTerms {
+    /// The keyring that it opens.
+    pub keyring: KeyringId,
+    /// Its id.
+    pub id: SlotId,
+    /// Its type.
+    pub kind: SlotKind,
+    /// How it is wrapped.
+    pub wrapping: Wrapping,
+    /// How a passphrase becomes the principal key.
+    pub kdf: Kdf,
+    /// Salt of that.
+    pub salt: [u8; 16],
+    /// When it was made, in seconds since 1970.
+    pub created: u64,
+    /// Which principal key, in the provider's words.
+    pub reference: String,
+}
+
+/// A key slot as it stands in the keyring.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Slot {
+    /// What it says.
+    pub terms: SlotTerms,
+    pub(crate) wrapped: Vec<u8>,
+}
+
+/// What a slot wraps: keyring id, slot id and keyring key, in this order.
+pub struct Payload(Secret<PAYLOAD>);
+
+impl Slot {
+    /// A new slot that `provider` opens.
+    pub(crate) fn make(
+        provider: &dyn Provider,
+        keyring: KeyringId,
+        keyring_key: &Secret<32>,
+    ) -> Result<Self, Error> {
+        let mut terms = SlotTerms {
+            keyring,
+            id: SlotId(random()?),
+            kind: provider.kind(),
+            wrapping: provider.wrapping(),
+            kdf: provider.kdf(),
+            salt: [0; 16],
+            created: now(),
+            reference: provider.reference(),
+        };
+        if terms.kdf != Kdf::None {
+            terms.salt = random()?;
+        }
+        if terms.reference.len() > MAX_REFERENCE {
+            return Err(Error::TooMany { what: "bytes of key reference", most: MAX_REFERENCE });
+        }
+        let wrapped = provider.wrap(&terms, &Payload::new(&terms, keyring_key))?;
+        if wrapped.len() > MAX_WRAPPED {
+            return Err(Error::TooMany { what: "wrapped bytes in a slot", most: MAX_WRAPPED });
+        }
+        Ok(Self { terms, wrapped })
+    }
+
+    /// The keyring key, if `provider` opens this slot.
+    pub(crate) fn open(&self, provider: &dyn Provider) -> Result<Secret<32>, Error> {
+        if provider.kind() != self.terms.kind {
+            return Err(Error::NoSlot { keyring: self.terms.keyring, kind: provider.kind() });
+        }
+        provider.unwrap(&self.terms, &self.wrapped)?.keyring_key(&self.terms)
+    }
+
+    /// Bytes of the entry in the slot table.
+    pub(crate) fn len(&self) -> usize {
+        FIXED + self.terms.reference.len() + self.wrapped.len()
+    }
+
+    pub(crate) fn encode(&self, out: &mut Writer) {
+        out.u32(u32::try_from(self.len()).expect("a slot is at most 8 KiB"));
+        self.terms.encode(out);
+        out.count(self.wrapped.len());
+        out.bytes(self.terms.reference.as_bytes());
+        out.bytes(&self.wrapped);
+    }
+
+    /// Reads one entry; `None` if the bytes end inside it.
+    pub(crate) fn decode(from: &mut Reader<'_>, keyring: KeyringId) -> Result<Self, Error> {
+        let short = |_| Error::Damaged { what: "the slot table ends inside a slot" };
+        let len = from.u32().map_err(short)?;
+        let kind = from.u8().map_err(short)?;
+        let wrapping = from.u8().map_err(short)?;
+        let kdf = from.u16().map_err(short)?;
+        let id = SlotId(from.array().map_err(short)?);
+        let created = from.u64().map_err(short)?;
+        let numbers =
+            (from.u32().map_err(short)?, from.u32().map_err(short)?, from.u32().map_err(short)?);
+        let salt = from.array().map_err(short)?;
+        let reference_len = usize::from(from.u16().map_err(short)?);
+        let wrapped_len = usize::from(from.u16().map_err(short)?);
+        if reference_len > MAX_REFERENCE || wrapped_len > MAX_WRAPPED {
+            return Err(Error::Damaged { what: "a slot is too long" });
+        }
+        if usize::try_from(len) != Ok(FIXED + reference_len + wrapped_len) {
+            return Err(Error::Damaged { what: "the length of a slot is not that of its parts" });
+        }
+        let reference = from.bytes(reference_len).map_err(short)?;
+        let wrapped = from.bytes(wrapped_len).map_err(short)?.to_vec();
+        let terms = SlotTerms {
+            keyring,
+            id,
+            kind: SlotKind::from_number(kind)?,
+            wrapping: match wrapping {
+                1 => Wrapping::Direct,
+                2 => Wrapping::Remote,
+                found => {
+                    return Err(Error::Algorithm { what: "wrapping", found: found.into() });
+                }
+            },
+            kdf: Kdf::from_numbers(kdf, numbers)?,
+            salt,
+            created,
+            reference: String::from_utf8(reference.to_vec())
+                .map_err(|_| Error::Damaged { what: "a key reference is not text" })?,
+        };
+        Ok(Self { terms, wrapped })
+    }
+}
+
+impl SlotTerms {
+    /// The associated data of the wrapped bytes.
+    #[must_use]
+    pub fn associated_data(&self) -> Vec<u8> {
+        let mut out = Writer::with_capacity(128 + self.reference.len());
+        out.bytes(b"tidelock v1 slot");
+        out.bytes(&self.keyring.0);
+        self.encode(&mut out);
+        out.bytes(self.reference.as_bytes());
+        out.into_bytes()
+    }
+
+    fn encode(&self, out: &mut Writer) {
+        let (kdf, numbers) = self.kdf.numbers();
+        out.u8(self.kind as u8);
+        out.u8(self.wrapping as u8);
+        out.u16(kdf);
+        out.bytes(&self.id.0);
+        out.u64(self.created);
+        numbers.iter().for_each(|number| out.u32(*number));
+        out.bytes(&self.salt);
+        out.count(self.reference.len());
+    }
+}
+
+impl Kdf {
+    fn numbers(self) -> (u16, [u32; 3]) {
+        match self {
+            Self::None => (0, [0; 3]),
+            Self::Argon2id { memory, passes, lanes } => (1, [memory, passes, lanes]),
+            Self::Pbkdf2 { iterations } => (2, [0, iterations, 0]),
+        }
+    }
+
+    fn from_numbers(kdf: u16, numbers: (u32, u32, u32)) -> Result<Self, Error> {
+        match (kdf, numbers) {
+            (0, (0, 0, 0)) => Ok(Self::None),
+            (1, (memory, passes, lanes)) => Ok(Self::Argon2id { memory, passes, lanes }),
+            (2, (0, iterations, 0)) => Ok(Self::Pbkdf2 { iterations }),
+            (0 | 2, _) => Err(Error::Damaged { what: "an unused parameter of a slot is not zero" }),
+            (found, _) => Err(Error::Algorithm { what: "passphrase function", found }),
+        }
+    }
+}
+
+impl SlotKind {
+    fn from_number(number: u8) -> Result<Self, Error> {
+        match number {
+            1 => Ok(Self::File),
+            2 => Ok(Self::Passphrase),
+            3 => Ok(Self::Command),
+            4 => Ok(Self::Recovery),
+            found => Err(Error::Algorithm { what: "slot type", found: found.into() }),
+        }
+    }
+
+    /// The name in configuration files and reports.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::File => "file",
+            Self::Passphrase => "passphrase",
+            Self::Command => "command",
+            Self::Recovery => "recovery",
+        }
+    }
+}
+
+impl Payload {
+    fn new(terms: &SlotTerms, keyring_key: &Secret<32>) -> Self {
+        let mut secret = Secret::new([0; PAYLOAD]);
+        let (ids, key) = secret.expose_mut().split_at_mut(32);
+        ids[..16].copy_from_slice(&terms.keyring.0);
+        ids[16..].copy_from_slice(&terms.id.0);
+        key.copy_from_slice(keyring_key.expose());
+        Self(secret)
+    }
+
+    /// What a provider unwrapped.
+    #[must_use]
+    pub const fn from_secret(secret: Secret<64>) -> Self {
+        Self(secret)
+    }
+
+    /// The bytes, for the provider that wraps them.
+    #[must_use]
+    pub const fn expose(&self) -> &[u8; 64] {
+        self.0.expose()
+    }
+
+    fn keyring_key(&self, terms: &SlotTerms) -> Result<Secret<32>, Error> {
+        let (ids, key) = self.0.expose().split_at(32);
+        if ids[..16] != terms.keyring.0 || ids[16..] != terms.id.0 {
+            return Err(Error::Tampered { what: "a slot, which is of another keyring," });
+        }
+        let mut keyring_key = Secret::new([0; 32]);
+        keyring_key.expose_mut().copy_from_slice(key);
+        Ok(keyring_key)
+    }
+}
+
+impl fmt::Display for SlotId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for SlotId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SlotId({self})")
+    }
+}
+
+impl fmt::Display for SlotKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+pub(crate) fn random<const N: usize>() -> Result<[u8; N], Error> {
+    let mut bytes = [0; N];
+    aws_lc_rs::rand::fill(&mut bytes).map_err(|_| Error::Crypto { what: "random bytes" })?;
+    Ok(bytes)
+}
+
+/// Seconds since 1970.
+pub(crate) fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}

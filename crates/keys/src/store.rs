@@ -1,0 +1,276 @@
+//! `DIR/.tidelock`: the keyring's place in a protected directory.
+//!
+//! The keyring is replaced whole: written beside, synced, renamed, the directory synced. One
+//! command at a time changes it. The directory belongs to the owner of DIR, also when root makes
+//! it.
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use rustix::fs::{
+    AtFlags, FlockOperation, Gid, Mode, OFlags, Uid, fchown, flock, fstat, fsync, mkdirat, open,
+    openat, renameat, symlinkat, unlinkat,
+};
+use rustix::io::Errno;
+use tidelock_format::Generation;
+
+use crate::error::Error;
+use crate::keyring::{Keyring, MAX_FILE, SealedKeyring};
+
+/// The name of the folder in a protected directory.
+pub const FOLDER: &str = ".tidelock";
+/// The name of the keyring in it.
+pub const KEYRING: &str = "keyring";
+/// Locked by whoever changes the keyring.
+const KEYRING_LOCK: &str = "keyring.lock";
+/// The next keyring, while it is written.
+const NEXT: &str = "keyring.new";
+/// Bytes of it are locked by slow paths of the engine.
+pub const FILE_LOCK: &str = "lock";
+/// A symbolic link to nowhere: descriptors of sealed files that a program holds refer to it.
+pub const ANCHOR: &str = "sealed-descriptor";
+/// How long a command waits for another.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// The folder with the keyring of one protected directory.
+#[derive(Debug)]
+pub struct KeyringDir {
+    folder: File,
+    path: PathBuf,
+}
+
+/// What has been done when a replacement is interrupted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Step {
+    Created,
+    Written,
+    Synced,
+    Renamed,
+}
+
+impl KeyringDir {
+    /// Makes `dir/.tidelock`, without a keyring, in a directory that exists.
+    ///
+    /// # Errors
+    /// [`Error::KeyringExists`] if there is one; [`Error::Io`].
+    pub fn create(dir: &Path) -> Result<Self, Error> {
+        let path = dir.join(FOLDER);
+        let failed = |what| {
+            let path = path.clone();
+            move |errno: Errno| Error::Io { what, path, source: errno.into() }
+        };
+        let flags = OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let above = open(dir, flags, Mode::empty()).map_err(failed("open the directory of"))?;
+        match mkdirat(&above, FOLDER, Mode::RWXU) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(errno) => return Err(failed("make")(errno)),
+        }
+        let folder = openat(&above, FOLDER, flags | OFlags::NOFOLLOW, Mode::empty())
+            .map_err(failed("open"))?;
+        let made = Self { folder: folder.into(), path: path.clone() };
+        if made.exists()? {
+            return Err(Error::KeyringExists { path: path.join(KEYRING) });
+        }
+        let owner = fstat(&above).map_err(failed("look at the directory of"))?;
+        let owner = (Uid::from_raw(owner.st_uid), Gid::from_raw(owner.st_gid));
+        made.give_to(&made.folder, owner).map_err(Error::io("chown", &path))?;
+        for name in [KEYRING_LOCK, FILE_LOCK] {
+            let file = made.open_lock(name)?;
+            made.give_to(&file, owner).map_err(Error::io("chown", path.join(name)))?;
+        }
+        match symlinkat("a sealed file of Tidelock", &made.folder, ANCHOR) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(errno) => return Err(failed("make a link in")(errno)),
+        }
+        made.folder.sync_all().map_err(Error::io("sync", &path))?;
+        fsync(&above).map_err(failed("sync the directory of"))?;
+        Ok(made)
+    }
+
+    /// Opens `dir/.tidelock`.
+    ///
+    /// # Errors
+    /// [`Error::NoKeyring`] if it does not exist; [`Error::Io`].
+    pub fn open(dir: &Path) -> Result<Self, Error> {
+        let path = dir.join(FOLDER);
+        let flags = OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        match open(&path, flags, Mode::empty()) {
+            Ok(folder) => Ok(Self { folder: folder.into(), path }),
+            Err(Errno::NOENT | Errno::NOTDIR) => Err(Error::NoKeyring { path: path.join(KEYRING) }),
+            Err(errno) => Err(Error::Io { what: "open", path, source: errno.into() }),
+        }
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The bytes of the keyring: a backup of it.
+    ///
+    /// # Errors
+    /// [`Error::NoKeyring`], [`Error::Io`].
+    pub fn bytes(&self) -> Result<Vec<u8>, Error> {
+        let path = self.path.join(KEYRING);
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        let file: File = match openat(&self.folder, KEYRING, flags, Mode::empty()) {
+            Ok(file) => file.into(),
+            Err(Errno::NOENT) => return Err(Error::NoKeyring { path }),
+            Err(errno) => return Err(Error::Io { what: "open", path, source: errno.into() }),
+        };
+        let metadata = file.metadata().map_err(Error::io("look at", &path))?;
+        if !metadata.is_file() {
+            return Err(Error::LooseFile { path, why: "it is not a regular file" });
+        }
+        let mut bytes = Vec::new();
+        let limit = u64::try_from(MAX_FILE + 1).unwrap_or(u64::MAX);
+        file.take(limit).read_to_end(&mut bytes).map_err(Error::io("read", path))?;
+        Ok(bytes)
+    }
+
+    /// Reads the keyring.
+    ///
+    /// # Errors
+    /// As [`KeyringDir::bytes`] and [`SealedKeyring::parse`].
+    pub fn read(&self) -> Result<SealedKeyring, Error> {
+        SealedKeyring::parse(&self.bytes()?)
+    }
+
+    /// Writes the first keyring.
+    ///
+    /// # Errors
+    /// [`Error::KeyringExists`], [`Error::Busy`], [`Error::Io`].
+    pub fn write_first(&self, keyring: &Keyring) -> Result<(), Error> {
+        let _lock = self.lock()?;
+        if self.exists()? {
+            return Err(Error::KeyringExists { path: self.path.join(KEYRING) });
+        }
+        self.replace(&keyring.seal()?)
+    }
+
+    /// Writes a keyring that was read here and changed since; its generation becomes the next one.
+    ///
+    /// # Errors
+    /// [`Error::Changed`] if another command was faster, [`Error::Busy`], [`Error::Io`]; the old
+    /// keyring is then still there, and `keyring` keeps its generation.
+    pub fn write(&self, keyring: &mut Keyring) -> Result<(), Error> {
+        let _lock = self.lock()?;
+        let (expected, found) = (keyring.generation(), self.read()?.generation());
+        if expected != found {
+            return Err(Error::Changed { expected: expected.0, found: found.0 });
+        }
+        let next = expected.0.checked_add(1).ok_or(Error::Damaged { what: "its generation" })?;
+        keyring.set_generation(Generation(next));
+        let written = keyring.seal().and_then(|bytes| self.replace(&bytes));
+        if written.is_err() {
+            keyring.set_generation(expected);
+        }
+        written
+    }
+
+    /// Puts the bytes of a backup in place of the keyring, or where none is.
+    ///
+    /// # Errors
+    /// They are no keyring, one of another id, or one older than what is there
+    /// ([`Error::RolledBack`]); [`Error::Busy`], [`Error::Io`].
+    pub fn restore(&self, bytes: &[u8]) -> Result<(), Error> {
+        let backup = SealedKeyring::parse(bytes)?;
+        let _lock = self.lock()?;
+        // A keyring that cannot be read any more may be replaced by any.
+        if let Ok(present) = self.read() {
+            if present.id() != backup.id() {
+                return Err(Error::KeyringExists { path: self.path.join(KEYRING) });
+            }
+            if backup.generation() < present.generation() {
+                let (have, seen) = (backup.generation(), present.generation());
+                return Err(Error::RolledBack { have, seen });
+            }
+        }
+        self.replace(bytes)
+    }
+
+    fn exists(&self) -> Result<bool, Error> {
+        match rustix::fs::statat(&self.folder, KEYRING, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(_) => Ok(true),
+            Err(Errno::NOENT) => Ok(false),
+            Err(errno) => Err(Error::io("look at", self.path.join(KEYRING))(errno.into())),
+        }
+    }
+
+    fn open_lock(&self, name: &str) -> Result<File, Error> {
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        openat(&self.folder, name, flags, Mode::RUSR | Mode::WUSR)
+            .map(File::from)
+            .map_err(|errno| Error::io("open", self.path.join(name))(errno.into()))
+    }
+
+    /// Held until it is dropped.
+    fn lock(&self) -> Result<File, Error> {
+        let lock = self.open_lock(KEYRING_LOCK)?;
+        let until = Instant::now() + PATIENCE;
+        loop {
+            match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => return Ok(lock),
+                Err(Errno::WOULDBLOCK | Errno::INTR) if Instant::now() < until => {
+                    sleep(Duration::from_millis(50));
+                }
+                Err(Errno::WOULDBLOCK | Errno::INTR) => {
+                    return Err(Error::Busy { path: self.path.join(KEYRING_LOCK) });
+                }
+                Err(errno) => {
+                    return Err(Error::io("lock", self.path.join(KEYRING_LOCK))(errno.into()));
+                }
+            }
+        }
+    }
+
+    fn replace(&self, bytes: &[u8]) -> Result<(), Error> {
+        let replaced = self.replace_in_steps(bytes, &mut |_| Ok(()));
+        if replaced.is_err() {
+            let _ = unlinkat(&self.folder, NEXT, AtFlags::empty());
+        }
+        replaced.map_err(Error::io("write", self.path.join(KEYRING)))
+    }
+
+    /// Calls `after` behind each step; its error ends this as a crash there would.
+    fn replace_in_steps(
+        &self,
+        bytes: &[u8],
+        after: &mut dyn FnMut(Step) -> io::Result<()>,
+    ) -> io::Result<()> {
+        // What a crash has left.
+        match unlinkat(&self.folder, NEXT, AtFlags::empty()) {
+            Ok(()) | Err(Errno::NOENT) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+        let next = openat(&self.folder, NEXT, flags | OFlags::NOFOLLOW, Mode::RUSR | Mode::WUSR)?;
+        let mut next = File::from(next);
+        let owner = fstat(&self.folder)?;
+        self.give_to(&next, (Uid::from_raw(owner.st_uid), Gid::from_raw(owner.st_gid)))?;
+        after(Step::Created)?;
+        next.write_all(bytes)?;
+        after(Step::Written)?;
+        next.sync_all()?;
+        after(Step::Synced)?;
+        renameat(&self.folder, NEXT, &self.folder, KEYRING)?;
+        after(Step::Renamed)?;
+        self.folder.sync_all()
+    }
+
+    /// Root leaves nothing of its own in somebody's directory.
+    fn give_to(&self, file: &File, (user, group): (Uid, Gid)) -> io::Result<()> {
+        if rustix::process::geteuid().is_root() {
+            fchown(file, Some(user), Some(group))?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+#[path = "store_tests.rs"]
+mod tests;
