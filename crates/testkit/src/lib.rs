@@ -1,1 +1,17 @@
-//! To come.
+//! What the tests, the demo and the benchmark share: servers in private directories, the search for
+//! leaked plaintext, and the statistics of a comparison.
+//!
+//! ```text
+//!   tests/postgres_*.rs      bin/demo.rs      bin/bench.rs
+//!          |                      |                |
+//!          +-- pg: a private PostgreSQL, plain, idle or sealed
+//!          +-- marker: bytes that must be found nowhere
+//!                                 +-- stats: ratios with intervals
+//! ```
+//!
+//! Nothing here is linked into the library or the command.
+#![forbid(unsafe_code)]
+
+pub mod marker;
+pub mod pg;
+pub mod stats;

@@ -1,0 +1,343 @@
+//! One data directory and the server on it, in one arm.
+//!
+//! In the arm sealed the directory is made by `tidelock init` and every server-side tool runs through
+//! `tidelock exec -D DIR -- ...`, exactly as a user types it. Clients (psql, pgbench) run bare.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+
+use super::error::{Error, Result};
+use super::place::Place;
+use super::process::Process;
+use super::tool::{Output, Tool};
+use super::{Arm, ensure};
+
+/// A data directory with its socket directory and the log of `pg_ctl -l`, which lies outside it.
+#[derive(Debug)]
+pub struct Cluster<'p> {
+    place: &'p Place,
+    arm: Arm,
+    dir: PathBuf,
+    sockets: PathBuf,
+    log: PathBuf,
+}
+
+impl<'p> Cluster<'p> {
+    /// An absent directory; in the arm sealed, a protected directory that is otherwise empty.
+    ///
+    /// # Errors
+    /// When `tidelock init` fails.
+    pub fn empty(place: &'p Place, name: &str, arm: Arm) -> Result<Self> {
+        let sockets = place.make_dir(&format!("s-{name}"))?;
+        let log = place.join(&format!("{name}.log"));
+        let cluster = Self { place, arm, dir: place.join(name), sockets, log };
+        if arm == Arm::Sealed {
+            cluster.protect()?;
+        }
+        Ok(cluster)
+    }
+
+    /// A fresh cluster with checksums, not started.
+    ///
+    /// # Errors
+    /// When initdb fails.
+    pub fn new(place: &'p Place, name: &str, arm: Arm) -> Result<Self> {
+        let cluster = Self::empty(place, name, arm)?;
+        cluster.initdb(&["-k"])?;
+        Ok(cluster)
+    }
+
+    /// A fresh cluster whose server runs.
+    ///
+    /// # Errors
+    /// When initdb or the start fails.
+    pub fn started(place: &'p Place, name: &str, arm: Arm) -> Result<Self> {
+        let cluster = Self::new(place, name, arm)?;
+        cluster.start()?;
+        Ok(cluster)
+    }
+
+    /// `tidelock init`: own key file, own recovery key.
+    fn protect(&self) -> Result<()> {
+        let name = self.name();
+        let key = self.place.join(&format!("home/{name}.key"));
+        let recovery = self.place.join(&format!("home/{name}.recovery"));
+        self.place
+            .tool(self.place.programs()?.command)
+            .arg("init")
+            .arg(&self.dir)
+            .args(["--profile", "postgres", "--provider"])
+            .arg(format!("file:{}", key.display()))
+            .arg("--recovery-file")
+            .arg(recovery)
+            .run()
+            .map(drop)
+    }
+
+    /// Runs initdb and lets the server listen in its own socket directory only.
+    ///
+    /// # Errors
+    /// When initdb fails.
+    pub fn initdb(&self, extra: &[&str]) -> Result<()> {
+        self.tool("initdb")
+            .arg("-D")
+            .arg(&self.dir)
+            .args(["-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C.UTF-8"])
+            .arg("--no-instructions")
+            .args(extra)
+            .run()?;
+        self.listen_here()
+    }
+
+    /// Makes this directory a copy of a running server by `pg_basebackup -Fp`.
+    ///
+    /// # Errors
+    /// When the backup fails.
+    pub fn backup_of(&self, primary: &Self, extra: &[&str]) -> Result<()> {
+        self.tool("pg_basebackup")
+            .arg("-D")
+            .arg(&self.dir)
+            .args(["-d", &primary.conninfo(), "-Fp", "-c", "fast"])
+            .args(extra)
+            .run()?;
+        self.listen_here()
+    }
+
+    /// Settings that make the server private to its place.
+    ///
+    /// # Errors
+    /// When postgresql.conf cannot be written.
+    pub fn listen_here(&self) -> Result<()> {
+        self.set("listen_addresses", "")?;
+        self.set("unix_socket_directories", &self.sockets.display().to_string())?;
+        self.set("port", "5432")
+    }
+
+    /// Appends one setting to postgresql.conf; the last one counts.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn set(&self, name: &str, value: &str) -> Result<()> {
+        let path = self.dir.join("postgresql.conf");
+        let mut text = fs::read_to_string(&path)
+            .map_err(Error::io(format!("reading {} (is it sealed?)", path.display())))?;
+        text += &format!("{name} = '{}'\n", value.replace('\'', "''"));
+        self.place.write(&path, &text)
+    }
+
+    /// `pg_ctl start`.
+    ///
+    /// # Errors
+    /// When the server does not come up; the message has the end of its log.
+    pub fn start(&self) -> Result<()> {
+        self.start_tool().run().map(drop)
+    }
+
+    /// `pg_ctl start`, which must fail.
+    ///
+    /// # Errors
+    /// When it succeeds.
+    pub fn start_fails(&self) -> Result<Output> {
+        self.start_tool().fails()
+    }
+
+    fn start_tool(&self) -> Tool<'p> {
+        self.pg_ctl(&["-t", "60", "-l"]).arg(&self.log).arg("start").log(&self.log)
+    }
+
+    /// `pg_ctl stop -m MODE`.
+    ///
+    /// # Errors
+    /// When it does not stop.
+    pub fn stop(&self, mode: &str) -> Result<()> {
+        self.pg_ctl(&["-m", mode, "stop"]).log(&self.log).run().map(drop)
+    }
+
+    /// `pg_ctl restart`.
+    ///
+    /// # Errors
+    /// When it does not come up again.
+    pub fn restart(&self) -> Result<()> {
+        self.pg_ctl(&["-l"]).arg(&self.log).arg("restart").log(&self.log).run().map(drop)
+    }
+
+    /// `pg_ctl promote`.
+    ///
+    /// # Errors
+    /// When it fails.
+    pub fn promote(&self) -> Result<()> {
+        self.pg_ctl(&["promote"]).log(&self.log).run().map(drop)
+    }
+
+    /// `pg_ctl -D DIR -w ARGS`.
+    #[must_use]
+    pub fn pg_ctl(&self, args: &[&str]) -> Tool<'p> {
+        self.tool("pg_ctl").arg("-D").arg(&self.dir).arg("-w").args(args)
+    }
+
+    /// Ends the postmaster with SIGKILL and waits until all its children are gone too.
+    ///
+    /// # Errors
+    /// When no server runs or a child does not go.
+    pub fn kill_nine(&self) -> Result<()> {
+        let postmaster = self.postmaster()?;
+        let children = postmaster.children();
+        postmaster.signal(Signal::KILL)?;
+        for process in std::iter::once(postmaster).chain(children) {
+            process.wait_gone(Duration::from_secs(30))?;
+        }
+        Ok(())
+    }
+
+    /// The running postmaster.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn postmaster(&self) -> Result<Process> {
+        self.running()
+            .ok_or_else(|| Error::Unexpected(format!("no server runs on {}", self.dir.display())))
+    }
+
+    /// The postmaster named by postmaster.pid, if that process really works in this directory.
+    fn running(&self) -> Option<Process> {
+        let text = fs::read_to_string(self.dir.join("postmaster.pid")).ok()?;
+        let process = Process::new(text.lines().next()?.trim().parse().ok()?)?;
+        let works_in = fs::read_link(format!("/proc/{}/cwd", process.id())).ok()?;
+        (works_in == self.dir && process.lives()).then_some(process)
+    }
+
+    /// Runs SQL in the database postgres; each statement is a transaction of its own.
+    ///
+    /// # Errors
+    /// When a statement fails.
+    pub fn sql(&self, text: &str) -> Result<String> {
+        self.sql_in("postgres", text)
+    }
+
+    /// Runs SQL in a database.
+    ///
+    /// # Errors
+    /// When a statement fails.
+    pub fn sql_in(&self, database: &str, text: &str) -> Result<String> {
+        let output = self.psql(database, text).log(&self.log).run()?;
+        Ok(output.stdout.trim_end().to_owned())
+    }
+
+    /// Expects a query to answer exactly this.
+    ///
+    /// # Errors
+    /// When it answers something else.
+    pub fn expect(&self, query: &str, answer: &str) -> Result<()> {
+        let got = self.sql(query)?;
+        ensure(got == answer, || format!("{query}\n  answered {got:?}\n  expected {answer:?}"))
+    }
+
+    /// Repeats a query until it answers this.
+    ///
+    /// # Errors
+    /// When it does not within 60 seconds.
+    pub fn wait_for(&self, query: &str, answer: &str) -> Result<()> {
+        let start = Instant::now();
+        loop {
+            let got = self.sql(query)?;
+            if got == answer {
+                return Ok(());
+            }
+            ensure(start.elapsed() < Duration::from_secs(60), || {
+                format!("{query}\n  still answers {got:?}, not {answer:?}")
+            })?;
+            thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    /// psql with this text to run, stopping at the first error.
+    #[must_use]
+    pub fn psql(&self, database: &str, text: &str) -> Tool<'p> {
+        self.client("psql")
+            .args(["-X", "-A", "-t", "-q", "-v", "ON_ERROR_STOP=1", "-d", database, "-f", "-"])
+            .stdin(text)
+    }
+
+    /// A program that reaches the server by its socket only.
+    #[must_use]
+    pub fn client(&self, program: &str) -> Tool<'p> {
+        self.place
+            .tool(program)
+            .env("PGHOST", &self.sockets)
+            .env("PGPORT", "5432")
+            .env("PGUSER", "postgres")
+            .env("PGDATABASE", "postgres")
+    }
+
+    /// A program that works on the directory's files.
+    #[must_use]
+    pub fn tool(&self, program: impl AsRef<Path>) -> Tool<'p> {
+        self.place.tool(program).under(self.arm, &self.dir)
+    }
+
+    /// A run of the command `tidelock` itself.
+    ///
+    /// # Errors
+    /// When it is not built.
+    pub fn tidelock(&self, args: &[&str]) -> Result<Tool<'p>> {
+        Ok(self.place.tool(self.place.programs()?.command).args(args))
+    }
+
+    /// How a replica or a backup reaches the server.
+    #[must_use]
+    pub fn conninfo(&self) -> String {
+        format!("host={} port=5432 user=postgres dbname=postgres", self.sockets.display())
+    }
+
+    /// The data directory.
+    #[must_use]
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Where its socket is.
+    #[must_use]
+    pub fn socket_dir(&self) -> &Path {
+        &self.sockets
+    }
+
+    /// The server's log, outside the data directory.
+    #[must_use]
+    pub fn log(&self) -> &Path {
+        &self.log
+    }
+
+    /// Its arm.
+    #[must_use]
+    pub fn arm(&self) -> Arm {
+        self.arm
+    }
+
+    /// Its place.
+    #[must_use]
+    pub fn place(&self) -> &'p Place {
+        self.place
+    }
+
+    fn name(&self) -> String {
+        self.dir.file_name().unwrap_or_default().to_string_lossy().into_owned()
+    }
+}
+
+impl Drop for Cluster<'_> {
+    fn drop(&mut self) {
+        let Some(postmaster) = self.running() else { return };
+        let children = postmaster.children();
+        let _ = postmaster.signal(Signal::QUIT);
+        if postmaster.wait_gone(Duration::from_secs(10)).is_err() {
+            let _ = postmaster.signal(Signal::KILL);
+        }
+        for child in children {
+            let _ = child.wait_gone(Duration::from_secs(10));
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! A short private directory for one test, with what a user's account has: home, keys, sockets.
+//!
+//! Short because a Unix socket's path may have 107 bytes. Removed on drop, unless `TIDELOCK_KEEP` is
+//! set or the test failed; then its path is printed.
+
+use std::env;
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::thread;
+
+use tempfile::TempDir;
+
+use super::account::Account;
+use super::arm::Programs;
+use super::error::{Error, Result};
+use super::tool::Tool;
+
+/// A private directory, owned by the servers' account.
+#[derive(Debug)]
+pub struct Place {
+    dir: Option<TempDir>,
+    path: PathBuf,
+    account: Account,
+}
+
+impl Place {
+    /// Makes a place below `TIDELOCK_TEST_DIR`, or below the system's temporary directory.
+    ///
+    /// # Errors
+    /// When it cannot be made or given to the servers' account.
+    pub fn new() -> Result<Self> {
+        let base = env::var_os("TIDELOCK_TEST_DIR").map_or_else(env::temp_dir, PathBuf::from);
+        let account = Account::of_servers()?;
+        let what = format!("making a private directory below {}", base.display());
+        let dir = tempfile::Builder::new().prefix("tl-").tempdir_in(&base);
+        let dir = dir.map_err(Error::io(what))?;
+        let path = dir.path().to_path_buf();
+        let place = Self { dir: Some(dir), path, account };
+        place.open_to_others()?;
+        for name in ["home", "run", "shelf"] {
+            place.make_dir(name)?;
+        }
+        Ok(place)
+    }
+
+    /// The directory itself.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// A path in it.
+    #[must_use]
+    pub fn join(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+
+    /// Makes a directory in it that only the servers' account may enter.
+    ///
+    /// # Errors
+    /// When it cannot be made.
+    pub fn make_dir(&self, name: &str) -> Result<PathBuf> {
+        let dir = self.join(name);
+        let what = format!("making {}", dir.display());
+        fs::create_dir_all(&dir).map_err(Error::io(what.clone()))?;
+        fs::set_permissions(&dir, fs::Permissions::from_mode(0o700)).map_err(Error::io(what))?;
+        self.account.give(&dir)?;
+        Ok(dir)
+    }
+
+    /// Writes a file that belongs to the servers' account.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn write(&self, path: &Path, text: &str) -> Result<()> {
+        fs::write(path, text).map_err(Error::io(format!("writing {}", path.display())))?;
+        self.account.give(path)
+    }
+
+    /// Who runs servers here.
+    #[must_use]
+    pub fn account(&self) -> &Account {
+        &self.account
+    }
+
+    /// The built command and library.
+    ///
+    /// # Errors
+    /// [`Error::Missing`] when they are not built.
+    pub fn programs(&self) -> Result<Programs> {
+        let shelf = self.join("shelf");
+        fs::set_permissions(&shelf, fs::Permissions::from_mode(0o755))
+            .map_err(Error::io(format!("opening {}", shelf.display())))?;
+        Programs::find(&shelf)
+    }
+
+    /// One run of `program`: a PostgreSQL program by its name, another by name or path.
+    #[must_use]
+    pub fn tool(&self, program: impl AsRef<Path>) -> Tool<'_> {
+        Tool::new(self, program.as_ref())
+    }
+
+    /// Everybody may pass through (nobody may list): the servers' account is not ours.
+    fn open_to_others(&self) -> Result<()> {
+        self.account.give(&self.path)?;
+        fs::set_permissions(&self.path, fs::Permissions::from_mode(0o711))
+            .map_err(Error::io(format!("opening {}", self.path.display())))
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let Some(dir) = self.dir.take() else { return };
+        if env::var_os("TIDELOCK_KEEP").is_some() || thread::panicking() {
+            eprintln!("kept {}", dir.keep().display());
+        }
+    }
+}
