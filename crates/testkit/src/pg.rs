@@ -42,25 +42,28 @@ pub const BINDIR: &str = "/usr/lib/postgresql/15/bin";
 /// A word after the name marks slow ones: `arms!(regress: sealed; slow)` is left to `make test-full`.
 #[macro_export]
 macro_rules! arms {
-    ($body:ident: $($arm:ident),+ $(; $slow:ident)?) => {
+    ($body:ident: $($arm:ident),+) => {
         mod $body {
-            $( $crate::arms!(@one $body $arm $($slow)?); )+
+            $(
+                #[test]
+                fn $arm() -> $crate::pg::Result<()> {
+                    super::$body($crate::arms!(@ $arm))
+                }
+            )+
         }
     };
-    (@one $body:ident $arm:ident) => {
-        #[test]
-        fn $arm() -> $crate::pg::Result<()> {
-            super::$body($crate::arms!(@arm $arm))
+    ($body:ident: $($arm:ident),+; slow) => {
+        mod $body {
+            $(
+                #[test]
+                #[ignore = "long: make test-full"]
+                fn $arm() -> $crate::pg::Result<()> {
+                    super::$body($crate::arms!(@ $arm))
+                }
+            )+
         }
     };
-    (@one $body:ident $arm:ident slow) => {
-        #[test]
-        #[ignore = "long: make test-full"]
-        fn $arm() -> $crate::pg::Result<()> {
-            super::$body($crate::arms!(@arm $arm))
-        }
-    };
-    (@arm plain) => { $crate::pg::Arm::Plain };
-    (@arm idle) => { $crate::pg::Arm::Idle };
-    (@arm sealed) => { $crate::pg::Arm::Sealed };
+    (@ plain) => { $crate::pg::Arm::Plain };
+    (@ idle) => { $crate::pg::Arm::Idle };
+    (@ sealed) => { $crate::pg::Arm::Sealed };
 }

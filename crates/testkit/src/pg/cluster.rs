@@ -27,14 +27,22 @@ pub struct Cluster<'p> {
 }
 
 impl<'p> Cluster<'p> {
+    /// A directory that the caller fills, keyring included.
+    ///
+    /// # Errors
+    /// When the socket directory cannot be made.
+    pub fn at(place: &'p Place, name: &str, arm: Arm) -> Result<Self> {
+        let sockets = place.make_dir(&format!("s-{name}"))?;
+        let log = place.join(&format!("{name}.log"));
+        Ok(Self { place, arm, dir: place.join(name), sockets, log })
+    }
+
     /// An absent directory; in the arm sealed, a protected directory that is otherwise empty.
     ///
     /// # Errors
     /// When `tidelock init` fails.
     pub fn empty(place: &'p Place, name: &str, arm: Arm) -> Result<Self> {
-        let sockets = place.make_dir(&format!("s-{name}"))?;
-        let log = place.join(&format!("{name}.log"));
-        let cluster = Self { place, arm, dir: place.join(name), sockets, log };
+        let cluster = Self::at(place, name, arm)?;
         if arm == Arm::Sealed {
             cluster.protect()?;
         }
@@ -154,7 +162,11 @@ impl<'p> Cluster<'p> {
     /// # Errors
     /// When it does not stop.
     pub fn stop(&self, mode: &str) -> Result<()> {
-        self.pg_ctl(&["-m", mode, "stop"]).log(&self.log).run().map(drop)
+        let postmaster = self.postmaster()?;
+        self.pg_ctl(&["-m", mode, "stop"]).log(&self.log).run()?;
+        postmaster.wait_gone(Duration::from_secs(30))?;
+        postmaster.reap();
+        Ok(())
     }
 
     /// `pg_ctl restart`.
@@ -189,6 +201,7 @@ impl<'p> Cluster<'p> {
         postmaster.signal(Signal::KILL)?;
         for process in std::iter::once(postmaster).chain(children) {
             process.wait_gone(Duration::from_secs(30))?;
+            process.reap();
         }
         Ok(())
     }
@@ -336,8 +349,9 @@ impl Drop for Cluster<'_> {
         if postmaster.wait_gone(Duration::from_secs(10)).is_err() {
             let _ = postmaster.signal(Signal::KILL);
         }
-        for child in children {
-            let _ = child.wait_gone(Duration::from_secs(10));
+        for process in children.into_iter().chain([postmaster]) {
+            let _ = process.wait_gone(Duration::from_secs(10));
+            process.reap();
         }
     }
 }

@@ -14,6 +14,7 @@ use tempfile::TempDir;
 use super::account::Account;
 use super::arm::Programs;
 use super::error::{Error, Result};
+use super::process::Process;
 use super::tool::Tool;
 
 /// A private directory, owned by the servers' account.
@@ -30,6 +31,7 @@ impl Place {
     /// # Errors
     /// When it cannot be made or given to the servers' account.
     pub fn new() -> Result<Self> {
+        Process::adopt_orphans();
         let base = env::var_os("TIDELOCK_TEST_DIR").map_or_else(env::temp_dir, PathBuf::from);
         let account = Account::of_servers()?;
         let what = format!("making a private directory below {}", base.display());

@@ -9,7 +9,9 @@ use std::fs;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+use rustix::process::{
+    Pid, Signal, WaitOptions, getpid, kill_process, set_child_subreaper, test_kill_process, waitpid,
+};
 
 use super::error::{Error, Result};
 
@@ -55,6 +57,20 @@ impl Process {
             .filter(|id| Stat::of(*id).is_some_and(|stat| stat.parent == self.id()))
             .filter_map(Self::new)
             .collect()
+    }
+
+    /// Makes orphans below us our own children, so that [`Process::reap`] can end them for good.
+    ///
+    /// An orphan that was killed stays a zombie until init gets round to it, and a postmaster that is
+    /// restarted meanwhile takes the zombie for a live one.
+    pub(super) fn adopt_orphans() {
+        // Without it everything works as long as init is quick.
+        let _ = set_child_subreaper(Some(getpid()));
+    }
+
+    /// Removes it from the process table if it is a zombie of ours.
+    pub(super) fn reap(self) {
+        let _ = waitpid(Some(self.0), WaitOptions::NOHANG);
     }
 
     /// Waits until it is gone.
