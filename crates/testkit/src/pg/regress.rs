@@ -44,6 +44,17 @@ impl Suite {
         let input = source.join("src/test").join(name);
         let output = place.make_dir(&format!("{name}-{}", cluster.arm()))?;
         let copy = place.make_dir("suite")?;
+        // What the tests load: the suite's own library, and two that the server's package has.
+        let libraries = place.make_dir("suite/lib")?;
+        for from in [
+            source.join("src/test/regress/regress.so"),
+            Path::new(LIBRARIES).join("autoinc.so"),
+            Path::new(LIBRARIES).join("refint.so"),
+        ] {
+            let to = libraries.join(from.file_name().unwrap_or_default());
+            fs::copy(&from, &to).map_err(Error::io(format!("copying {}", from.display())))?;
+            place.account().give(&to)?;
+        }
         // The suite writes beside its input, and the servers' account may not read our sources.
         let copied = copy.join(name);
         if !copied.exists() {
@@ -57,7 +68,8 @@ impl Suite {
             .arg(format!("--inputdir={}", copied.display()))
             .arg(format!("--outputdir={}", output.display()))
             .arg(format!("--bindir={}", super::BINDIR))
-            .args(["--dlpath=/usr/lib/postgresql/15/lib", "--max-concurrent-tests=8"])
+            .arg(format!("--dlpath={}", libraries.display()))
+            .arg("--max-connections=8")
             .arg(format!("--host={}", cluster.socket_dir().display()))
             .args(["--port=5432", "--user=postgres"])
             .limit(2400);
@@ -66,6 +78,9 @@ impl Suite {
             some => run.args(some),
         };
         let printed = run.attempt()?;
+        if env::var_os("TIDELOCK_KEEP").is_some() {
+            eprintln!("{}", printed.text());
+        }
         let outcome = Outcome::read(&printed.stdout);
         if outcome.passed.is_empty() {
             return Err(Error::Ended {
@@ -108,6 +123,7 @@ impl Outcome {
     }
 }
 
+const LIBRARIES: &str = "/usr/lib/postgresql/15/lib";
 const PGXS: &str = "/usr/lib/postgresql/15/lib/pgxs/src/test";
 
 /// Where `ci/pg-source` unpacked the source; `TIDELOCK_PG_SOURCE` names another place.

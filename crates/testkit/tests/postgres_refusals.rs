@@ -1,0 +1,134 @@
+//! Fail closed: each way in which a protected directory could be used wrongly, and what is said then.
+
+use std::fs;
+
+use tidelock_testkit::marker::Marker;
+use tidelock_testkit::pg::{Arm, Cluster, Error, Output, Place, Result, ensure};
+
+fn says(output: &Output, words: &[&str]) -> Result<()> {
+    let text = output.text();
+    ensure(words.iter().any(|word| text.contains(word)), || {
+        format!("{} did not say any of {words:?}:\n{text}", output.command)
+    })
+}
+
+/// Two lines, `error:` and `hint:`, and this exit code.
+fn refuses(output: &Output, code: i32) -> Result<()> {
+    says(output, &["error:"])?;
+    says(output, &["hint:"])?;
+    ensure(output.status.code() == Some(code), || {
+        format!("{}: {}, not {code}\n{}", output.command, output.status, output.text())
+    })
+}
+
+#[test]
+fn a_bare_server_refuses_to_start_and_writes_nothing_plain() -> Result<()> {
+    let place = Place::new()?;
+    let marker = Marker::new();
+    let sealed = Cluster::started(&place, "main", Arm::Sealed)?;
+    sealed.sql(&format!("CREATE TABLE t AS SELECT '{}' AS b", marker.text()))?;
+    sealed.kill_nine()?;
+    let bare = Cluster::at(&place, "main", Arm::Plain)?;
+    bare.start_fails()?;
+    for arm in [Arm::Plain, Arm::Idle] {
+        let direct = place.tool("postgres").under(arm, sealed.dir()).arg("-D").arg(sealed.dir());
+        let output = direct.limit(30).fails()?;
+        says(&output, &["FATAL", "PANIC", "error:", "could not"])?;
+    }
+    let control = place.tool("pg_controldata").arg(sealed.dir()).attempt()?;
+    ensure(!control.stdout.contains("in production"), || control.text())?;
+    let found = marker.search(&[sealed.dir()]).map_err(Error::io("searching"))?;
+    ensure(found.findings.is_empty(), || format!("{found:?}"))?;
+    let _ = fs::remove_file(sealed.dir().join("postmaster.pid"));
+    sealed.start()?;
+    sealed.expect("SELECT count(*) FROM t", "1")
+}
+
+#[test]
+fn a_missing_or_wrong_key_is_told_before_the_server_starts() -> Result<()> {
+    let place = Place::new()?;
+    let main = Cluster::new(&place, "main", Arm::Sealed)?;
+    let other = Cluster::new(&place, "other", Arm::Sealed)?;
+    let key = |cluster: &Cluster<'_>| {
+        let name = cluster.dir().file_name().unwrap_or_default().to_string_lossy().into_owned();
+        place.join(&format!("home/{name}.key"))
+    };
+    let (mine, aside) = (key(&main), place.join("home/aside.key"));
+    fs::rename(&mine, &aside).map_err(Error::io("moving the key away"))?;
+    refuses(&main.start_fails()?, 4)?;
+    fs::copy(key(&other), &mine).map_err(Error::io("putting a wrong key"))?;
+    place.account().give(&mine)?;
+    refuses(&main.start_fails()?, 4)?;
+    fs::rename(&aside, &mine).map_err(Error::io("putting the key back"))?;
+    main.start()
+}
+
+#[test]
+fn a_log_of_the_shell_below_the_directory_is_refused_with_a_hint() -> Result<()> {
+    let place = Place::new()?;
+    let main = Cluster::new(&place, "main", Arm::Sealed)?;
+    let inside = main.dir().join("server.log");
+    let output = main.pg_ctl(&["-t", "20", "-l"]).arg(&inside).arg("start").fails()?;
+    let log = fs::read(&inside).unwrap_or_default();
+    let told = output.text() + &String::from_utf8_lossy(&log);
+    ensure(told.contains("hint:"), || told.clone())?;
+    ensure(!told.contains("starting PostgreSQL"), || told.clone())?;
+    let _ = fs::remove_file(&inside);
+    main.start()
+}
+
+#[test]
+fn a_plain_file_where_a_sealed_one_must_be_is_an_error_that_names_it() -> Result<()> {
+    let place = Place::new()?;
+    let main = Cluster::started(&place, "main", Arm::Sealed)?;
+    main.sql("CREATE TABLE t AS SELECT g FROM generate_series(1, 1000) g; CHECKPOINT")?;
+    let path = main.sql("SELECT pg_relation_filepath('t')")?;
+    main.stop("fast")?;
+    let file = main.dir().join(&path);
+    let kept = fs::read(&file).map_err(Error::io("reading the table's file"))?;
+    place.write(&file, &"plain ".repeat(4096))?;
+    let verify = main.tidelock(&["verify", "-D", &main.dir().display().to_string()])?.fails()?;
+    ensure(verify.status.code() == Some(5), || verify.text())?;
+    says(&verify, &[&path])?;
+    main.start()?;
+    let output = main.psql("postgres", "SELECT count(*) FROM t").fails()?;
+    says(&output, &["Input/output error"])?;
+    main.stop("fast")?;
+    fs::write(&file, kept).map_err(Error::io("putting the table's file back"))?;
+    main.tidelock(&["verify", "-D", &main.dir().display().to_string()])?.run()?;
+    main.start()?;
+    main.expect("SELECT count(*) FROM t", "1000")
+}
+
+#[test]
+fn status_tells_whether_the_library_is_loaded_and_what_is_dangerous() -> Result<()> {
+    let place = Place::new()?;
+    let main = Cluster::new(&place, "main", Arm::Sealed)?;
+    main.set("full_page_writes", "off")?;
+    main.start()?;
+    let dir = main.dir().display().to_string();
+    let told = main.tidelock(&["status", "-D", &dir])?.run()?;
+    says(&told, &["full_page_writes"])?;
+    let json = main.tidelock(&["status", "-D", &dir, "--json"])?.run()?;
+    let value: serde_json::Value = serde_json::from_str(&json.stdout)
+        .map_err(|error| Error::Unexpected(format!("status --json: {error}\n{}", json.stdout)))?;
+    ensure(value.get("version").is_some(), || json.stdout.clone())
+}
+
+#[test]
+fn children_that_the_server_starts_see_sealed_bytes() -> Result<()> {
+    let place = Place::new()?;
+    let main = Cluster::started(&place, "main", Arm::Sealed)?;
+    let marker = Marker::new();
+    main.sql(&format!(
+        "CREATE TABLE t AS SELECT '{}' AS b; CHECKPOINT; CREATE TABLE o (l text)",
+        marker.text()
+    ))?;
+    let path = main.sql("SELECT pg_relation_filepath('t')")?;
+    main.sql(&format!(
+        "COPY o FROM PROGRAM 'grep -c {} {}/{path} || true'",
+        marker.text(),
+        main.dir().display()
+    ))?;
+    main.expect("SELECT l FROM o", "0")
+}
