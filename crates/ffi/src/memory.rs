@@ -1,0 +1,292 @@
+//! The library's own memory: locked, left out of core dumps, wiped when it is given back.
+//!
+//! Serves Rust's allocations in the preload library and every allocation of AWS-LC (key schedules among
+//! them), so that the program's malloc is never called from a hook and keys never lie in its heap. Private
+//! memory: a forked child has its own copy, since schedules come and go in both processes afterwards.
+//!
+//! UNSAFETY: this is an allocator.
+#![expect(unsafe_code, reason = "an allocator")]
+
+use core::alloc::{GlobalAlloc, Layout};
+use core::cell::UnsafeCell;
+use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
+
+use rustix::mm::{Advice, MapFlags, MlockFlags, ProtFlags};
+
+use crate::sys;
+
+/// Address space that is reserved; pages are used, and locked, as they are touched.
+const ARENA: usize = 256 << 20;
+const SMALLEST: usize = 32;
+/// Classes of 32 bytes to 128 MiB, by powers of two.
+const CLASSES: usize = 23;
+/// Before each block: its class, and room so that blocks are aligned to 16.
+const PREFIX: usize = 16;
+
+/// The allocator of the preload library.
+pub struct LockedMemory;
+
+struct Arena {
+    start: AtomicUsize,
+    used: AtomicUsize,
+    lock: AtomicU32,
+    free: UnsafeCell<[*mut u8; CLASSES]>,
+}
+
+// SAFETY: `free` is touched only while `lock` is held.
+unsafe impl Sync for Arena {}
+
+static MEMORY: Arena = Arena {
+    start: AtomicUsize::new(0),
+    used: AtomicUsize::new(0),
+    lock: AtomicU32::new(0),
+    free: UnsafeCell::new([core::ptr::null_mut(); CLASSES]),
+};
+
+/// The lock of the arena; signals are blocked while it is held.
+struct Holding(u64);
+
+impl Holding {
+    fn take() -> Self {
+        let mask = sys::block_signals();
+        while MEMORY.lock.compare_exchange_weak(0, 1, Acquire, Relaxed).is_err() {
+            rustix::thread::sched_yield();
+        }
+        Self(mask)
+    }
+}
+
+impl Drop for Holding {
+    fn drop(&mut self) {
+        MEMORY.lock.store(0, Release);
+        sys::restore_signals(self.0);
+    }
+}
+
+/// The signal mask of the thread that forks.
+static FORKING: AtomicU64 = AtomicU64::new(0);
+
+/// Keeps other threads out of the arena while the process forks, so that the child finds it whole.
+pub(crate) fn before_fork() {
+    let holding = Holding::take();
+    FORKING.store(holding.0, Relaxed);
+    core::mem::forget(holding);
+}
+
+/// After a fork, in the parent.
+pub(crate) fn after_fork_in_parent() {
+    drop(Holding(FORKING.load(Relaxed)));
+}
+
+/// After a fork, in the child: locked memory is not inherited.
+pub(crate) fn after_fork_in_child() {
+    lock_pages();
+    drop(Holding(FORKING.load(Relaxed)));
+}
+
+fn lock_pages() {
+    let start = MEMORY.start.load(Relaxed);
+    if start != 0 {
+        // SAFETY: the range is our own mapping. Locking may be refused by the limit; status tells.
+        let _ = unsafe {
+            rustix::mm::mlock_with(core::ptr::with_exposed_provenance_mut(start), ARENA, MlockFlags::ONFAULT)
+        };
+    }
+}
+
+/// True if the pages could be locked (RLIMIT_MEMLOCK).
+pub fn start() -> bool {
+    let address = MEMORY.start.load(Acquire);
+    address != 0 || map()
+}
+
+fn map() -> bool {
+    // SAFETY: a fresh private mapping wherever the kernel likes.
+    let mapped = unsafe {
+        rustix::mm::mmap_anonymous(
+            core::ptr::null_mut(),
+            ARENA,
+            ProtFlags::READ | ProtFlags::WRITE,
+            MapFlags::PRIVATE | MapFlags::NORESERVE,
+        )
+    };
+    let Ok(start) = mapped else { return false };
+    // SAFETY: the range is the mapping just made.
+    let _ = unsafe { rustix::mm::madvise(start, ARENA, Advice::LinuxDontDump) };
+    let address = start.expose_provenance();
+    if MEMORY.start.compare_exchange(0, address, AcqRel, Acquire).is_err() {
+        // SAFETY: another thread was faster; nobody knows of this mapping.
+        let _ = unsafe { rustix::mm::munmap(start, ARENA) };
+    } else {
+        lock_pages();
+    }
+    true
+}
+
+const fn class_of(size: usize) -> usize {
+    let room = if size < SMALLEST { SMALLEST } else { size };
+    (room.next_power_of_two().trailing_zeros() - SMALLEST.trailing_zeros()) as usize
+}
+
+const fn room_of(class: usize) -> usize {
+    SMALLEST << class
+}
+
+/// `size` bytes, aligned to 16; null if there is no room.
+pub(crate) fn allocate(size: usize) -> *mut u8 {
+    let class = class_of(size + PREFIX);
+    if class >= CLASSES || !start() {
+        return core::ptr::null_mut();
+    }
+    let _holding = Holding::take();
+    // SAFETY: the lock is held, and `class` is below CLASSES.
+    let head = unsafe { (*MEMORY.free.get()).as_mut_ptr().add(class) };
+    // SAFETY: as above; no other reference to the list exists.
+    let block = unsafe { *head };
+    let block = if block.is_null() {
+        let at = MEMORY.used.load(Relaxed);
+        if at + room_of(class) > ARENA {
+            return core::ptr::null_mut();
+        }
+        MEMORY.used.store(at + room_of(class), Relaxed);
+        core::ptr::with_exposed_provenance_mut::<u8>(MEMORY.start.load(Relaxed) + at)
+    } else {
+        // SAFETY: a free block holds the address of the next in its first word.
+        let next = unsafe { block.cast::<*mut u8>().read() };
+        // SAFETY: the lock is held.
+        unsafe { head.write(next) };
+        block
+    };
+    // SAFETY: the block has at least PREFIX bytes.
+    unsafe { block.cast::<usize>().write(class) };
+    // SAFETY: the block is longer than PREFIX.
+    unsafe { block.add(PREFIX) }
+}
+
+/// Wipes a block and gives it back.
+///
+/// # Safety
+/// `memory` came from [`allocate`] and is not used any more.
+pub(crate) unsafe fn release(memory: *mut u8) {
+    // SAFETY: the caller promises a block of ours, whose prefix lies before it.
+    let block = unsafe { memory.sub(PREFIX) };
+    // SAFETY: the prefix holds the class.
+    let class = unsafe { block.cast::<usize>().read() };
+    // SAFETY: the block is ours, nobody reads it meanwhile; volatile, so that wiping is not optimised away.
+    unsafe { wipe(block, room_of(class)) };
+    let _holding = Holding::take();
+    // SAFETY: the lock is held; the class was written by `allocate`.
+    let head = unsafe { (*MEMORY.free.get()).as_mut_ptr().add(class) };
+    // SAFETY: the block has room for an address.
+    unsafe { block.cast::<*mut u8>().write(*head) };
+    // SAFETY: the lock is held.
+    unsafe { head.write(block) };
+}
+
+/// How many bytes a block of ours has room for.
+///
+/// # Safety
+/// `memory` came from [`allocate`].
+pub(crate) unsafe fn room(memory: *mut u8) -> usize {
+    // SAFETY: the caller promises a block of ours.
+    let class = unsafe { memory.sub(PREFIX).cast::<usize>().read() };
+    room_of(class) - PREFIX
+}
+
+/// # Safety
+/// `len` bytes from `at` may be written.
+unsafe fn wipe(at: *mut u8, len: usize) {
+    // SAFETY: the caller's promise.
+    unsafe { core::ptr::write_bytes(at, 0, len) };
+    core::sync::atomic::compiler_fence(core::sync::atomic::Ordering::SeqCst);
+    // SAFETY: keeps the write alive: the compiler must assume that the assembly reads it.
+    unsafe { core::arch::asm!("/* {0} */", in(reg) at, options(nostack, preserves_flags)) };
+}
+
+// SAFETY: blocks are distinct, large enough and aligned as asked, or null.
+unsafe impl GlobalAlloc for LockedMemory {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        if layout.align() <= PREFIX {
+            return allocate(layout.size());
+        }
+        // Alignments above 16 are rare: more room, and a copy of the prefix before the aligned place.
+        let block = allocate(layout.size() + 2 * layout.align());
+        if block.is_null() {
+            return block;
+        }
+        let skip = block.add_alignment(layout.align());
+        // SAFETY: there are two alignments more than the size.
+        let place = unsafe { block.add(skip) };
+        // SAFETY: the word before the place lies within the block.
+        unsafe { place.cast::<usize>().sub(1).write(skip) };
+        place
+    }
+
+    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+        let block = if layout.align() <= PREFIX {
+            memory
+        } else {
+            // SAFETY: `alloc` put the distance there.
+            let skip = unsafe { memory.cast::<usize>().sub(1).read() };
+            // SAFETY: back to the start of the block.
+            unsafe { memory.sub(skip) }
+        };
+        // SAFETY: `alloc` took the block from `allocate`.
+        unsafe { release(block) };
+    }
+}
+
+trait AddAlignment {
+    fn add_alignment(&self, align: usize) -> usize;
+}
+
+impl AddAlignment for *mut u8 {
+    /// The distance to the next aligned place that leaves a word before it.
+    fn add_alignment(&self, align: usize) -> usize {
+        let first = self.addr() + size_of::<usize>();
+        first.next_multiple_of(align) - self.addr()
+    }
+}
+
+/// Lets AWS-LC allocate here. Once, before its first use.
+pub(crate) fn serve_aws_lc() {
+    // SAFETY: the three functions keep malloc's contract; AWS-LC takes them only once and ignores the rest.
+    unsafe { aws_lc_sys::CRYPTO_set_mem_functions(Some(lc_malloc), Some(lc_realloc), Some(lc_free)) };
+}
+
+unsafe extern "C" fn lc_malloc(
+    size: usize,
+    _: *const core::ffi::c_char,
+    _: core::ffi::c_int,
+) -> *mut core::ffi::c_void {
+    allocate(size).cast()
+}
+
+unsafe extern "C" fn lc_free(
+    memory: *mut core::ffi::c_void,
+    _: *const core::ffi::c_char,
+    _: core::ffi::c_int,
+) {
+    if !memory.is_null() {
+        // SAFETY: AWS-LC gives back what it got from `lc_malloc`.
+        unsafe { release(memory.cast()) };
+    }
+}
+
+unsafe extern "C" fn lc_realloc(
+    memory: *mut core::ffi::c_void,
+    size: usize,
+    _: *const core::ffi::c_char,
+    _: core::ffi::c_int,
+) -> *mut core::ffi::c_void {
+    let new = allocate(size);
+    if !memory.is_null() && !new.is_null() {
+        // SAFETY: AWS-LC passes a block of ours.
+        let old = unsafe { room(memory.cast()) };
+        // SAFETY: both blocks have that many bytes and are distinct.
+        unsafe { core::ptr::copy_nonoverlapping(memory.cast::<u8>(), new, old.min(size)) };
+        // SAFETY: the old block is not used any more.
+        unsafe { release(memory.cast()) };
+    }
+    new.cast()
+}

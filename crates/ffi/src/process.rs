@@ -1,0 +1,60 @@
+//! The one engine of this process, and whether it is at work.
+
+use core::sync::atomic::{AtomicBool, Ordering::Acquire, Ordering::Release};
+
+use tidelock_engine::{Decide, Process, Sealing};
+use tidelock_keys::{Decision, Policy};
+
+use crate::system::Linux;
+use crate::xts::Xts;
+
+/// The engine over the real kernel and AWS-LC.
+pub type ActiveProcess = Process<Linux, Xts, ActivePolicy>;
+
+/// A policy of the keyring, as the engine asks it.
+pub struct ActivePolicy(Policy);
+
+impl ActivePolicy {
+    /// The policy of a protected directory.
+    #[must_use]
+    pub const fn new(policy: Policy) -> Self {
+        Self(policy)
+    }
+}
+
+impl Decide for ActivePolicy {
+    fn decide(&self, relative: &[u8]) -> Sealing {
+        sealing(self.0.decide(relative))
+    }
+
+    fn decide_elsewhere(&self, path: &[u8]) -> Option<Sealing> {
+        let tail = self.0.tablespace_tail(path)?;
+        Some(sealing(self.0.decide_tablespace(tail)))
+    }
+}
+
+const fn sealing(decision: Decision) -> Sealing {
+    match decision {
+        Decision::Seal(class) => Sealing::Sealed(class),
+        Decision::Plain(_) => Sealing::Plain,
+    }
+}
+
+static PROCESS: ActiveProcess = Process::new(Linux::new(), Xts::new());
+static AT_WORK: AtomicBool = AtomicBool::new(false);
+
+/// The engine, once the library has started in a listed program; `None` before, and everywhere else.
+#[inline]
+pub fn process() -> Option<&'static ActiveProcess> {
+    AT_WORK.load(Acquire).then_some(&PROCESS)
+}
+
+/// The engine while it is being set up.
+pub fn starting() -> &'static ActiveProcess {
+    &PROCESS
+}
+
+/// From now on, every call goes through the engine.
+pub fn begin() {
+    AT_WORK.store(true, Release);
+}

@@ -1,0 +1,289 @@
+//! From ld.so to a working engine: is this program listed, which directories, which keys?
+//!
+//! In a program that is not listed nothing happens but the reading of one small file. In a listed one
+//! everything is ready before main, or the process ends with an error and a hint: it never runs unprotected.
+//!
+//! UNSAFETY: the environment is a C array of C strings.
+#![expect(unsafe_code, reason = "the environment and a mapping for good")]
+
+use core::ffi::{CStr, c_char};
+use std::os::fd::{AsFd, IntoRawFd, OwnedFd};
+
+use rustix::fs::{CWD, Mode, OFlags};
+use tidelock_agent::wire::Grant;
+use tidelock_engine::{Decided, Fd, PathBuffer, System};
+
+use crate::process::{ActivePolicy, begin, process, starting};
+use crate::{datakeys, handshake, lock, memory, recovery, report, sys, system};
+
+/// The sockets of the agents, separated by colons, one for each protected directory.
+const AGENTS: &[u8] = b"TIDELOCK_AGENT=";
+/// Below this number a program finds its own descriptors.
+const HIDDEN_FROM: i32 = 1024;
+/// The exit code for everything that concerns keys.
+const EXIT_KEY: i32 = 4;
+const EXIT_REFUSED: i32 = 3;
+
+/// Starts the library, once. `environment` is main's third argument.
+///
+/// # Safety
+/// `environment` is a null-terminated array of C strings, or null.
+pub unsafe fn start(environment: *const *const c_char) {
+    if process().is_some() {
+        return;
+    }
+    // SAFETY: the caller's promise.
+    let Some(agents) = (unsafe { variable(environment, AGENTS) }) else { return };
+    let mut exe = PathBuffer::new();
+    let mut room = [0u8; 4096];
+    let Ok(count) = starting().system().read_link(Fd::CWD, b"/proc/self/exe\0", &mut room) else {
+        return;
+    };
+    if exe.set(room.get(..count).unwrap_or_default()).is_err() {
+        return;
+    }
+    let mut sockets = agents.split(|&byte| byte == b':').filter(|socket| !socket.is_empty());
+    let listed = sockets.clone().any(|socket| handshake::lists(socket, exe.as_bytes()));
+    if listed {
+        memory::start();
+        memory::serve_aws_lc();
+        prepare_numbers();
+        sockets.by_ref().for_each(|socket| protect(socket, exe.as_bytes()));
+        starting().cipher().warm_up();
+        system::refresh_working_directory();
+        begin();
+        attach_links();
+        refuse_inherited();
+    }
+}
+
+/// # Safety
+/// As [`start`].
+unsafe fn variable<'e>(environment: *const *const c_char, name: &[u8]) -> Option<&'e [u8]> {
+    let mut at = environment;
+    while !at.is_null() {
+        // SAFETY: the array ends with a null, where we stop.
+        let entry = unsafe { *at };
+        if entry.is_null() {
+            break;
+        }
+        // SAFETY: entries are C strings that live as long as the process.
+        let text = unsafe { CStr::from_ptr(entry) }.to_bytes();
+        if let Some(value) = text.strip_prefix(name) {
+            return Some(value);
+        }
+        // SAFETY: the end has not been reached.
+        at = unsafe { at.add(1) };
+    }
+    None
+}
+
+/// Room for hidden descriptors above those of the program: the soft limit is raised as far as allowed.
+fn prepare_numbers() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    let soft = limit.current.unwrap_or(1 << 20);
+    let wanted = 4 * u64::from(HIDDEN_FROM.cast_unsigned());
+    let hard = limit.maximum.unwrap_or(1 << 20);
+    let mut available = soft;
+    if soft < wanted && hard > soft {
+        let raised = Rlimit { current: Some(wanted.min(hard)), maximum: limit.maximum };
+        if setrlimit(Resource::Nofile, raised).is_ok() {
+            available = wanted.min(hard);
+        }
+    }
+    let lowest = u64::from(HIDDEN_FROM.cast_unsigned()).min(available / 2);
+    starting().system().set_hidden_from(i32::try_from(lowest).unwrap_or(HIDDEN_FROM));
+}
+
+/// Asks one agent for its directory and keys.
+fn protect(socket: &[u8], exe: &[u8]) {
+    let name = String::from_utf8_lossy(socket);
+    let granted = match handshake::ask(socket) {
+        Ok(granted) => granted,
+        Err(why) => report::fatal(
+            format_args!("no key for {}: {why} ({name})", String::from_utf8_lossy(exe)),
+            "start the program with `tidelock exec -D DIR -- PROGRAM`, which unlocks the directory",
+            EXIT_KEY,
+        ),
+    };
+    if let Err(why) = set_up(&granted, exe) {
+        report::fatal(
+            format_args!("{} cannot be used: {why}", String::from_utf8_lossy(granted.grant.directory())),
+            "`tidelock verify -D DIR` tells what is wrong with it",
+            EXIT_REFUSED,
+        );
+    }
+    conceal(granted.connection);
+}
+
+fn set_up(granted: &handshake::Granted, exe: &[u8]) -> Result<(), String> {
+    let grant: &Grant = &granted.grant;
+    let errno = |what: &'static str| move |error: tidelock_engine::Errno| format!("{what}: errno {}", error.0);
+    let policy = grant.policy();
+    let recovers = policy.recovers(exe);
+    let root = starting()
+        .roots()
+        .add(grant.directory(), ActivePolicy::new(policy), grant.layout())
+        .map_err(errno("its path is too long, or there are too many directories"))?;
+    for key in grant.data_keys() {
+        let current = key.id == grant.current_data_key();
+        let bytes = key.key.expose();
+        if !datakeys::add(root, grant.keyring(), grant.generation(), key.id, bytes, current) {
+            return Err("it has more data keys than this library can hold".into());
+        }
+    }
+    let anchor = control_file(grant, tidelock_keys::ANCHOR, OFlags::PATH | OFlags::NOFOLLOW)?;
+    starting().system().set_anchor(root, Fd(conceal(anchor)));
+    let file = control_file(grant, tidelock_keys::FILE_LOCK, OFlags::RDWR)
+        .or_else(|_| control_file(grant, tidelock_keys::FILE_LOCK, OFlags::RDONLY))?;
+    lock::set_file(root, Fd(conceal(file)));
+    if let Some(words) = &granted.sequences {
+        map_sequences(root, words)?;
+    }
+    if recovers {
+        let mut control = PathBuffer::new();
+        let joined = [grant.directory(), b"/global/pg_control"].concat();
+        control.set(&joined).map_err(errno("its path is too long"))?;
+        recovery::watch(root, control);
+        starting().system().set_may_rekey(root);
+    }
+    Ok(())
+}
+
+fn control_file(grant: &Grant, name: &str, flags: OFlags) -> Result<OwnedFd, String> {
+    let mut path = grant.directory().to_vec();
+    path.extend_from_slice(b"/");
+    path.extend_from_slice(tidelock_keys::FOLDER.as_bytes());
+    path.extend_from_slice(b"/");
+    path.extend_from_slice(name.as_bytes());
+    rustix::fs::openat(CWD, &*path, flags | OFlags::CLOEXEC, Mode::empty())
+        .map_err(|error| format!("{}: {error}", String::from_utf8_lossy(&path)))
+}
+
+fn map_sequences(root: u8, words: &OwnedFd) -> Result<(), String> {
+    use rustix::mm::{MapFlags, ProtFlags};
+    const LEN: usize = 256 * 64;
+    let stat = rustix::fs::fstat(words).map_err(|error| format!("the shared words: {error}"))?;
+    if stat.st_size < 16_384 {
+        return Err("the shared words of the agent are too few".into());
+    }
+    // SAFETY: a shared mapping of the agent's memory, wherever the kernel likes, for good.
+    let mapped = unsafe {
+        rustix::mm::mmap(
+            core::ptr::null_mut(),
+            LEN,
+            ProtFlags::READ | ProtFlags::WRITE,
+            MapFlags::SHARED,
+            words,
+            0,
+        )
+    };
+    let start = mapped.map_err(|error| format!("the shared words: {error}"))?;
+    starting().system().set_sequences(root, start.cast());
+    Ok(())
+}
+
+/// Moves a descriptor of ours to where the program does not find it; its new number.
+fn conceal(fd: OwnedFd) -> i32 {
+    let system = starting().system();
+    let moved = system.duplicate(Fd(std::os::fd::AsRawFd::as_raw_fd(&fd)), system.hidden_from(), true);
+    let raw = fd.into_raw_fd();
+    let hidden = match moved {
+        Ok(hidden) => {
+            // The copy keeps it open; std's own close would be our hook.
+            let _ = system.close(Fd(raw));
+            hidden
+        }
+        Err(_) => Fd(raw),
+    };
+    starting().hide(hidden);
+    hidden.0
+}
+
+/// Links of a protected directory that lead out of it, such as pg_wal and the tablespaces: their
+/// targets belong to it, by whatever path they are reached.
+fn attach_links() {
+    let mut number = 0;
+    while let Some(directory) = starting().roots().path(number) {
+        attach_links_in(directory);
+        let mut spaces = directory.to_vec();
+        spaces.extend_from_slice(b"/pg_tblspc");
+        attach_links_in(&spaces);
+        number += 1;
+    }
+}
+
+fn attach_links_in(directory: &[u8]) {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let Ok(fd) = rustix::fs::openat(CWD, directory, flags, Mode::empty()) else { return };
+    let mut room = [core::mem::MaybeUninit::uninit(); 4096];
+    let mut entries = rustix::fs::RawDir::new(fd.as_fd(), &mut room);
+    while let Some(Ok(entry)) = entries.next() {
+        if entry.file_type() == rustix::fs::FileType::Symlink {
+            let link = [directory, b"/", entry.file_name().to_bytes()].concat();
+            starting().attach(&link);
+        }
+    }
+    drop(entries);
+
+}
+
+/// A regular file of ours that was opened by whoever started us is written without being sealed:
+/// `pg_ctl -l DIR/log` lets a shell do that.
+fn refuse_inherited() {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let Ok(listing) = rustix::fs::openat(CWD, c"/proc/self/fd", flags, Mode::empty()) else { return };
+    let mut room = [core::mem::MaybeUninit::uninit(); 4096];
+    let mut entries = rustix::fs::RawDir::new(listing.as_fd(), &mut room);
+    while let Some(Ok(entry)) = entries.next() {
+        let Some(number) = entry.file_name().to_str().ok().and_then(|name| name.parse().ok()) else {
+            continue;
+        };
+        refuse_if_ours(number);
+    }
+    drop(entries);
+
+}
+
+fn refuse_if_ours(number: i32) {
+    let system = starting().system();
+    let regular = tidelock_engine::Kernel::stat(system, Fd(number)).is_ok_and(|stat| stat.regular);
+    let mut path = [0u8; 4096];
+    if !regular {
+        return;
+    }
+    let Ok(count) = system.path_of(Fd(number), &mut path) else { return };
+    let path = path.get(..count).unwrap_or_default();
+    if let Decided::Sealed(..) = starting().roots().decide(path) {
+        report::fatal(
+            format_args!(
+                "descriptor {number} is {}, opened outside this program, so its bytes would not be sealed",
+                String::from_utf8_lossy(path)
+            ),
+            "write that file elsewhere, for example `pg_ctl -l /var/log/...`, or let logging_collector write it",
+            EXIT_REFUSED,
+        );
+    }
+}
+
+
+#[cfg(feature = "exports")]
+mod constructor {
+    use core::ffi::{c_char, c_int};
+
+    /// glibc calls it with main's arguments before main, and before other libraries' constructors (-z initfirst).
+    extern "C" fn on_load(
+        _count: c_int,
+        _arguments: *const *const c_char,
+        environment: *const *const c_char,
+    ) {
+        // SAFETY: glibc passes the environment of the process.
+        unsafe { super::start(environment) };
+    }
+
+    #[used]
+    // SAFETY: the section holds addresses of such functions.
+    #[unsafe(link_section = ".init_array")]
+    static ON_LOAD: extern "C" fn(c_int, *const *const c_char, *const *const c_char) = on_load;
+}

@@ -1,0 +1,264 @@
+//! AES-256-XTS of AWS-LC behind `UnitCipher`: a table of contexts, one pair for each installed file key.
+//!
+//! A context carries the tweak of the call that uses it, so a call owns its context: the key's own one if it
+//! is free, else a spare that is given the key for this call. A signal handler or another thread in
+//! between therefore never finds a context in use, and nothing is allocated.
+//!
+//! UNSAFETY: EVP contexts are C objects. Each is used only by the holder of its owner word.
+#![expect(unsafe_code, reason = "AWS-LC's C interface")]
+
+use core::ptr::{null, null_mut};
+use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
+
+use aws_lc_sys::{
+    EVP_CIPHER_CTX, EVP_CIPHER_CTX_new, EVP_Cipher, EVP_CipherInit_ex, EVP_aes_256_xts,
+};
+use tidelock_cipher::{DataKey, FileKey, KeySlot, SealedHeader, UnitCipher, UnlockError};
+use tidelock_format::{
+    Cipher, Class, Generation, Header, HeaderRegion, Kdf, Layout, Nonce, UnitNumber, UnverifiedHeader,
+};
+
+use crate::datakeys;
+use crate::sys;
+
+const SLOTS: usize = 4096;
+const SPARES: usize = 32;
+
+/// AES-256-XTS with keys in locked memory.
+pub struct Xts {
+    cells: [AtomicPtr<Cell>; SLOTS],
+    spares: [AtomicPtr<Cell>; SPARES],
+}
+
+/// One file key: its bytes, for spares, and its two contexts.
+struct Cell {
+    key: core::cell::UnsafeCell<[u8; 64]>,
+    seal: Context,
+    open: Context,
+}
+
+struct Context {
+    owner: AtomicU64,
+    evp: *mut EVP_CIPHER_CTX,
+    encrypt: i32,
+}
+
+// SAFETY: a cell's key is written only while its slot is being installed, which only one caller does and
+// during which nobody uses it; contexts are used by their owners only.
+unsafe impl Sync for Cell {}
+// SAFETY: as above; the pointers are not bound to a thread.
+unsafe impl Send for Cell {}
+
+impl Context {
+    fn new(encrypt: i32) -> Option<Self> {
+        // SAFETY: allocates an empty context, or returns null.
+        let evp = unsafe { EVP_CIPHER_CTX_new() };
+        if evp.is_null() {
+            return None;
+        }
+        // SAFETY: the cipher is a constant of AWS-LC.
+        let cipher = unsafe { EVP_aes_256_xts() };
+        // SAFETY: `evp` is a fresh context; no key yet, so that its memory is allocated now and never later.
+        let ready = unsafe { EVP_CipherInit_ex(evp, cipher, null_mut(), null(), null(), encrypt) };
+        (ready == 1).then_some(Self { owner: AtomicU64::new(0), evp, encrypt })
+    }
+
+    fn own(&self) -> Option<Owned<'_>> {
+        let mine = self.owner.load(Relaxed) == 0
+            && self.owner.compare_exchange(0, sys::thread(), Acquire, Relaxed).is_ok();
+        mine.then_some(Owned(self))
+    }
+}
+
+/// A context that this call may use.
+struct Owned<'c>(&'c Context);
+
+impl Drop for Owned<'_> {
+    fn drop(&mut self) {
+        self.0.owner.store(0, Release);
+    }
+}
+
+impl Owned<'_> {
+    fn set_key(&self, key: &[u8; 64]) {
+        // SAFETY: we own the context; a null cipher keeps the one it has, so nothing is allocated.
+        let set = unsafe {
+            EVP_CipherInit_ex(self.0.evp, null(), null_mut(), key.as_ptr(), null(), self.0.encrypt)
+        };
+        assert!(set == 1, "AES-256-XTS refused a key whose halves differ");
+    }
+
+    /// From `input` to `output`, which may be the same place.
+    fn run(&self, unit: UnitNumber, input: *const u8, output: *mut u8, len: usize) {
+        let mut tweak = [0u8; 16];
+        tweak[..8].copy_from_slice(&unit.0.to_le_bytes());
+        // SAFETY: we own the context; a null cipher and key keep what it has.
+        let set = unsafe {
+            EVP_CipherInit_ex(self.0.evp, null(), null_mut(), null(), tweak.as_ptr(), self.0.encrypt)
+        };
+        // SAFETY: the callers pass slices of `len` bytes, a multiple of 16.
+        let done = unsafe { EVP_Cipher(self.0.evp, output, input, len) };
+        // Never write what was not encrypted.
+        assert!(set == 1 && done == 1, "AES-256-XTS failed");
+    }
+}
+
+impl Cell {
+    fn new() -> Option<Box<Self>> {
+        Some(Box::new(Self {
+            key: core::cell::UnsafeCell::new([0; 64]),
+            seal: Context::new(1)?,
+            open: Context::new(0)?,
+        }))
+    }
+}
+
+impl Default for Xts {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Xts {
+    /// A cipher without keys.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self {
+            cells: [const { AtomicPtr::new(null_mut()) }; SLOTS],
+            spares: [const { AtomicPtr::new(null_mut()) }; SPARES],
+        }
+    }
+
+    /// Makes the spare contexts. Once, before the first use; later calls do nothing.
+    pub fn warm_up(&self) {
+        for spare in &self.spares {
+            cell_in(spare);
+        }
+    }
+
+    fn install(&self, slot: KeySlot, key: &FileKey) -> Result<(), UnlockError> {
+        let cell = self.cells.get(slot.0 as usize).and_then(cell_in).ok_or(UnlockError::NoRandomness)?;
+        // SAFETY: nobody uses a slot that is being installed.
+        unsafe { *cell.key.get() = *key.expose() };
+        for context in [&cell.seal, &cell.open] {
+            // A call that was cut off by a fork may have left it owned; then spares serve this key.
+            if let Some(owned) = context.own() {
+                owned.set_key(key.expose());
+            }
+        }
+        Ok(())
+    }
+
+    fn run(&self, slot: KeySlot, unit: UnitNumber, encrypt: bool, bytes: (*const u8, *mut u8, usize)) {
+        let cell = self.cells.get(slot.0 as usize).and_then(existing);
+        let cell = cell.expect("a slot is used only after its key was installed");
+        let home = if encrypt { &cell.seal } else { &cell.open };
+        if let Some(owned) = home.own() {
+            return owned.run(unit, bytes.0, bytes.1, bytes.2);
+        }
+        // SAFETY: the key is written only while the slot is being installed, when nobody uses it.
+        let key = unsafe { &*cell.key.get() };
+        loop {
+            for spare in self.spares.iter().filter_map(existing) {
+                let context = if encrypt { &spare.seal } else { &spare.open };
+                if let Some(owned) = context.own() {
+                    owned.set_key(key);
+                    return owned.run(unit, bytes.0, bytes.1, bytes.2);
+                }
+            }
+            rustix::thread::sched_yield();
+        }
+    }
+
+    /// In a forked child only the forking thread exists: what others held is free.
+    pub(crate) fn after_fork_in_child(&self) {
+        let me = sys::thread();
+        for cell in self.spares.iter().filter_map(existing) {
+            for context in [&cell.seal, &cell.open] {
+                if context.owner.load(Relaxed) != me {
+                    context.owner.store(0, Relaxed);
+                }
+            }
+        }
+    }
+}
+
+fn existing(place: &AtomicPtr<Cell>) -> Option<&Cell> {
+    let cell = place.load(Acquire);
+    // SAFETY: cells are made once and never freed.
+    unsafe { cell.as_ref() }
+}
+
+fn cell_in(place: &AtomicPtr<Cell>) -> Option<&Cell> {
+    if existing(place).is_none() {
+        let new = Box::into_raw(Cell::new()?);
+        if place.compare_exchange(null_mut(), new, Release, Acquire).is_err() {
+            // SAFETY: another call was faster; this one was never shown to anybody. Its contexts are leaked,
+            // at most once for a slot.
+            drop(unsafe { Box::from_raw(new) });
+        }
+    }
+    existing(place)
+}
+
+impl UnitCipher for Xts {
+    fn unlock(&self, slot: KeySlot, found: &UnverifiedHeader) -> Result<(), UnlockError> {
+        let (key, generation) = datakeys::find(&found.header).ok_or(UnlockError::UnknownKey)?;
+        let header = key.verify(found)?;
+        if generation.is_some_and(|ours: Generation| header.generation > ours) {
+            return Err(UnlockError::RolledBack);
+        }
+        self.install(slot, &key.file_key(header))
+    }
+
+    fn create(&self, root: u8, class: Class, layout: Layout) -> Result<SealedHeader, UnlockError> {
+        let current = datakeys::current(root).ok_or(UnlockError::UnknownKey)?;
+        let mut nonce = [0u8; 32];
+        fill_random(&mut nonce)?;
+        let header = Header {
+            layout,
+            cipher: Cipher::Aes256Xts,
+            kdf: Kdf::HkdfExpandSha256,
+            zero_rule: class.zero_rule(),
+            class,
+            compatible: 0,
+            sequence: 1,
+            keyring: current.keyring,
+            generation: current.generation,
+            data_key: current.id,
+            nonce: Nonce(nonce),
+        };
+        Ok(seal_header(current.key, &header))
+    }
+
+    #[inline]
+    fn seal(&self, slot: KeySlot, unit: UnitNumber, plain: &[u8], sealed: &mut [u8]) {
+        assert!(plain.len() == sealed.len(), "sealing changes no lengths");
+        self.run(slot, unit, true, (plain.as_ptr(), sealed.as_mut_ptr(), plain.len()));
+    }
+
+    #[inline]
+    fn open(&self, slot: KeySlot, unit: UnitNumber, bytes: &mut [u8]) {
+        let place = bytes.as_mut_ptr();
+        self.run(slot, unit, false, (place.cast_const(), place, bytes.len()));
+    }
+}
+
+/// A header with its MAC, twice.
+pub(crate) fn seal_header(key: &DataKey, header: &Header) -> SealedHeader {
+    let signed = header.signed_bytes();
+    SealedHeader::new(HeaderRegion::both(&signed, &key.header_mac(&signed)))
+}
+
+/// getrandom(2): AWS-LC's generator keeps state that a hook must not touch.
+fn fill_random(into: &mut [u8; 32]) -> Result<(), UnlockError> {
+    let mut done = 0;
+    while done < into.len() {
+        match rustix::rand::getrandom(&mut into[done..], rustix::rand::GetRandomFlags::empty()) {
+            Ok(count) => done += count,
+            Err(rustix::io::Errno::INTR) => {}
+            Err(_) => return Err(UnlockError::NoRandomness),
+        }
+    }
+    Ok(())
+}
