@@ -163,6 +163,14 @@ impl<P: Decide> Roots<P> {
         self.root(root).map_or(Layout::DEFAULT, |root| root.layout)
     }
 
+    /// The canonical path of a directory.
+    #[must_use]
+    pub fn path(&self, root: u8) -> Option<&[u8]> {
+        let mut mounts = self.mounts.iter().map_while(OnceLock::get);
+        let own = mounts.find(|mount| mount.root == root && mount.prefix.get().is_empty())?;
+        Some(own.path.get())
+    }
+
     /// Whose the canonical path `path` is.
     #[must_use]
     pub fn decide(&self, path: &[u8]) -> Decided {
