@@ -1,11 +1,12 @@
 //! What the tests, the demo and the benchmark share: servers in private directories, the search for
-//! leaked plaintext, and the statistics of a comparison.
+//! leaked plaintext, small programs that run plain and preloaded, and the statistics of a comparison.
 //!
 //! ```text
 //!   tests/postgres_*.rs      bin/demo.rs      bin/bench.rs
 //!          |                      |                |
 //!          +-- pg: a private PostgreSQL, plain, idle or sealed
 //!          +-- marker: bytes that must be found nowhere
+//!          +-- twins: each file-call behaviour as a C program, run twice (tests/twins.rs)
 //!                                 +-- stats: ratios with intervals
 //! ```
 //!
@@ -15,3 +16,4 @@
 pub mod marker;
 pub mod pg;
 pub mod stats;
+pub mod twins;

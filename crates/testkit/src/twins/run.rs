@@ -1,0 +1,238 @@
+//! Where and how a twin program runs: a scratch place with a plain and a protected directory, and the
+//! built command.
+
+use std::env;
+use std::ffi::OsStr;
+use std::fmt;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus, Stdio};
+
+use tempfile::TempDir;
+
+use super::{Error, Result, failed};
+
+/// The built command; the library lies beside it.
+#[derive(Clone, Debug)]
+pub struct Product {
+    command: PathBuf,
+}
+
+impl Product {
+    /// Finds the command beside the running test (`target/PROFILE`) or where `TIDELOCK_BUILT` says.
+    ///
+    /// # Errors
+    /// [`Error::Missing`] when it, or the library, is not built.
+    pub fn find() -> Result<Self> {
+        let dir = match env::var_os("TIDELOCK_BUILT") {
+            Some(dir) => PathBuf::from(dir),
+            None => beside_the_test()?,
+        };
+        for path in [dir.join("tidelock"), dir.join("libtidelock_preload.so")] {
+            if !path.is_file() {
+                return Err(Error::Missing { path });
+            }
+        }
+        Ok(Self { command: dir.join("tidelock") })
+    }
+}
+
+fn beside_the_test() -> Result<PathBuf> {
+    let me = env::current_exe().map_err(failed("finding the running test".to_owned()))?;
+    let profile = me.ancestors().find(|dir| dir.ends_with("deps")).and_then(Path::parent);
+    Ok(profile.unwrap_or(Path::new(".")).to_path_buf())
+}
+
+/// How one run ended and what it printed.
+#[derive(Debug)]
+pub struct Ended {
+    /// Everything on stdout.
+    pub output: String,
+    /// Everything on stderr: messages of the library, if any.
+    pub messages: String,
+    status: ExitStatus,
+}
+
+impl Ended {
+    /// Whether the program ended with exit code 0.
+    #[must_use]
+    pub fn good(&self) -> bool {
+        self.status.success()
+    }
+}
+
+impl fmt::Display for Ended {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let why = if self.status.code() == Some(137) { " (killed; it may hang)" } else { "" };
+        write!(f, "{}{why}\n{}", self.status, self.messages)
+    }
+}
+
+/// A scratch directory with all that two runs of one program need. Removed when dropped.
+#[derive(Debug)]
+pub struct Place {
+    root: TempDir,
+}
+
+impl Place {
+    /// A fresh place.
+    ///
+    /// # Errors
+    /// When no directory can be made.
+    pub fn new(name: &str) -> Result<Self> {
+        let prefix: String = name.chars().take(12).collect();
+        let root = tempfile::Builder::new()
+            .prefix(&format!("{prefix}-"))
+            .tempdir()
+            .map_err(failed("making a scratch directory".to_owned()))?;
+        for dir in ["home", "run", "programs", "plain", "other"] {
+            fs::create_dir(root.path().join(dir)).map_err(failed(format!("making {dir}")))?;
+        }
+        Ok(Self { root })
+    }
+
+    /// Leaves everything behind and says where it is.
+    #[must_use]
+    pub fn keep(self) -> PathBuf {
+        self.root.keep()
+    }
+
+    /// Where programs are compiled to.
+    #[must_use]
+    pub fn programs(&self) -> PathBuf {
+        self.root.path().join("programs")
+    }
+
+    /// The directory of the plain run.
+    #[must_use]
+    pub fn plain(&self) -> PathBuf {
+        self.root.path().join("plain")
+    }
+
+    /// The directory of a second plain run.
+    #[must_use]
+    pub fn other_plain(&self) -> PathBuf {
+        self.root.path().join("other")
+    }
+
+    /// Makes the protected directory, its key beside it.
+    ///
+    /// # Errors
+    /// When `tidelock init` fails.
+    pub fn protect(&self, product: &Product, profile: &str) -> Result<PathBuf> {
+        let dir = self.root.path().join("sealed");
+        let key = format!("file:{}", self.root.path().join("key").display());
+        let mut init = self.command(product);
+        init.arg("init").arg(&dir);
+        init.args(["--profile", profile, "--no-recovery", "--provider", &key]);
+        self.must(init)?;
+        Ok(dir)
+    }
+
+    /// Runs a program without the library.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn run_plain(&self, program: &Path, dir: &Path) -> Result<Ended> {
+        self.run(self.limited(program, [dir.as_os_str()]), dir)
+    }
+
+    /// Runs a program by `tidelock exec`.
+    ///
+    /// # Errors
+    /// When the command cannot be started.
+    pub fn run_sealed(&self, product: &Product, program: &Path, dir: &Path) -> Result<Ended> {
+        let args = [
+            OsStr::new("exec"),
+            OsStr::new("-D"),
+            dir.as_os_str(),
+            OsStr::new("--"),
+            program.as_os_str(),
+            dir.as_os_str(),
+        ];
+        self.run(self.limited(&product.command, args), dir)
+    }
+
+    /// The plain bytes of one sealed file.
+    ///
+    /// # Errors
+    /// When `tidelock cat` fails.
+    pub fn cat(&self, product: &Product, file: &Path) -> Result<Vec<u8>> {
+        let mut cat = self.command(product);
+        cat.arg("cat").arg(file);
+        self.must(cat)
+    }
+
+    /// Has every file checked: header, MAC, key, sizes, and no plain file among them.
+    ///
+    /// # Errors
+    /// When `tidelock verify` finds anything.
+    pub fn verify(&self, product: &Product, dir: &Path) -> Result<()> {
+        let mut verify = self.command(product);
+        verify.arg("verify").arg("-D").arg(dir);
+        self.must(verify).map(drop)
+    }
+
+    /// The command, able to find what `init` wrote down and nothing of the caller's.
+    #[must_use]
+    pub fn command(&self, product: &Product) -> Command {
+        let mut command = Command::new(&product.command);
+        self.surround(&mut command);
+        command
+    }
+
+    /// A command that is killed with all its children when it takes too long.
+    fn limited<'a>(
+        &self,
+        program: &Path,
+        args: impl IntoIterator<Item = &'a OsStr>,
+    ) -> Command {
+        let mut timeout = Command::new("timeout");
+        timeout.args(["--signal=KILL", LIMIT]).arg(program).args(args);
+        self.surround(&mut timeout);
+        timeout
+    }
+
+    fn surround(&self, command: &mut Command) {
+        let root = self.root.path();
+        command.env_clear().env("PATH", env::var_os("PATH").unwrap_or_default());
+        command.env("HOME", root.join("home")).env("XDG_RUNTIME_DIR", root.join("run"));
+        command.env("LC_ALL", "C").stdin(Stdio::null()).current_dir("/");
+    }
+
+    /// Output goes to files, not to pipes: the agent outlives the program and may hold what it inherits.
+    fn run(&self, mut command: Command, dir: &Path) -> Result<Ended> {
+        let output = dir.with_extension("stdout");
+        let messages = dir.with_extension("stderr");
+        let create = |path: &Path| {
+            File::create(path).map_err(failed(format!("creating {}", path.display())))
+        };
+        command.stdout(create(&output)?).stderr(create(&messages)?);
+        let status = command.status().map_err(failed(format!("starting {command:?}")))?;
+        let text = |path: &Path| {
+            let bytes = fs::read(path).map_err(failed(format!("reading {}", path.display())))?;
+            Ok(String::from_utf8_lossy(&bytes).into_owned())
+        };
+        Ok(Ended { output: text(&output)?, messages: text(&messages)?, status })
+    }
+
+    fn must(&self, mut command: Command) -> Result<Vec<u8>> {
+        let messages = self.root.path().join("command.stderr");
+        let file =
+            File::create(&messages).map_err(failed(format!("creating {}", messages.display())))?;
+        command.stderr(file);
+        let done = command.output().map_err(failed(format!("starting {command:?}")))?;
+        if done.status.success() {
+            return Ok(done.stdout);
+        }
+        let said = fs::read(&messages).unwrap_or_default();
+        Err(Error::Command {
+            call: format!("{command:?}"),
+            status: done.status.to_string(),
+            said: String::from_utf8_lossy(&said).into_owned(),
+        })
+    }
+}
+
+/// Seconds that one run may take; the longest takes two.
+const LIMIT: &str = "120";

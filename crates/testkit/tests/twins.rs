@@ -1,0 +1,91 @@
+//! Every file-call behaviour, plain and preloaded. The programs and what each is for: `twins/*.c`.
+
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+macro_rules! twins {
+    ($($name:ident)*) => {
+        $(
+            #[test]
+            fn $name() {
+                if let Err(error) = tidelock_testkit::twins::check(stringify!($name)) {
+                    panic!("{error}");
+                }
+            }
+        )*
+
+        /// A source without a test would never run.
+        #[test]
+        fn every_program_is_in_the_list() {
+            let listed = [$(stringify!($name)),*];
+            for entry in std::fs::read_dir(tidelock_testkit::twins::source_dir()).unwrap() {
+                let name = entry.unwrap().file_name().into_string().unwrap();
+                let program = name.strip_suffix(".c").filter(|name| !name.ends_with("_library"));
+                let of = program.or_else(|| name.strip_suffix(".refused"));
+                assert!(of.is_none_or(|of| listed.contains(&of)), "{name} is run by no test");
+            }
+        }
+    };
+}
+
+twins! {
+    access_mode_is_kept
+    advice_and_sync
+    append_from_eight_processes
+    append_ignores_the_offset
+    append_switched_by_fcntl
+    at_calls_with_a_directory
+    attributes_through_descriptors
+    chdir_then_relative
+    children_are_started
+    children_inherit_a_descriptor
+    children_read_sealed_bytes
+    close_range_and_closefrom
+    constructor_does_io
+    copies_fall_back
+    descriptors_are_passed
+    descriptors_run_out
+    direct_and_synchronous
+    dots_in_paths
+    dup2_replaces_an_open_file
+    dup_shares_the_offset
+    errno_is_kept
+    fallocate_keeps_bytes
+    fork_shares_the_offset
+    fortified_calls
+    ftruncate_at_every_edge
+    hard_links
+    holes_read_as_zeros
+    listings_hide_the_keyring
+    map_private
+    map_shared
+    open_file_locks
+    open_flags_and_errors
+    partial_blocks_write_only
+    poll_select_epoll
+    random_calls_against_a_model
+    random_stdio_against_a_model
+    raw_system_calls
+    record_locks
+    rename_over
+    reopened_through_proc
+    seek_data_and_hole
+    seek_past_the_end
+    signal_storm_on_odd_sizes
+    signal_storm_on_pages
+    stat_family_tells_plain_sizes
+    stdio_buffers
+    stdio_formatted_and_lines
+    stdio_modes
+    stdio_reopened
+    stdio_seek_and_pushback
+    stdio_standard_output
+    stdio_wide
+    symlinks_are_resolved
+    temporary_files
+    threads_on_one_file
+    threads_with_files_of_their_own
+    truncate_by_path
+    truncated_while_another_holds_it
+    unlink_while_open
+    vectors
+}

@@ -1,0 +1,66 @@
+/* What open refuses and with which errno: O_EXCL, missing files, directories, links, modes. */
+#include "twin.h"
+
+static int try(const char *what, int fd)
+{
+    show_ok(what, fd);
+    if (fd >= 0)
+        close(fd);
+    return fd;
+}
+
+int main(int argc, char **argv)
+{
+    struct stat st;
+    start(argc, argv);
+    try("O_EXCL creates", open("once", O_RDWR | O_CREAT | O_EXCL, 0600));
+    try("O_EXCL refuses", open("once", O_RDWR | O_CREAT | O_EXCL, 0600));
+    try("O_CREAT opens", open("once", O_RDWR | O_CREAT, 0600));
+    try("missing", open("missing", O_RDWR));
+    try("missing directory", open("none/file", O_RDWR | O_CREAT, 0600));
+    try("file as directory", open("once/file", O_RDWR | O_CREAT, 0600));
+    try("empty name", open("", O_RDONLY));
+    try("trailing slash", open("once/", O_RDONLY));
+    show("mkdir", mkdir("folder", 0755));
+    try("directory to write", open("folder", O_RDWR));
+    try("directory to create", open("folder", O_RDONLY | O_CREAT, 0600));
+    try("directory to read", open("folder", O_RDONLY));
+    try("O_DIRECTORY", open("folder", O_RDONLY | O_DIRECTORY));
+    try("O_DIRECTORY of a file", open("once", O_RDONLY | O_DIRECTORY));
+    show("symlink", symlink("once", "link"));
+    show("dangling", symlink("nowhere", "dangling"));
+    show("loop", symlink("loop", "loop"));
+    try("O_NOFOLLOW", open("link", O_RDONLY | O_NOFOLLOW));
+    try("link", open("link", O_RDONLY));
+    try("O_EXCL of a link", open("link", O_RDONLY | O_CREAT | O_EXCL, 0600));
+    try("O_EXCL of a dangling one", open("dangling", O_RDONLY | O_CREAT | O_EXCL, 0600));
+    try("loop", open("loop", O_RDONLY));
+    try("dangling", open("dangling", O_RDONLY));
+    try("dangling creates", open("dangling", O_RDWR | O_CREAT, 0640));
+    show("its target", stat("nowhere", &st));
+    say("mode %o size %ld", st.st_mode & 07777, (long)st.st_size);
+    char longname[300];
+    memset(longname, 'x', 299);
+    longname[299] = 0;
+    try("long name", open(longname, O_RDWR | O_CREAT, 0600));
+
+    const mode_t modes[] = {0600, 0666, 0777, 0400, 0640};
+    for (int i = 0; i < 5; i++) {
+        char name[20];
+        snprintf(name, sizeof name, "mode-%o", modes[i]);
+        int fd = open(name, O_RDWR | O_CREAT, modes[i]);
+        show_ok("open", fd);
+        show("write", write(fd, MARKER " mode", 18));
+        show("fstat", fstat(fd, &st));
+        say("%s: %o", name, st.st_mode & 07777);
+        close(fd);
+    }
+    show("open64", close(open64("once", O_RDWR)));
+    show("O_CLOEXEC", fcntl(open("once", O_RDONLY | O_CLOEXEC), F_GETFD));
+    show("without", fcntl(open("once", O_RDONLY), F_GETFD));
+    try("O_PATH", open("once", O_PATH));
+    try("O_NOATIME", open("once", O_RDONLY | O_NOATIME));
+    try("O_NONBLOCK", open("once", O_RDONLY | O_NONBLOCK));
+    try("O_NOCTTY", open("once", O_RDWR | O_NOCTTY | O_LARGEFILE));
+    return 0;
+}
