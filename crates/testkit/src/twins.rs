@@ -41,7 +41,9 @@ pub enum Error {
         source: io::Error,
     },
     /// The command or the library is not built.
-    #[error("{path} is missing\nhint: make build, or set TIDELOCK_BUILT to the directory that has it")]
+    #[error(
+        "{path} is missing\nhint: make build, or set TIDELOCK_BUILT to the directory that has it"
+    )]
     Missing {
         /// What was looked for.
         path: PathBuf,
@@ -123,12 +125,14 @@ fn compare_runs(
     let Some(product) = product else {
         let again = place.other_plain();
         let second = place.run_plain(&program, &again)?;
-        return Ok(compare::outputs(&first.output, &second)
-            .or(compare::trees(&plain, &again, |path| fs::read(path)
-                .map_err(failed(format!("reading {}", path.display()))))?));
+        return Ok(compare::outputs(&first.output, &second).or(compare::trees(
+            &plain,
+            &again,
+            |path| fs::read(path).map_err(failed(format!("reading {}", path.display()))),
+        )?));
     };
     let sealed = place.protect(product, "generic")?;
-    let second = place.run_sealed(product, &program, &sealed)?;
+    let second = place.run_sealed(product, &program, &[sealed.as_os_str()], &sealed)?;
     if let Some(difference) = compare::outputs(refused.unwrap_or(&first.output), &second) {
         return Ok(Some(difference));
     }

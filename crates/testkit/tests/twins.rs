@@ -1,7 +1,5 @@
 //! Every file-call behaviour, plain and preloaded. The programs and what each is for: `twins/*.c`.
 
-#![expect(clippy::unwrap_used, reason = "tests")]
-
 macro_rules! twins {
     ($($name:ident)*) => {
         $(
@@ -52,6 +50,7 @@ twins! {
     fallocate_keeps_bytes
     fork_shares_the_offset
     fortified_calls
+    fortified_calls_narrow
     ftruncate_at_every_edge
     hard_links
     holes_read_as_zeros
@@ -60,6 +59,7 @@ twins! {
     map_shared
     open_file_locks
     open_flags_and_errors
+    pages_by_one_call
     partial_blocks_write_only
     poll_select_epoll
     random_calls_against_a_model

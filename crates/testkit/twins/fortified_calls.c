@@ -4,6 +4,24 @@
 #include <limits.h>
 #include <poll.h>
 
+static int print(FILE *file, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    int n = vfprintf(file, format, args);
+    va_end(args);
+    return n;
+}
+
+static int print_to(int fd, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    int n = vdprintf(fd, format, args);
+    va_end(args);
+    return n;
+}
+
 int main(int argc, char **argv)
 {
     volatile size_t n = 100;
@@ -45,8 +63,8 @@ int main(int argc, char **argv)
     show_bytes("line", line, strlen(line));
     show("fread_unlocked", fread_unlocked(back, 2, n, file));
     show_bytes("bytes", back, 120);
-    va_list none;
-    (void)none;
+    show("vfprintf", print(file, MARKER " %s\n", "vfprintf"));
+    show("vdprintf", print_to(fd, MARKER " %s\n", "vdprintf"));
     show("fclose", fclose(file));
     show_file("stream");
     show_file("file");

@@ -102,7 +102,8 @@ const MARKER: &[u8] = b"tidelock-twin";
 fn find_marker(bytes: &[u8]) -> Option<(usize, &'static str)> {
     let mut forms = vec![(MARKER.to_vec(), "as it is")];
     forms.push((MARKER.iter().rev().copied().collect(), "backwards"));
-    for (word, how) in [(2, "in swapped pairs"), (4, "in swapped words"), (8, "in swapped octets")] {
+    for (word, how) in [(2, "in swapped pairs"), (4, "in swapped words"), (8, "in swapped octets")]
+    {
         for begin in 0..word {
             let words = MARKER[begin..].chunks_exact(word);
             let form: Vec<u8> = words.flat_map(|w| w.iter().rev().copied()).collect();

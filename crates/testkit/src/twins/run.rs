@@ -141,16 +141,32 @@ impl Place {
     ///
     /// # Errors
     /// When the command cannot be started.
-    pub fn run_sealed(&self, product: &Product, program: &Path, dir: &Path) -> Result<Ended> {
-        let args = [
-            OsStr::new("exec"),
-            OsStr::new("-D"),
-            dir.as_os_str(),
-            OsStr::new("--"),
-            program.as_os_str(),
-            dir.as_os_str(),
-        ];
-        self.run(self.limited(&product.command, args), dir)
+    pub fn run_sealed(
+        &self,
+        product: &Product,
+        program: &Path,
+        args: &[&OsStr],
+        dir: &Path,
+    ) -> Result<Ended> {
+        let call = exec(dir, program).into_iter().chain(args.iter().copied());
+        self.run(self.limited(&product.command, call), dir)
+    }
+
+    /// The same for a program that takes the directory, with all system calls written to `trace`.
+    ///
+    /// # Errors
+    /// When strace cannot be started.
+    pub fn run_traced(
+        &self,
+        product: &Product,
+        program: &Path,
+        dir: &Path,
+        trace: &Path,
+    ) -> Result<Ended> {
+        let strace = [OsStr::new("-f"), OsStr::new("-o"), trace.as_os_str()];
+        let call = strace.into_iter().chain([product.command.as_os_str()]);
+        let call = call.chain(exec(dir, program)).chain([dir.as_os_str()]);
+        self.run(self.limited(Path::new("strace"), call), dir)
     }
 
     /// The plain bytes of one sealed file.
@@ -182,11 +198,7 @@ impl Place {
     }
 
     /// A command that is killed with all its children when it takes too long.
-    fn limited<'a>(
-        &self,
-        program: &Path,
-        args: impl IntoIterator<Item = &'a OsStr>,
-    ) -> Command {
+    fn limited<'a>(&self, program: &Path, args: impl IntoIterator<Item = &'a OsStr>) -> Command {
         let mut timeout = Command::new("timeout");
         timeout.args(["--signal=KILL", LIMIT]).arg(program).args(args);
         self.surround(&mut timeout);
@@ -232,6 +244,11 @@ impl Place {
             said: String::from_utf8_lossy(&said).into_owned(),
         })
     }
+}
+
+fn exec<'a>(dir: &'a Path, program: &'a Path) -> [&'a OsStr; 5] {
+    let word = OsStr::new;
+    [word("exec"), word("-D"), dir.as_os_str(), word("--"), program.as_os_str()]
 }
 
 /// Seconds that one run may take; the longest takes two.
