@@ -1,5 +1,5 @@
 //! What the tests, the demo and the benchmark share: servers in private directories, the search for
-//! leaked plaintext, small programs that run plain and preloaded, and the statistics of a comparison.
+//! leaked plaintext, programs run plain and preloaded, and the statistics of a comparison.
 //!
 //! ```text
 //!   tests/postgres_*.rs      bin/demo.rs      bin/bench.rs
