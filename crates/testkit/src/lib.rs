@@ -1,11 +1,13 @@
 //! What the tests, the demo and the benchmark share: servers in private directories, the search for
-//! leaked plaintext, programs run plain and preloaded, and the statistics of a comparison.
+//! leaked plaintext, programs run plain and preloaded, the statistics of a comparison, and
+//! volumes whose power can be cut.
 //!
 //! ```text
 //!   tests/postgres_*.rs      bin/demo.rs      bin/bench.rs
 //!          |                      |                |
 //!          +-- pg: a private PostgreSQL, plain, idle or sealed
 //!          +-- marker: bytes that must be found nowhere
+//!          +-- volume: loop devices whose power is cut (bin/{torn,headers,powercut}.rs), and trials in C
 //!          +-- twins: each file-call behaviour as a C program, run twice (tests/twins.rs)
 //!                                 +-- stats: ratios with intervals
 //! ```
@@ -16,4 +18,8 @@
 pub mod marker;
 pub mod pg;
 pub mod stats;
+pub mod torn;
+pub mod torture;
+pub mod trial;
 pub mod twins;
+pub mod volume;

@@ -1,0 +1,69 @@
+//! No garbage byte between writers and readers of one file, plain and sealed, on ext4 and XFS.
+//!
+//! `TIDELOCK_SECONDS=300` makes each run minutes long. Volumes need root: without it each test says so
+//! and passes.
+#![expect(clippy::unwrap_used, reason = "a test stops where it fails")]
+
+use serde_json::Value;
+use tidelock_testkit::{
+    torture::Torture,
+    trial::Trial,
+    volume::{FileSystem, Volume},
+};
+
+fn torture(fs: FileSystem, file: &str, sealed: bool) -> Option<Value> {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: a volume of one's own needs root");
+        return None;
+    }
+    let command = std::env::current_exe().unwrap().parent().unwrap().with_file_name("tidelock");
+    let torture = Torture {
+        file: file.into(),
+        seconds: std::env::var("TIDELOCK_SECONDS").map_or(3, |seconds| seconds.parse().unwrap()),
+        seed: 1,
+        tidelock: sealed.then_some(command),
+    };
+    let trial = Trial::compile("torture").unwrap();
+    let volume = Volume::create(fs, 400).unwrap();
+    let line = torture.run(&trial, &volume).unwrap();
+    eprintln!("{line}");
+    Some(line)
+}
+
+fn shows_no_garbage(fs: FileSystem, file: &str, sealed: bool) {
+    let Some(line) = torture(fs, file, sealed) else { return };
+    assert!(line["changed"].as_u64().unwrap() > 0, "the reader saw no write: {line}");
+    assert_eq!((&line["garbage"], &line["unsteady"]), (&0.into(), &0.into()), "{line}");
+}
+
+#[test]
+fn an_untouched_kernel_shows_no_garbage_on_ext4() {
+    shows_no_garbage(FileSystem::Ext4, Torture::LOG, false);
+}
+
+#[test]
+fn an_untouched_kernel_shows_no_garbage_on_xfs() {
+    shows_no_garbage(FileSystem::Xfs, Torture::LOG, false);
+}
+
+#[test]
+#[ignore = "needs the built command and library: cargo build -p tidelock-cli -p tidelock-preload"]
+fn a_sealed_log_shows_no_garbage_on_ext4() {
+    shows_no_garbage(FileSystem::Ext4, Torture::LOG, true);
+}
+
+#[test]
+#[ignore = "needs the built command and library: cargo build -p tidelock-cli -p tidelock-preload"]
+fn a_sealed_log_shows_no_garbage_on_xfs() {
+    shows_no_garbage(FileSystem::Xfs, Torture::LOG, true);
+}
+
+#[test]
+#[ignore = "needs the built command and library: cargo build -p tidelock-cli -p tidelock-preload"]
+fn neighbours_of_a_sealed_write_stay_as_they_are() {
+    for file in [Torture::PAGED, Torture::BYTES] {
+        let Some(line) = torture(FileSystem::Ext4, file, true) else { return };
+        // Half-seen blocks are the file system's (docs/decisions/0003-torn-blocks.md).
+        assert_eq!(line["unsteady"], 0, "{line}");
+    }
+}
