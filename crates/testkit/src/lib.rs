@@ -15,6 +15,7 @@
 //! Nothing here is linked into the library or the command.
 #![forbid(unsafe_code)]
 
+pub mod headers;
 pub mod marker;
 pub mod pg;
 pub mod stats;
