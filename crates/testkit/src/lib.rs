@@ -18,6 +18,7 @@
 pub mod headers;
 pub mod marker;
 pub mod pg;
+pub mod powercut;
 pub mod stats;
 pub mod torn;
 pub mod torture;

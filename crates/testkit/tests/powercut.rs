@@ -1,0 +1,115 @@
+//! Power cuts under PostgreSQL, in short; `TIDELOCK_CUTS=200` is the long run of `make test-full`.
+//!
+//! Volumes need root: without it each test says so and passes.
+#![expect(clippy::unwrap_used, reason = "a test stops where it fails")]
+
+use std::path::PathBuf;
+
+use tidelock_testkit::{
+    powercut::{self, Arm, Plan, Tally},
+    volume::FileSystem,
+};
+
+fn plan(fs: FileSystem, arms: &[Arm]) -> Option<Plan> {
+    let postgres = PathBuf::from("/usr/lib/postgresql/15/bin");
+    if !rustix::process::geteuid().is_root() || !postgres.exists() {
+        eprintln!("skipped: power cuts need root and PostgreSQL 15");
+        return None;
+    }
+    let cycles = std::env::var("TIDELOCK_CUTS").map_or(3, |cuts| cuts.parse().unwrap());
+    // Tests lie in target/PROFILE/deps, the command beside that directory.
+    let tidelock = std::env::current_exe().unwrap().parent().unwrap().with_file_name("tidelock");
+    let (arms, full_page_writes, fsync) = (arms.to_vec(), true, true);
+    Some(Plan {
+        fs,
+        cycles,
+        arms,
+        full_page_writes,
+        fsync,
+        postgres,
+        tidelock,
+        verify_every: 3,
+        seed: 0,
+    })
+}
+
+fn run(plan: &Plan) -> Vec<(Arm, Tally)> {
+    let mut bad = Vec::new();
+    let tallies = powercut::run(plan, &mut |line| {
+        let empty = |key: &str| line[key].as_array().is_none_or(Vec::is_empty);
+        if line["start"] != "done" || !empty("lost") || !empty("damage") {
+            bad.push(line.to_string());
+        }
+    });
+    for line in bad {
+        eprintln!("{line}");
+    }
+    tallies.unwrap()
+}
+
+fn is_unharmed(tally: Tally, cycles: u32) -> bool {
+    tally.cycles == cycles
+        && tally.acknowledged > 0
+        && (tally.starts_failed, tally.lost, tally.damaged) == (0, 0, 0)
+}
+
+fn a_plain_server_survives_cuts(fs: FileSystem) {
+    let Some(plan) = plan(fs, &[Arm::Plain]) else { return };
+    for (_, tally) in run(&plan) {
+        assert!(is_unharmed(tally, plan.cycles), "{tally:?}");
+    }
+}
+
+fn nothing_fails_only_when_sealed(fs: FileSystem, full_page_writes: bool) {
+    let Some(mut plan) = plan(fs, &[Arm::Plain, Arm::Sealed]) else { return };
+    plan.full_page_writes = full_page_writes;
+    let tallies = run(&plan);
+    let (plain, sealed) = (tallies[0].1, tallies[1].1);
+    assert!(sealed.acknowledged > 0, "{sealed:?}");
+    assert!(sealed.starts_failed <= plain.starts_failed, "{plain:?} {sealed:?}");
+    assert!(sealed.lost <= plain.lost, "{plain:?} {sealed:?}");
+    assert!(sealed.damaged <= plain.damaged, "{plain:?} {sealed:?}");
+}
+
+#[test]
+fn a_plain_server_survives_cuts_on_ext4() {
+    a_plain_server_survives_cuts(FileSystem::Ext4);
+}
+
+#[test]
+fn a_plain_server_survives_cuts_on_xfs() {
+    a_plain_server_survives_cuts(FileSystem::Xfs);
+}
+
+#[test]
+fn the_harness_sees_what_a_server_without_fsync_loses() {
+    let Some(mut plan) = plan(FileSystem::Ext4, &[Arm::Plain]) else { return };
+    (plan.fsync, plan.cycles) = (false, 1);
+    for (_, tally) in run(&plan) {
+        assert!(tally.starts_failed > 0 || tally.lost > 0 || tally.damaged > 0, "{tally:?}");
+    }
+}
+
+#[test]
+#[ignore = "needs the built command and library: cargo build -p tidelock-cli -p tidelock-preload"]
+fn nothing_fails_only_when_sealed_on_ext4() {
+    nothing_fails_only_when_sealed(FileSystem::Ext4, true);
+}
+
+#[test]
+#[ignore = "needs the built command and library: cargo build -p tidelock-cli -p tidelock-preload"]
+fn nothing_fails_only_when_sealed_on_xfs() {
+    nothing_fails_only_when_sealed(FileSystem::Xfs, true);
+}
+
+#[test]
+#[ignore = "needs the built command and library: cargo build -p tidelock-cli -p tidelock-preload"]
+fn nothing_fails_only_when_sealed_on_ext4_without_full_page_writes() {
+    nothing_fails_only_when_sealed(FileSystem::Ext4, false);
+}
+
+#[test]
+#[ignore = "needs the built command and library: cargo build -p tidelock-cli -p tidelock-preload"]
+fn nothing_fails_only_when_sealed_on_xfs_without_full_page_writes() {
+    nothing_fails_only_when_sealed(FileSystem::Xfs, false);
+}
