@@ -1,8 +1,8 @@
 //! What a power cut leaves of files that begin with a header: runs `trials/headers.c`, cuts, looks.
 //!
 //! It counts classes; which of them the engine must expect is the work of
-//! docs/decisions/0004-first-headers.md. The tearing of one 4096-byte page by a real disk is not seen
-//! here: the loop device writes whole pages.
+//! docs/decisions/0004-first-headers.md. The tearing of one 4096-byte page by a real disk is not
+//! seen here: the loop device writes whole pages.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -100,8 +100,9 @@ pub fn cut_once(
 
 /// The files that were made, with the size that fsync has promised, if it has.
 ///
-/// A promise heard during the cut is none: an fsync that overlaps the shutdown can return 0 on XFS (the
-/// aborted log leaves the inode unpinned, which looks like written), and a dead machine says nothing.
+/// A promise heard during the cut is none: an fsync that overlaps the shutdown can return 0 on XFS
+/// (the aborted log leaves the inode unpinned, which looks like written), and a dead machine says
+/// nothing.
 fn listen(said: impl BufRead, cutting: &AtomicBool) -> HashMap<String, Option<u64>> {
     let mut made = HashMap::new();
     for line in said.lines().map_while(Result::ok) {

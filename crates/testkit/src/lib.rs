@@ -7,7 +7,7 @@
 //!          |                      |                |
 //!          +-- pg: a private PostgreSQL, plain, idle or sealed
 //!          +-- marker: bytes that must be found nowhere
-//!          +-- volume: loop devices whose power is cut (bin/{torn,headers,powercut}.rs), and trials in C
+//!          +-- volume: loop devices whose power is cut (bin/{torn,headers,powercut}.rs)
 //!          +-- twins: each file-call behaviour as a C program, run twice (tests/twins.rs)
 //!                                 +-- stats: ratios with intervals
 //! ```

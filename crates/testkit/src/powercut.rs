@@ -1,11 +1,12 @@
 //! Power cuts under PostgreSQL, plain and sealed by turns, on volumes of their own.
 //!
 //! ```text
-//!   start -> load -> cut -> mount -> start -> check -> (load ...)      one cluster an arm, equal seeds
+//!   start -> load -> cut -> mount -> start -> check -> (load ...)    equal seeds in both arms
 //! ```
-//! A commit that a client heard of before the cut has to be there afterwards, the server has to start
-//! and amcheck has to agree. What fails on the plain arm too is PostgreSQL's or the file system's; the
-//! bar is that nothing fails only when sealed. Needs root; servers run as the user `postgres`.
+//! A commit that a client heard of before the cut has to be there afterwards, the server has to
+//! start and amcheck has to agree. What fails on the plain arm too is PostgreSQL's or the file
+//! system's; the bar is that nothing fails only when sealed. Needs root; servers run as the user
+//! `postgres`.
 
 use std::{io, path::PathBuf, time::Duration};
 

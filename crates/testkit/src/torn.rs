@@ -1,7 +1,7 @@
 //! The plan of the torn-block trial: which buffers, sizes and offsets meet, and for how long.
 //!
-//! It runs `trials/torn.c` on a volume and passes on what that counted, one JSON line a run. Judging
-//! the figures is the work of docs/decisions/0003-torn-blocks.md.
+//! It runs `trials/torn.c` on a volume and passes on what that counted, one JSON line a run.
+//! Judging the figures is the work of docs/decisions/0003-torn-blocks.md.
 
 use std::process::Command;
 
@@ -72,7 +72,8 @@ pub fn plan(milliseconds: u32) -> Vec<Meeting> {
     plan
 }
 
-/// Runs one meeting on `volume`; the answer is the program's line with the file system and the part.
+/// Runs one meeting on `volume`; the answer is the program's line with the file system and the
+/// part.
 ///
 /// # Errors
 /// When the program fails or says something else than JSON.

@@ -1,7 +1,7 @@
 //! The torture of torn blocks: writers and readers on one file, with buffers at every address.
 //!
-//! Runs `trials/torture.c` on a volume, plain or through `tidelock exec`. The program decides what is
-//! garbage; this module only chooses the file, for its class, and starts it.
+//! Runs `trials/torture.c` on a volume, plain or through `tidelock exec`. The program decides what
+//! is garbage; this module only chooses the file, for its class, and starts it.
 
 use std::{
     io,

@@ -1,7 +1,7 @@
 //! Trials in C: small programs under `trials/` that ask the kernel one question.
 //!
-//! They are C so that nothing stands between them and libc, and so that the preload library meets the
-//! calls of an ordinary program. The harness compiles them; it does not judge their answers.
+//! They are C so that nothing stands between them and libc, and so that the preload library meets
+//! the calls of an ordinary program. The harness compiles them; it does not judge their answers.
 
 use std::{
     path::{Path, PathBuf},

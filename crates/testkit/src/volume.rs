@@ -1,8 +1,8 @@
 //! A file system of its own on a loop device, whose power can be cut.
 //!
 //! `cut` shuts the file system down without flushing its journal: what was not yet written to the
-//! image is gone, as after a power failure. What was written to the image stays, so a disk that loses
-//! or reorders its own cache is not modelled. Needs root and the programs of xfsprogs.
+//! image is gone, as after a power failure. What was written to the image stays, so a disk that
+//! loses or reorders its own cache is not modelled. Needs root and the programs of xfsprogs.
 
 use std::{
     fmt, fs, io,
@@ -72,7 +72,8 @@ impl Volume {
         Ok(())
     }
 
-    /// Cuts the power: from here on every call to the file system fails, and nothing more is written.
+    /// Cuts the power: from here on every call to the file system fails, and nothing more is
+    /// written.
     ///
     /// # Errors
     /// When the shutdown is refused.

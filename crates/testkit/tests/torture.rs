@@ -1,7 +1,7 @@
 //! No garbage byte between writers and readers of one file, plain and sealed, on ext4 and XFS.
 //!
-//! `TIDELOCK_SECONDS=300` makes each run minutes long. Volumes need root: without it each test says so
-//! and passes.
+//! `TIDELOCK_SECONDS=300` makes each run minutes long. Volumes need root: without it each test says
+//! so and passes.
 #![expect(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 use serde_json::Value;

@@ -1,8 +1,8 @@
 /* Makes and grows files that begin with a 4096-byte header, until the power is cut.
  *
  * Three processes work on files of their own and one calls syncfs now and then, until a call fails,
- * which is the cut. Standard output says what was done: "made NAME", and "synced NAME SIZE" once fsync
- * has returned. The name tells how the file is written, KIND-WAY-PROCESS-NUMBER:
+ * which is the cut. Standard output says what was done: "made NAME", and "synced NAME SIZE" once
+ * fsync has returned. The name tells how the file is written, KIND-WAY-PROCESS-NUMBER:
  *
  *   together  header and first data in one pwritev, then growth by 8192 bytes a write
  *   apart     header in one write, first data in the next, then the same growth

@@ -1,14 +1,14 @@
 /* Are 16-byte blocks atomic between one writer and one reader of the same range of a file?
  *
- * The parent writes, the child reads, both through the page cache with one call each, as fast as they
- * can. Every 16-byte block that the writer hands over holds one 64-bit counter twice. A block whose
- * halves differ was seen half old and half new. Nothing here knows of encryption; under a cipher with
- * 16-byte blocks such a block decrypts to 16 bytes that nobody ever wrote.
+ * The parent writes, the child reads, both through the page cache with one call each, as fast as
+ * they can. Every 16-byte block that the writer hands over holds one 64-bit counter twice. A block
+ * whose halves differ was seen half old and half new. Nothing here knows of encryption; under a
+ * cipher with 16-byte blocks such a block decrypts to 16 bytes that nobody ever wrote.
  *
  * usage: torn FILE FILE_OFFSET SIZE WRITER READER MILLISECONDS
  * A residue is the address of the buffer modulo 64. "map" in its place takes no system call but one
- * aligned 16-byte load or store a block through a shared map, which is atomic on every CPU with AVX:
- * so the tearing of the other side stands alone. One line of JSON on standard output.
+ * aligned 16-byte load or store a block through a shared map, which is atomic on every CPU with
+ * AVX: so the tearing of the other side stands alone. One line of JSON on standard output.
  */
 #define _GNU_SOURCE
 #include <emmintrin.h>
@@ -152,7 +152,8 @@ int main(int argc, char **argv)
         fprintf(stderr, "torn: offset and size are multiples of 16\n");
         return 2;
     }
-    struct tally *t = mmap(NULL, sizeof *t, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    struct tally *t = mmap(NULL, sizeof *t, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
+                           -1, 0);
     if (t == MAP_FAILED)
         die("mmap");
     /* The range exists before a side maps it. */

@@ -3,16 +3,16 @@
  * The file is made of 16-byte blocks of two kinds, by place:
  *
  *   marked   a number and its mark, 8 bytes each: a block is one that was written, or it is "half"
- *   partly   a prefix of 1 to 15 bytes that every write repeats, then bytes that change: a prefix that
+ *   partly   a prefix of 1 to 15 bytes that every write repeats, then bytes that change: one that
  *            is ever seen otherwise is "garbage", for these bytes never changed
  *
- * An untouched kernel copies bytes, so it shows no garbage, but half blocks on ext4 (decision 3). Under a
- * cipher of 16-byte blocks a half-seen block is 16 bytes of garbage. Two writers own runs of blocks,
- * and between them lie blocks that nobody writes: those must stay as they were ("unsteady" if not),
- * although they share lines, pages and units with the busy ones.
+ * An untouched kernel copies bytes, so it shows no garbage, but half blocks on ext4 (decision 3).
+ * Under a cipher of 16-byte blocks a half-seen block is 16 bytes of garbage. Two writers own runs
+ * of blocks, and between them lie blocks that nobody writes: those must stay as they were
+ * ("unsteady" if not), although they share lines, pages and units with the busy ones.
  *
  * usage: torture FILE SECONDS [SEED]
- * One line of JSON. Exit code 1 if there was garbage or an unsteady block; half blocks are only counted.
+ * One line of JSON. Exit code 1 if there was garbage or an unsteady block; half blocks are counted.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -94,8 +94,9 @@ static unsigned char *buffer(void)
     return at;
 }
 
-/* A writer rewrites one run of its own blocks at a time, from a buffer at any address; some calls in
- * two pieces, some with uneven edges, which leave out only bytes that say nothing of a whole block. */
+/* A writer rewrites one run of its own blocks at a time, from a buffer at any address; some calls
+ * in two pieces, some with uneven edges, which leave out only bytes that say nothing of a whole
+ * block. */
 static void write_for_ever(int fd, int self)
 {
     unsigned char *room = buffer();
@@ -167,7 +168,7 @@ static void check(uint64_t place, size_t residue, size_t size, const unsigned ch
     tally->blocks++;
 }
 
-/* A reader takes ranges of any place, length and alignment, also such that begin or end in a block. */
+/* A reader takes ranges of any place, length and alignment, some beginning or ending in a block. */
 static void read_for_ever(int fd)
 {
     unsigned char *room = buffer();
@@ -236,8 +237,9 @@ int main(int argc, char **argv)
     int status, failed = 0;
     while (wait(&status) > 0)
         failed |= status != 0;
-    printf("{\"writes\":%" PRIu64 ",\"reads\":%" PRIu64 ",\"blocks\":%" PRIu64 ",\"changed\":%" PRIu64
-           ",\"half\":%" PRIu64 ",\"garbage\":%" PRIu64 ",\"unsteady\":%" PRIu64 ",\"short_calls\":%" PRIu64,
+    printf("{\"writes\":%" PRIu64 ",\"reads\":%" PRIu64 ",\"blocks\":%" PRIu64
+           ",\"changed\":%" PRIu64 ",\"half\":%" PRIu64 ",\"garbage\":%" PRIu64
+           ",\"unsteady\":%" PRIu64 ",\"short_calls\":%" PRIu64,
            tally->writes, tally->reads, tally->blocks, tally->changed, tally->half,
            tally->garbage, tally->unsteady, tally->short_calls);
     if (tally->garbage)

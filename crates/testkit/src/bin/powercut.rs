@@ -1,7 +1,7 @@
 //! `powercut`: cuts the power under PostgreSQL and checks what is left, JSON lines out.
 //!
-//! Needs root for its volumes; the servers run as `postgres`. Exit code 1 if something failed on the
-//! sealed arm that did not fail on the plain one as often.
+//! Needs root for its volumes; the servers run as `postgres`. Exit code 1 if something failed on
+//! the sealed arm that did not fail on the plain one as often.
 #![forbid(unsafe_code)]
 
 use std::{error::Error, io::Write, path::PathBuf, process::ExitCode};

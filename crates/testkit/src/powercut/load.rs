@@ -73,7 +73,8 @@ impl Load {
 
     /// Waits for the clients, which have lost their server.
     ///
-    /// What they still say promises nothing, but a table that one was about to drop need not be there.
+    /// What they still say promises nothing, but a table that one was about to drop need not be
+    /// there.
     pub(super) fn end(self, promised: &mut Acknowledged) -> Result<(), PowercutError> {
         for mut client in self.clients {
             client.psql.wait()?;

@@ -1,7 +1,7 @@
 //! One PostgreSQL server of the harness: made, started, stopped and asked, as the user `postgres`.
 //!
-//! Its data directory lies on the volume; sockets, log, key file and configuration lie outside, where
-//! the cut does not reach them.
+//! Its data directory lies on the volume; sockets, log, key file and configuration lie outside,
+//! where the cut does not reach them.
 
 use std::{
     fs::{self, File},
