@@ -3,8 +3,8 @@
  * The file is made of 16-byte blocks of two kinds, by place:
  *
  *   marked   a number and its mark, 8 bytes each: a block is one that was written, or it is "half"
- *   partly   a prefix of 1 to 15 bytes that every write repeats, then bytes that change: one that
- *            is ever seen otherwise is "garbage", for these bytes never changed
+ *   partly   a prefix of 1 to 15 bytes that every write repeats, then bytes that change: if it
+ *            is ever seen otherwise, that is "garbage", for these bytes never changed
  *
  * An untouched kernel copies bytes, so it shows no garbage, but half blocks on ext4 (decision 3).
  * Under a cipher of 16-byte blocks a half-seen block is 16 bytes of garbage. Two writers own runs
