@@ -1,10 +1,10 @@
 //! Opening: path rule, header and key must agree, or there is no open file.
 
-use tidelock_cipher::{KeySlot, UnitCipher, UnlockError};
-use tidelock_format::{Class, DiskOffset, DiskSize, HeaderError, PROBE_LEN, PlainSize, Probe, UNIT, looks_sealed};
+use tidelock_cipher::{KeySlot, UnitCipher, UnlockError, is_zero};
+use tidelock_format::{Class, DiskOffset, DiskSize, HeaderError, Layout, PROBE_LEN, PlainSize, Probe, UNIT, looks_sealed};
 
 use crate::errno::Errno;
-use crate::kernel::{Fd, FileStat, Links, Reach, System};
+use crate::kernel::{Fd, FileStat, Links, Reach, SCRATCH_MAX, System};
 use crate::path::PathBuffer;
 use crate::process::Process;
 use crate::refusal::Refusal;
@@ -243,7 +243,11 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
         behind: u64,
         name: &[u8],
     ) -> Result<KeySlot, Errno> {
-        if !self.system.may_rekey_lost(traits.root) || !self.system.is_sole_holder(fd) {
+        // Zeros from the first byte to the last hold nothing that a new key could lose: a file that was made
+        // longer before a crash and never written.
+        let blank = self.is_all_zeros(fd, traits)?;
+        let recovers = || self.system.may_rekey_lost(traits.root) && self.system.is_sole_holder(fd);
+        if !blank && !recovers() {
             return self.refuse(name, Refusal::LostHeader(behind));
         }
         let layout = self.roots.layout(traits.root);
@@ -256,11 +260,28 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
         let empty = tidelock_cipher::Sealed::EMPTY;
         let written = self.system.pwrite_first(fd, &header, layout.start(), empty);
         if written.is_ok_and(|count| count as u64 == layout.start().get()) {
-            self.system.report(name, Refusal::LostHeaderReplaced);
+            if !blank {
+                self.system.report(name, Refusal::LostHeaderReplaced);
+            }
             return Ok(key);
         }
         self.keys.leave(key);
         Err(written.err().unwrap_or(Errno::NOSPC))
+    }
+
+    fn is_all_zeros(&self, fd: Fd, traits: Traits) -> Result<bool, Errno> {
+        let mut at = self.roots.layout(traits.root).start();
+        let mut scratch = self.system.scratch(SCRATCH_MAX);
+        loop {
+            let count = self.system.pread(fd, &mut scratch, at)?;
+            if !is_zero(scratch.get(..count).unwrap_or_default()) {
+                return Ok(false);
+            }
+            if count == 0 {
+                return Ok(true);
+            }
+            at = Layout::advance(at, count as u64);
+        }
     }
 
     fn drop_key(&self, key: Option<KeySlot>) {

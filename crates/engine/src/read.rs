@@ -4,22 +4,17 @@
 //! No read takes a lock. The end of the file shows in the bytes themselves: 16 bytes more than the last
 //! block are asked for, and what comes back tells the plain size (see `format::size`).
 
-use core::sync::atomic::Ordering;
-
 use tidelock_cipher::{KeySlot, UnitCipher, open_units};
-use tidelock_format::{BLOCK_USIZE, Class, DiskSize, PlainOffset, Span, UNIT, UNIT_USIZE, UnitNumber};
+use tidelock_format::{BLOCK_USIZE, DiskSize, PlainOffset, Span, UNIT, UNIT_USIZE, UnitNumber};
 
 use crate::errno::Errno;
 use crate::file::{OpenFile, place};
 use crate::kernel::{Reach, SCRATCH_MAX, System};
 use crate::roots::Decide;
-use crate::sequence;
+use crate::sequence::{Range, consistent};
 
-/// How often a reader of a log looks at a writer that does not move before it takes it for dead.
-const PATIENCE: u32 = 1000;
-
-/// Buffers must lie in memory as the range lies in the file, or a reader may see half of a 16-byte block
-/// that is being written.
+/// Buffers that lie in memory as the range lies in the file are torn at few places only: where no agent lends
+/// shared sequence words, that makes half blocks rare.
 const CONGRUENCE: usize = 64;
 
 impl<S: System, C: UnitCipher, P: Decide> OpenFile<'_, S, C, P> {
@@ -62,8 +57,10 @@ impl<S: System, C: UnitCipher, P: Decide> OpenFile<'_, S, C, P> {
     fn read_aligned(&self, key: KeySlot, into: &mut [u8], span: Span) -> Result<usize, Errno> {
         let at = PlainOffset::new(span.start()).ok_or(Errno::INVAL)?;
         let traits = self.traits();
-        let count = self.consistent(traits.class, || {
-            self.kernel().pread(self.hidden(), into, self.layout().disk(at))
+        let disk = self.layout().disk(at);
+        let range = Range::new(traits.stripe(), span.start(), span.end());
+        let count = consistent(self.kernel(), range, || {
+            self.kernel().pread(self.hidden(), into, disk)
         })?;
         if !count.is_multiple_of(BLOCK_USIZE) {
             // Another process has made the size uneven.
@@ -104,7 +101,8 @@ impl<S: System, C: UnitCipher, P: Decide> OpenFile<'_, S, C, P> {
         let start = place(first.0 * UNIT)?;
         let traits = self.traits();
         let layout = self.layout();
-        let count = self.consistent(traits.class, || {
+        let range = Range::new(traits.stripe(), start.get(), start.get() + buffer.len() as u64);
+        let count = consistent(self.kernel(), range, || {
             self.kernel().pread(self.hidden(), buffer, layout.disk(start))
         })?;
         let wanted = buffer.len().saturating_sub(BLOCK_USIZE);
@@ -119,37 +117,6 @@ impl<S: System, C: UnitCipher, P: Decide> OpenFile<'_, S, C, P> {
         open_units(self.cipher(), key, first, traits.zero_rule, units);
         behind.fill(0);
         Ok(valid)
-    }
-
-    /// Reads until no writer of the log was at work meanwhile; other classes are read once.
-    fn consistent(
-        &self,
-        class: Class,
-        mut read: impl FnMut() -> Result<usize, Errno>,
-    ) -> Result<usize, Errno> {
-        if class != Class::Log {
-            return read();
-        }
-        let word = self.kernel().sequence(self.traits().stripe());
-        let mut stalled = 0;
-        let mut last = word.load(Ordering::Acquire);
-        while stalled < PATIENCE {
-            if !sequence::is_writing(last) {
-                let count = read()?;
-                core::sync::atomic::fence(Ordering::Acquire);
-                if word.load(Ordering::Relaxed) == last {
-                    return Ok(count);
-                }
-            } else {
-                self.kernel().pause();
-            }
-            let now = word.load(Ordering::Acquire);
-            stalled = if now == last { stalled + 1 } else { 0 };
-            last = now;
-        }
-        // The writer was killed in its write: nobody changes the bytes now, and nobody else should wait.
-        sequence::forget_writers(word, last);
-        read()
     }
 }
 

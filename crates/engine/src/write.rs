@@ -8,7 +8,7 @@ use std::io::IoSlice;
 
 use tidelock_cipher::{KeySlot, Sealed, SealedHeader, UnitCipher, is_zero, open_units, seal_units};
 use tidelock_format::{
-    BLOCK, BLOCK_USIZE, Class, DiskOffset, PlainSize, Span, UNIT, UNIT_USIZE, UnitNumber,
+    BLOCK, BLOCK_USIZE, DiskOffset, PlainSize, Span, UNIT, UNIT_USIZE, UnitNumber,
     ZeroRule,
 };
 
@@ -18,7 +18,7 @@ use crate::kernel::{Reach, SCRATCH_MAX, System};
 use crate::read::Window;
 use crate::refusal::Refusal;
 use crate::roots::Decide;
-use crate::sequence::Writing;
+use crate::sequence::{Range, Writing};
 
 /// Where a write goes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -418,7 +418,7 @@ impl<S: System, C: UnitCipher, P: Decide> OpenFile<'_, S, C, P> {
 
     /// Hands sealed bytes to the kernel until all are there or it refuses; how many are.
     pub(crate) fn put(&self, sealed: Sealed<'_>, at: DiskOffset) -> Result<usize, Errno> {
-        let _writing = self.announce();
+        let _writing = self.announce(at, sealed.len());
         let mut done = 0;
         while done < sealed.len() {
             let next = tidelock_format::Layout::advance(at, done as u64);
@@ -432,9 +432,11 @@ impl<S: System, C: UnitCipher, P: Decide> OpenFile<'_, S, C, P> {
         if done == 0 { Err(Errno::NOSPC) } else { Ok(done) }
     }
 
-    fn announce(&self) -> Option<Writing<'_>> {
-        let traits = self.traits();
-        (traits.class == Class::Log).then(|| Writing::begin(self.kernel().sequence(traits.stripe())))
+    /// Tells readers that these bytes are about to change.
+    fn announce(&self, at: DiskOffset, len: usize) -> Writing<'_, S> {
+        let start = self.layout().plain(at).map_or(0, tidelock_format::PlainOffset::get);
+        let range = Range::new(self.traits().stripe(), start, start + len as u64);
+        Writing::begin(self.kernel(), range)
     }
 
     /// The header and the first bytes in one write; how many of the bytes are there.
@@ -446,7 +448,7 @@ impl<S: System, C: UnitCipher, P: Decide> OpenFile<'_, S, C, P> {
     ) -> Result<usize, Errno> {
         let start = self.layout().start();
         let written = {
-            let _writing = self.announce();
+            let _writing = self.announce(start, sealed.len());
             self.kernel().pwrite_first(self.hidden(), &header, start, sealed)
         };
         let head = usize::try_from(start.get()).unwrap_or(0);
