@@ -27,7 +27,7 @@ pub use arm::{Arm, Programs};
 pub use cluster::Cluster;
 pub use error::{Error, Result, ensure};
 pub use load::{Load, Run, fill_pgbench};
-pub use measure::{Block, Sample, interleave};
+pub use measure::{Block, Cost, Sample, interleave, run_rounds};
 pub use place::Place;
 pub use process::{Process, cpu_seconds};
 pub use regress::{Outcome, Suite};

@@ -8,6 +8,7 @@ use std::time::Instant;
 use super::cluster::Cluster;
 use super::error::Result;
 use super::process::cpu_seconds;
+use crate::stats::{Interval, mean_with_interval, ratio};
 
 /// What one block cost.
 #[derive(Clone, Copy, Debug)]
@@ -55,6 +56,65 @@ impl Sample {
     #[must_use]
     pub fn cpu_per_unit(&self) -> f64 {
         self.cpu / self.units
+    }
+}
+
+/// Runs every block once, in the interleaved order; the samples of each arm come back in rounds.
+///
+/// # Errors
+/// When a block fails.
+pub fn run_rounds(
+    arms: usize,
+    rounds: usize,
+    seed: u64,
+    mut block: impl FnMut(Block) -> Result<Sample>,
+) -> Result<Vec<Vec<Sample>>> {
+    let mut samples = vec![Vec::with_capacity(rounds); arms];
+    for next in interleave(arms, rounds, seed) {
+        let sample = block(next)?;
+        samples[next.arm].push(sample);
+    }
+    Ok(samples)
+}
+
+/// What one arm costs against another; above 1 is better than the base, below 1 is a loss.
+#[derive(Clone, Copy, Debug)]
+pub struct Cost {
+    /// Throughput, this arm over the base.
+    pub throughput: Interval,
+    /// CPU seconds per unit, the base over this arm.
+    pub cpu: Interval,
+    /// CPU microseconds that this arm spends more, for each 8 KiB block that it read or wrote; `None`
+    /// where hardly any did.
+    pub per_page: Option<Interval>,
+}
+
+impl Cost {
+    /// Compares round by round; `None` when a sample is empty.
+    #[must_use]
+    pub fn of(arm: &[Sample], base: &[Sample], seed: u64) -> Option<Self> {
+        let each = |samples: &[Sample], value: fn(&Sample) -> f64| -> Vec<f64> {
+            samples.iter().map(value).collect()
+        };
+        let pages: f64 = arm.iter().map(|s| s.pages).sum();
+        let units: f64 = arm.iter().map(|s| s.units).sum();
+        let cpu: f64 = arm.iter().map(|s| s.cpu).sum();
+        // Below one block in 100 us of CPU the quotient would be noise divided by nearly nothing.
+        let many = pages > cpu * 1e4;
+        let more = arm
+            .iter()
+            .zip(base)
+            .map(|(arm, base)| (arm.cpu_per_unit() - base.cpu_per_unit()) / (pages / units) * 1e6);
+        let more: Vec<f64> = more.collect();
+        Some(Self {
+            throughput: ratio(
+                &each(arm, Sample::throughput),
+                &each(base, Sample::throughput),
+                seed,
+            )?,
+            cpu: ratio(&each(base, Sample::cpu_per_unit), &each(arm, Sample::cpu_per_unit), seed)?,
+            per_page: if many { mean_with_interval(&more, seed) } else { None },
+        })
     }
 }
 

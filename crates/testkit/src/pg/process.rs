@@ -93,12 +93,20 @@ impl Process {
 /// CPU seconds that the server `postmaster` and all its children, ended ones too, have used.
 #[must_use]
 pub fn cpu_seconds(postmaster: Process) -> f64 {
-    let ticks = Stat::of(postmaster.id()).map_or(0, |stat| stat.ticks)
-        + postmaster
-            .children()
-            .iter()
-            .filter_map(|child| Stat::of(child.id()).map(|stat| stat.ticks))
-            .sum::<u64>();
+    // A child that is reaped between two of our reads would be missed by both, or counted twice: what
+    // counts is a reading during which no child came or went.
+    let mut ticks = 0;
+    for _ in 0..1000 {
+        let children = postmaster.children();
+        let own = Stat::of(postmaster.id()).map(|stat| stat.ticks);
+        let of_children: Option<u64> =
+            children.iter().map(|child| Stat::of(child.id()).map(|stat| stat.ticks)).sum();
+        ticks = own.unwrap_or(0) + of_children.unwrap_or(0);
+        if of_children.is_some() && children == postmaster.children() {
+            break;
+        }
+        thread::sleep(Duration::from_millis(1));
+    }
     ticks as f64 / rustix::param::clock_ticks_per_second() as f64
 }
 
