@@ -1,0 +1,56 @@
+# The verbs of the project; CI calls the same ones. `make` builds.
+#
+# Everything that Debian 12 lacks is named in ci/packages; `make demo` and .ci/run install it, the other
+# verbs expect it.
+
+CARGO  ?= cargo
+PREFIX ?= /usr/local
+TARGET := $(or $(CARGO_TARGET_DIR),target)
+# Tools that are built once and kept beside the build.
+TOOLS  := $(abspath $(TARGET))/tools
+DENY   := $(TOOLS)/bin/cargo-deny
+DENY_VERSION := 0.20.2
+RELEASE := $(CARGO) build --release --locked -p tidelock-cli -p tidelock-preload
+
+.PHONY: build demo test test-full check fmt bench install
+build:
+	$(RELEASE)
+
+# About five minutes after the build, as root or not.
+demo:
+	ci/packages demo
+	$(RELEASE) -p tidelock-testkit --bin demo --bin tidelock
+	$(TARGET)/release/demo $(DEMO)
+
+# Every quick test. The suites of PostgreSQL come from Debian's source package.
+test:
+	ci/pg-source
+	$(CARGO) build --locked --workspace
+	$(CARGO) test --locked --workspace
+
+# The long ones too: whole regression suites, power cuts, torture.
+test-full: test
+	$(CARGO) test --locked --workspace -- --ignored
+
+check: $(DENY)
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
+	$(DENY) --offline --locked check bans licenses sources
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --workspace --no-deps --quiet
+
+$(DENY):
+	$(CARGO) install cargo-deny --locked --version $(DENY_VERSION) --root $(TOOLS)
+
+fmt:
+	$(CARGO) fmt --all
+
+# Sealed against plain, interleaved; BENCH="--case select --rounds 4" narrows it. Long.
+bench:
+	ci/packages demo
+	$(RELEASE) -p tidelock-testkit --bin bench --bin tidelock
+	$(TARGET)/release/bench $(BENCH)
+
+install: build
+	install -D -m 755 $(TARGET)/release/tidelock $(DESTDIR)$(PREFIX)/bin/tidelock
+	install -D -m 755 $(TARGET)/release/libtidelock_preload.so \
+	    $(DESTDIR)$(PREFIX)/lib/tidelock/libtidelock_preload.so
