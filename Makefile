@@ -10,16 +10,17 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 TOOLS  := $(abspath $(TARGET))/tools
 DENY   := $(TOOLS)/bin/cargo-deny
 DENY_VERSION := 0.20.2
-RELEASE := $(CARGO) build --release --locked -p tidelock-cli -p tidelock-preload
 
-.PHONY: build demo test test-full check fmt bench install
+.PHONY: build packages demo test test-full check fmt bench install
 build:
-	$(RELEASE)
+	$(CARGO) build --release --locked -p tidelock-cli -p tidelock-preload
+
+packages:
+	ci/packages demo
 
 # About five minutes after the build, as root or not.
-demo:
-	ci/packages demo
-	$(RELEASE) -p tidelock-testkit --bin demo --bin tidelock
+demo: packages build
+	$(CARGO) build --release --locked -p tidelock-testkit --bin demo
 	$(TARGET)/release/demo $(DEMO)
 
 # Every quick test. The suites of PostgreSQL come from Debian's source package.
@@ -45,9 +46,8 @@ fmt:
 	$(CARGO) fmt --all
 
 # Sealed against plain, interleaved; BENCH="--case select --rounds 4" narrows it. Long.
-bench:
-	ci/packages demo
-	$(RELEASE) -p tidelock-testkit --bin bench --bin tidelock
+bench: packages build
+	$(CARGO) build --release --locked -p tidelock-testkit --bin bench
 	$(TARGET)/release/bench $(BENCH)
 
 install: build
