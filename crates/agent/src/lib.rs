@@ -1,1 +1,29 @@
-//! To come.
+//! The agent: the process that holds an unlocked keyring and gives keys to listed programs.
+//!
+//! ```text
+//!   tidelock exec --spawn--> agent detach --> agent serve       (spawn)
+//!                                                |  RUNDIR/ID.sock, ID.programs, ID.audit.log
+//!   listed program: preload library --Request--> |             (server, peer, audit)
+//!                                   <--Grant---- |             (wire)
+//!   tidelock exec, status   --Allow, Status----> |             (client)
+//! ```
+//!
+//! One agent for each unlocked keyring. It listens on a SOCK_SEQPACKET socket: one message is one
+//! request or one answer. It is no boundary against root or the same user on a live machine;
+//! SECURITY.md says so.
+
+#![forbid(unsafe_code)]
+
+mod audit;
+pub mod client;
+mod error;
+mod memory;
+mod peer;
+mod rundir;
+pub mod server;
+pub mod spawn;
+pub mod wire;
+
+pub use error::Error;
+pub use memory::{LockedBytes, Primitives};
+pub use rundir::{RunDir, programs_beside};

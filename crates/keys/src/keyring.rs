@@ -228,7 +228,9 @@ impl DataKeyEntry {
 }
 
 impl KeyState {
-    const fn from_number(number: u8) -> Option<Self> {
+    /// The state with this number.
+    #[must_use]
+    pub const fn from_number(number: u8) -> Option<Self> {
         match number {
             1 => Some(Self::Current),
             2 => Some(Self::Older),

@@ -26,6 +26,7 @@ mod slot;
 mod store;
 
 pub use config::{Config, Places, ProviderChoice};
+pub use encode::Writer;
 pub use error::{Error, ExitClass};
 pub use keyring::{DataKeyEntry, KeyState, Keyring, SealedKeyring};
 pub use policy::{

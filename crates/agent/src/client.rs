@@ -1,0 +1,123 @@
+//! The other end, for the command: is an agent alive, list a program, ask for its status.
+//!
+//! The preload library does its own system calls with the codec of [`wire`](crate::wire);
+//! [`Connection::keys`] is the same exchange for programs that are not preloaded.
+
+use std::io::IoSliceMut;
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, SocketAddrUnix,
+    SocketFlags, SocketType, connect as connect_to, recvmsg, send, socket_with, sockopt,
+};
+use zeroize::Zeroizing;
+
+use crate::error::Error;
+use crate::wire::{Answer, Grant, MAX_ANSWER, Request, Status, WireError};
+
+/// An agent that does not answer is as good as none.
+const TIMEOUT: std::time::Duration = std::time::Duration::from_secs(10);
+
+/// A connection to an agent. One that got keys counts as a client until it is dropped.
+pub struct Connection {
+    socket: OwnedFd,
+    path: PathBuf,
+}
+
+/// Connects to the agent at `socket`; `None` if none is alive there.
+///
+/// # Errors
+/// [`Error::Io`].
+pub fn connect(socket: &Path) -> Result<Option<Connection>, Error> {
+    let failed = |errno| Error::sys("connect to the agent at", socket)(errno);
+    let kind = SocketType::SEQPACKET;
+    let fd = socket_with(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None).map_err(failed)?;
+    for direction in [sockopt::Timeout::Recv, sockopt::Timeout::Send] {
+        sockopt::set_socket_timeout(&fd, direction, Some(TIMEOUT)).map_err(failed)?;
+    }
+    let address = SocketAddrUnix::new(socket).map_err(failed)?;
+    loop {
+        match connect_to(&fd, &address) {
+            Ok(()) => return Ok(Some(Connection { socket: fd, path: socket.into() })),
+            Err(Errno::NOENT | Errno::CONNREFUSED) => return Ok(None),
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(failed(errno)),
+        }
+    }
+}
+
+impl Connection {
+    /// What the agent holds, and for whom.
+    ///
+    /// # Errors
+    /// [`Error::Refused`], [`Error::Wire`], [`Error::Io`].
+    pub fn status(&self) -> Result<Status, Error> {
+        let (message, _) = self.ask(&Request::Status)?;
+        match Answer::decode(&message)? {
+            Answer::Status(status) => Ok(status),
+            other => Err(unexpected(other)),
+        }
+    }
+
+    /// Lists a program for as long as the agent lives; keeps an agent without clients for another
+    /// 30 s. Name the file that will run: for a script, that is its interpreter, and better not
+    /// listed.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] unless this process runs the agent's own file; [`Error::Wire`],
+    /// [`Error::Io`].
+    pub fn allow(&self, program: &Path) -> Result<(), Error> {
+        let (message, _) = self.ask(&Request::Allow(program.into()))?;
+        match Answer::decode(&message)? {
+            Answer::Allowed => Ok(()),
+            other => Err(unexpected(other)),
+        }
+    }
+
+    /// Keys, if this program is listed, and the memory of the sequence words.
+    ///
+    /// # Errors
+    /// [`Error::Refused`], [`Error::Wire`], [`Error::Io`].
+    pub fn keys(&self) -> Result<(Grant, OwnedFd), Error> {
+        let (message, memory) = self.ask(&Request::Keys)?;
+        match Answer::decode(&message)? {
+            Answer::Grant(body) => {
+                let memory = memory.ok_or(WireError::Damaged("grant without its memory"))?;
+                Ok((Grant::decode(body)?, memory))
+            }
+            other => Err(unexpected(other)),
+        }
+    }
+
+    fn ask(&self, request: &Request) -> Result<(Zeroizing<Vec<u8>>, Option<OwnedFd>), Error> {
+        let failed = |errno| Error::sys("talk to the agent at", &self.path)(errno);
+        send(&self.socket, &request.encode(), SendFlags::NOSIGNAL).map_err(failed)?;
+        let mut message = Zeroizing::new(vec![0; MAX_ANSWER + 1]);
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+        let length = loop {
+            let mut parts = [IoSliceMut::new(&mut message)];
+            match recvmsg(&self.socket, &mut parts, &mut ancillary, RecvFlags::CMSG_CLOEXEC) {
+                Ok(received) => break received.bytes,
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(failed(errno)),
+            }
+        };
+        message.truncate(length);
+        let memory = ancillary.drain().find_map(|part| match part {
+            RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
+            _ => None,
+        });
+        Ok((message, memory))
+    }
+}
+
+fn unexpected(answer: Answer<'_>) -> Error {
+    match answer {
+        Answer::Refused(reason, detail) => Error::Refused { reason, detail },
+        _ => WireError::Damaged("answer to another question").into(),
+    }
+}

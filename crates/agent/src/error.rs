@@ -1,0 +1,125 @@
+//! What can go wrong with an agent, as sentences with a hint.
+
+use std::io;
+use std::path::PathBuf;
+
+use tidelock_format::KeyringId;
+use tidelock_keys::ExitClass;
+
+use crate::wire::{RefusalReason, WireError};
+
+/// What can go wrong with an agent.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A call to the system failed.
+    #[error("cannot {what} {}: {source}", .path.display())]
+    Io {
+        /// What was tried.
+        what: &'static str,
+        /// On which file.
+        path: PathBuf,
+        /// The reason.
+        source: io::Error,
+    },
+    /// No place for sockets that is the caller's alone.
+    #[error("there is no directory for the agent's socket: {tried}")]
+    NoRunDir {
+        /// Which were tried, and why not.
+        tried: String,
+    },
+    /// The directory of sockets is somebody else's, or open to others.
+    #[error("{} is refused for the agent's socket: {why}", .path.display())]
+    LooseRunDir {
+        /// The directory.
+        path: PathBuf,
+        /// What is loose.
+        why: &'static str,
+    },
+    /// Another agent holds this keyring.
+    #[error("an agent holds keyring {keyring} already")]
+    AlreadyRunning {
+        /// The keyring.
+        keyring: KeyringId,
+    },
+    /// The agent that was started did not come up.
+    #[error("the agent did not start: {why}")]
+    NotStarted {
+        /// What it said.
+        why: String,
+    },
+    /// The agent refused.
+    #[error("the agent refused: {reason}{detail}")]
+    Refused {
+        /// Why.
+        reason: RefusalReason,
+        /// More words, or none.
+        detail: String,
+    },
+    /// The other side speaks something else.
+    #[error("the agent's answer cannot be read: {0}")]
+    Wire(#[from] WireError),
+    /// The agent holds the keyring for another directory.
+    #[error("the agent holds this keyring for {}, not for {}", .theirs.display(), .ours.display())]
+    OtherDirectory {
+        /// The directory of the agent.
+        theirs: PathBuf,
+        /// The directory asked for.
+        ours: PathBuf,
+    },
+    /// The keyring cannot be opened.
+    #[error(transparent)]
+    Keys(#[from] tidelock_keys::Error),
+}
+
+impl Error {
+    pub(crate) fn io(
+        what: &'static str,
+        path: impl Into<PathBuf>,
+    ) -> impl FnOnce(io::Error) -> Self {
+        let path = path.into();
+        move |source| Self::Io { what, path, source }
+    }
+
+    /// As [`Error::io`], from a system call.
+    pub(crate) fn sys(
+        what: &'static str,
+        path: impl Into<PathBuf>,
+    ) -> impl FnOnce(rustix::io::Errno) -> Self {
+        let path = path.into();
+        move |errno| Self::Io { what, path, source: errno.into() }
+    }
+
+    /// Which exit code the command ends with.
+    #[must_use]
+    pub fn exit_class(&self) -> ExitClass {
+        match self {
+            Self::Io { .. } => ExitClass::Failure,
+            Self::Keys(why) => why.exit_class(),
+            Self::AlreadyRunning { .. }
+            | Self::OtherDirectory { .. }
+            | Self::LooseRunDir { .. } => ExitClass::Refused,
+            _ => ExitClass::Key,
+        }
+    }
+
+    /// What to do about it: the second line of a command's error.
+    #[must_use]
+    pub fn hint(&self) -> &'static str {
+        match self {
+            Self::Io { .. } => "see the system's reason above",
+            Self::NoRunDir { .. } => "set XDG_RUNTIME_DIR, or have root make /run/tidelock/UID",
+            Self::LooseRunDir { .. } => "remove it, or chown it to yourself and chmod 700",
+            Self::AlreadyRunning { .. } => {
+                "`tidelock status` shows it; it ends with its last client"
+            }
+            Self::NotStarted { .. } => "run the command again; the reason is in the line above",
+            Self::Refused { reason, .. } => reason.hint(),
+            Self::Wire(_) => "end the servers of this keyring and start them with one version",
+            Self::OtherDirectory { .. } => {
+                "a byte copy of a protected directory has the same keyring; run one of them at a time"
+            }
+            Self::Keys(why) => why.hint(),
+        }
+    }
+}

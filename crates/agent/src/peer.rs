@@ -1,0 +1,139 @@
+//! Who is at the other end of a connection, and may that program have keys?
+//!
+//! The kernel says which process connected; a pidfd makes sure that it is still that process when
+//! its program has been looked at. The program is its file: its path for the list, device and inode
+//! to be sure that the path still means that file.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{Access, AtFlags, CWD, accessat};
+use rustix::process::{PidfdFlags, pidfd_open};
+
+use crate::memory::Primitives;
+use crate::wire::RefusalReason;
+
+/// A process and its program.
+#[derive(Clone, Debug)]
+pub(crate) struct Peer {
+    pub(crate) pid: i32,
+    pub(crate) uid: u32,
+    /// `None` if it could not be found out.
+    pub(crate) program: Option<Program>,
+}
+
+/// The file of a program.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Program {
+    pub(crate) path: PathBuf,
+    pub(crate) device: u64,
+    pub(crate) inode: u64,
+}
+
+impl Peer {
+    /// The process that connected.
+    pub(crate) fn of(socket: &OwnedFd, primitives: &Primitives) -> io::Result<Self> {
+        let credentials = rustix::net::sockopt::socket_peercred(socket)?;
+        // Older kernels: the process may have ended and its number been given away before this.
+        let pidfd = match (primitives.peer_pidfd)(socket.as_fd()) {
+            Some(pidfd) => Some(pidfd),
+            None => pidfd_open(credentials.pid, PidfdFlags::empty()).ok(),
+        };
+        let pid = credentials.pid.as_raw_nonzero().get();
+        let program = Program::of_process(&pid.to_string())
+            .ok()
+            .filter(|_| pidfd.is_some_and(|pidfd| is_alive(&pidfd)));
+        Ok(Self { pid, uid: credentials.uid.as_raw(), program })
+    }
+
+    /// The program's path for messages.
+    pub(crate) fn name(&self) -> String {
+        let path = self.program.as_ref().map(|program| program.path.as_path());
+        path.map_or_else(|| "?".to_owned(), |path| path.display().to_string())
+    }
+}
+
+impl Program {
+    /// The program of a process: a number, or "self".
+    pub(crate) fn of_process(process: &str) -> io::Result<Self> {
+        let link = format!("/proc/{process}/exe");
+        let path = fs::read_link(&link)?;
+        let running = fs::metadata(&link)?;
+        let found = Self::at(&path)?;
+        if (found.device, found.inode) != (running.dev(), running.ino()) {
+            return Err(io::Error::other("another file has taken the place of the program"));
+        }
+        Ok(found)
+    }
+
+    /// The program at an absolute path.
+    pub(crate) fn at(path: &Path) -> io::Result<Self> {
+        let path = fs::canonicalize(path)?;
+        let found = fs::metadata(&path)?;
+        if !found.is_file() {
+            return Err(io::Error::other("it is not a regular file"));
+        }
+        Ok(Self { path, device: found.dev(), inode: found.ino() })
+    }
+
+    pub(crate) fn bytes(&self) -> &[u8] {
+        self.path.as_os_str().as_bytes()
+    }
+
+    pub(crate) fn is_same_file(&self, other: &Self) -> bool {
+        (self.device, self.inode) == (other.device, other.inode)
+    }
+
+    /// True unless this user can put another program into this path: neither the file nor a
+    /// directory above it is the user's or can be written by this process, which runs as the same
+    /// user.
+    pub(crate) fn is_writable_by(&self, uid: u32) -> bool {
+        if uid == 0 {
+            return false;
+        }
+        self.path.ancestors().any(|place| {
+            let Ok(found) = fs::metadata(place) else { return true };
+            // In a directory like /tmp nobody renames what is not one's own.
+            let sticky = found.is_dir() && found.mode() & 0o1000 != 0;
+            found.uid() == uid || (!sticky && may_write(place.as_os_str()))
+        })
+    }
+}
+
+/// May this program have keys?
+pub(crate) fn judge(
+    peer: &Peer,
+    listed: bool,
+    allowed: bool,
+    allow_writable: bool,
+) -> Result<(), RefusalReason> {
+    let Some(program) = &peer.program else { return Err(RefusalReason::UnknownProgram) };
+    if allowed {
+        // Named by the user for this run, and known by its inode.
+        return Ok(());
+    }
+    if !listed {
+        return Err(RefusalReason::NotListed);
+    }
+    if !allow_writable && program.is_writable_by(peer.uid) {
+        return Err(RefusalReason::Writable);
+    }
+    Ok(())
+}
+
+fn may_write(place: &OsStr) -> bool {
+    accessat(CWD, place, Access::WRITE_OK, AtFlags::EACCESS).is_ok()
+}
+
+/// A pidfd can be read once its process has ended.
+fn is_alive(pidfd: &OwnedFd) -> bool {
+    let mut fds = [PollFd::new(pidfd, PollFlags::IN)];
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    matches!(poll(&mut fds, Some(&now)), Ok(0))
+}

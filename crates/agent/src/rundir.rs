@@ -1,0 +1,181 @@
+//! The directory of sockets: the caller's alone, or refused.
+
+use std::ffi::OsString;
+use std::fs::{self, DirBuilder};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use tidelock_format::KeyringId;
+
+use crate::error::Error;
+
+/// Of root; below it a directory for each user.
+const RUN: &str = "/run/tidelock";
+/// The address of a socket has no more bytes.
+const MAX_SOCKET_PATH: usize = 107;
+
+/// A directory of mode 0700 that belongs to the caller.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct RunDir {
+    path: PathBuf,
+}
+
+impl RunDir {
+    /// The first of /run/tidelock/UID, $XDG_RUNTIME_DIR/tidelock and /tmp/tidelock-UID that exists
+    /// or can be made. One that is not the caller's alone is an error, not a reason to try the
+    /// next.
+    ///
+    /// # Errors
+    /// [`Error::LooseRunDir`], [`Error::NoRunDir`].
+    pub fn choose() -> Result<Self, Error> {
+        Self::choose_from(Path::new(RUN), std::env::var_os("XDG_RUNTIME_DIR"), Path::new("/tmp"))
+    }
+
+    fn choose_from(run: &Path, xdg: Option<OsString>, tmp: &Path) -> Result<Self, Error> {
+        let uid = rustix::process::geteuid();
+        if uid.is_root() {
+            let _ = DirBuilder::new().mode(0o755).create(run);
+        }
+        let mut candidates = Vec::new();
+        if is_roots(run) {
+            candidates.push(run.join(uid.as_raw().to_string()));
+        }
+        if let Some(xdg) = xdg.map(PathBuf::from).filter(|path| path.is_absolute()) {
+            candidates.push(xdg.join("tidelock"));
+        }
+        candidates.push(tmp.join(format!("tidelock-{}", uid.as_raw())));
+        let mut tried = Vec::new();
+        for path in candidates {
+            match Self::at(&path) {
+                Err(Error::Io { source, .. }) => {
+                    tried.push(format!("{}: {source}", path.display()))
+                }
+                decided => return decided,
+            }
+        }
+        Err(Error::NoRunDir { tried: tried.join("; ") })
+    }
+
+    /// This directory, which is made if it does not exist.
+    ///
+    /// # Errors
+    /// [`Error::LooseRunDir`], [`Error::Io`].
+    pub fn at(path: &Path) -> Result<Self, Error> {
+        match DirBuilder::new().mode(0o700).create(path) {
+            Ok(()) => {}
+            Err(why) if why.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(source) => return Err(Error::Io { what: "make", path: path.into(), source }),
+        }
+        let found = fs::symlink_metadata(path).map_err(Error::io("look at", path))?;
+        let refuse = |why| Err(Error::LooseRunDir { path: path.into(), why });
+        if !found.is_dir() {
+            return refuse("it is not a directory");
+        }
+        if found.uid() != rustix::process::geteuid().as_raw() {
+            return refuse("it belongs to somebody else");
+        }
+        if found.permissions().mode() & 0o7777 != 0o700 {
+            return refuse("its mode is not 0700");
+        }
+        // ID.sock has 37 bytes, and a slash before them.
+        if path.as_os_str().len() + 38 > MAX_SOCKET_PATH {
+            return refuse("its path is too long for a socket");
+        }
+        Ok(Self { path: path.into() })
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The socket of a keyring's agent.
+    #[must_use]
+    pub fn socket(&self, keyring: KeyringId) -> PathBuf {
+        self.path.join(format!("{keyring}.sock"))
+    }
+
+    /// The listed programs, one a line: the library's pre-filter.
+    #[must_use]
+    pub fn programs(&self, keyring: KeyringId) -> PathBuf {
+        programs_beside(&self.socket(keyring))
+    }
+
+    /// The audit log.
+    #[must_use]
+    pub fn audit(&self, keyring: KeyringId) -> PathBuf {
+        self.path.join(format!("{keyring}.audit.log"))
+    }
+
+    /// Locked by the agent while it lives.
+    pub(crate) fn lock(&self, keyring: KeyringId) -> PathBuf {
+        self.path.join(format!("{keyring}.lock"))
+    }
+}
+
+/// The list of programs that lies beside a socket.
+#[must_use]
+pub fn programs_beside(socket: &Path) -> PathBuf {
+    socket.with_extension("programs")
+}
+
+/// Nobody but root may put directories of users here, unless each may only touch its own.
+fn is_roots(run: &Path) -> bool {
+    fs::symlink_metadata(run).is_ok_and(|found| {
+        let mode = found.permissions().mode();
+        found.is_dir() && found.uid() == 0 && (mode & 0o022 == 0 || mode & 0o1000 != 0)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_that_others_can_enter_is_refused() {
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join("run");
+        assert!(RunDir::at(&path).is_ok());
+        assert!(RunDir::at(&path).is_ok());
+        for mode in [0o755, 0o710, 0o1700, 0o777] {
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+            assert!(matches!(RunDir::at(&path), Err(Error::LooseRunDir { .. })), "{mode:o}");
+        }
+    }
+
+    #[test]
+    fn a_link_or_a_file_is_refused() {
+        let home = tempfile::tempdir().unwrap();
+        let (real, link, file) =
+            (home.path().join("real"), home.path().join("link"), home.path().join("file"));
+        RunDir::at(&real).unwrap();
+        std::os::unix::fs::symlink(&real, &link).unwrap();
+        fs::write(&file, "").unwrap();
+        assert!(matches!(RunDir::at(&link), Err(Error::LooseRunDir { .. })));
+        assert!(matches!(RunDir::at(&file), Err(Error::LooseRunDir { .. })));
+    }
+
+    #[test]
+    fn a_path_too_long_for_a_socket_is_refused() {
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join("x".repeat(80));
+        assert!(matches!(RunDir::at(&path), Err(Error::LooseRunDir { .. })));
+    }
+
+    #[test]
+    fn the_next_place_is_taken_only_if_one_cannot_be_made() {
+        let home = tempfile::tempdir().unwrap();
+        let (run, xdg) = (home.path().join("no/run"), home.path().join("xdg"));
+        let chosen = RunDir::choose_from(&run, Some(xdg.clone().into()), home.path()).unwrap();
+        let uid = rustix::process::geteuid().as_raw();
+        assert_eq!(chosen.path(), home.path().join(format!("tidelock-{uid}")));
+        DirBuilder::new().mode(0o700).create(&xdg).unwrap();
+        let chosen = RunDir::choose_from(&run, Some(xdg.clone().into()), home.path()).unwrap();
+        assert_eq!(chosen.path(), xdg.join("tidelock"));
+        fs::set_permissions(chosen.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        let loose = RunDir::choose_from(&run, Some(xdg.into()), home.path());
+        assert!(matches!(loose, Err(Error::LooseRunDir { .. })));
+    }
+}

@@ -1,0 +1,463 @@
+//! The agent's loop: one thread that accepts, judges, answers and waits for its last client to
+//! leave.
+//!
+//! Holds the grant as bytes in locked memory, and nothing else of the keyring.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, IoSlice, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{
+    FlockOperation, MemfdFlags, Mode, OFlags, SealFlags, flock, fstat, ftruncate, memfd_create,
+};
+use rustix::io::Errno;
+use rustix::net::sockopt::set_socket_send_buffer_size;
+use rustix::net::{
+    AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix,
+    SocketFlags, SocketType, accept_with, bind, listen, recv, send, sendmsg, socket_with,
+};
+use rustix::process::{DumpableBehavior, set_dumpable_behavior};
+use tidelock_format::{Generation, KeyringId};
+use tidelock_keys::{Keyring, Policy};
+
+use crate::audit::{Audit, Details, Event};
+use crate::error::Error;
+use crate::memory::{LockedBytes, Primitives};
+use crate::peer::{Peer, Program, judge};
+use crate::rundir::{RunDir, programs_beside};
+use crate::wire::{
+    self, ClientInfo, Grant, MAX_ANSWER, MAX_REQUEST, RefusalReason, Request, SEQUENCE_BYTES,
+    Status,
+};
+
+/// Connections at a time; more wait.
+const MAX_CONNECTIONS: usize = 4096;
+/// How long a connection may stay without a request.
+const SILENCE: Duration = Duration::from_secs(10);
+
+/// How an agent behaves.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Where its files are.
+    pub run_dir: RunDir,
+    /// Listed programs get keys even if the user of the server can replace them.
+    pub allow_writable_programs: bool,
+    /// How long it waits for its first client, and for a program that was just listed.
+    pub grace: Duration,
+    /// How long it stays after its last client.
+    pub linger: Duration,
+}
+
+impl Options {
+    /// 30 seconds of grace, 10 to linger.
+    #[must_use]
+    pub const fn new(run_dir: RunDir) -> Self {
+        Self {
+            run_dir,
+            allow_writable_programs: false,
+            grace: Duration::from_secs(30),
+            linger: Duration::from_secs(10),
+        }
+    }
+}
+
+/// An agent that listens.
+pub struct Server {
+    listener: OwnedFd,
+    socket: PathBuf,
+    socket_file: (u64, u64),
+    /// Held while the agent lives.
+    _lock: File,
+    sequence: OwnedFd,
+    grant: Box<dyn LockedBytes>,
+    policy: Policy,
+    allowed: Vec<Allowed>,
+    myself: Program,
+    keyring: KeyringId,
+    generation: Generation,
+    directory: PathBuf,
+    audit: Audit,
+    options: Options,
+    primitives: Primitives,
+    connections: Vec<Connection>,
+    /// When it ends, unless somebody comes.
+    until: Instant,
+}
+
+/// A program that was listed for this run.
+struct Allowed {
+    program: Program,
+    /// Held open: the inode of a file that is gone may be given to another.
+    _file: OwnedFd,
+}
+
+struct Connection {
+    socket: OwnedFd,
+    since: Instant,
+    /// Set once it got keys.
+    client: Option<Peer>,
+}
+
+impl Server {
+    /// Listens for programs of `keyring`, whose protected directory is `directory`, canonical. From
+    /// here on the process cannot be dumped or traced by its own user.
+    ///
+    /// # Errors
+    /// [`Error::AlreadyRunning`] if another agent holds this keyring; [`Error::Io`].
+    pub fn bind(
+        keyring: Keyring,
+        directory: &Path,
+        options: Options,
+        primitives: Primitives,
+    ) -> Result<Self, Error> {
+        let id = keyring.id();
+        let myself = Program::of_process("self").map_err(Error::io("look at", "/proc/self/exe"))?;
+        set_dumpable_behavior(DumpableBehavior::NotDumpable)
+            .map_err(Error::sys("forbid dumps of", "this process"))?;
+        let lock = lock(&options.run_dir, id)?;
+        let grant = Grant::encode(&keyring, directory).ok_or_else(|| Error::NotStarted {
+            why: "the keyring has more data keys than fit into a message".to_owned(),
+        })?;
+        let grant = (primitives.lock)(grant);
+        let (policy, generation) = (keyring.policy().clone(), keyring.generation());
+        drop(keyring);
+        let socket = options.run_dir.socket(id);
+        write_programs(&programs_beside(&socket), &policy, &[])?;
+        let mut audit = Audit::open(&options.run_dir.audit(id), id)?;
+        let (listener, socket_file) = listen_at(&socket)?;
+        audit.write(Event::Start, &Details { directory: directory.to_str(), ..this_process() });
+        Ok(Self {
+            listener,
+            socket,
+            socket_file,
+            _lock: lock,
+            sequence: sequence_words()?,
+            grant,
+            policy,
+            allowed: Vec::new(),
+            myself,
+            keyring: id,
+            generation,
+            directory: directory.into(),
+            audit,
+            until: Instant::now() + options.grace,
+            options,
+            primitives,
+            connections: Vec::new(),
+        })
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn socket(&self) -> &Path {
+        &self.socket
+    }
+
+    /// Serves until the last client has left, then takes its files away; the audit log stays.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if it cannot wait any more.
+    pub fn run(mut self) -> Result<(), Error> {
+        while self.clients().next().is_some() || Instant::now() < self.until {
+            let ready = self.wait()?;
+            // From the back: removing leaves the places of the others.
+            for (place, ready) in ready.iter().enumerate().rev() {
+                if *ready && !self.serve(place) {
+                    self.leave(place);
+                }
+            }
+            self.drop_silent();
+            self.accept();
+        }
+        self.close();
+        Ok(())
+    }
+
+    fn clients(&self) -> impl Iterator<Item = &Peer> {
+        self.connections.iter().filter_map(|connection| connection.client.as_ref())
+    }
+
+    /// Waits for something to do; says which connections have something to say.
+    fn wait(&self) -> Result<Vec<bool>, Error> {
+        let mut fds: Vec<_> = self
+            .connections
+            .iter()
+            .map(|connection| PollFd::new(&connection.socket, PollFlags::IN))
+            .collect();
+        if self.connections.len() < MAX_CONNECTIONS {
+            fds.push(PollFd::new(&self.listener, PollFlags::IN));
+        }
+        let limit = self.next_deadline().map(|left| Timespec {
+            tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: i64::from(left.subsec_nanos()),
+        });
+        match poll(&mut fds, limit.as_ref()) {
+            Ok(_) => {}
+            Err(Errno::INTR) => return Ok(Vec::new()),
+            Err(errno) => return Err(Error::sys("wait on", &self.socket)(errno)),
+        }
+        let count = self.connections.len();
+        Ok(fds.iter().take(count).map(|fd| !fd.revents().is_empty()).collect())
+    }
+
+    fn next_deadline(&self) -> Option<Duration> {
+        let now = Instant::now();
+        let silent = self.connections.iter().filter(|connection| connection.client.is_none());
+        let silent = silent.map(|connection| connection.since + SILENCE).min();
+        let idle = self.clients().next().is_none().then_some(self.until);
+        let next = silent.into_iter().chain(idle).min()?;
+        Some(next.saturating_duration_since(now) + Duration::from_millis(1))
+    }
+
+    fn accept(&mut self) {
+        while self.connections.len() < MAX_CONNECTIONS {
+            match accept_with(&self.listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
+                Ok(socket) => {
+                    // A grant is sent whole or not at all.
+                    let _ = set_socket_send_buffer_size(&socket, 2 * MAX_ANSWER);
+                    let since = Instant::now();
+                    self.connections.push(Connection { socket, since, client: None });
+                }
+                Err(Errno::INTR | Errno::CONNABORTED) => {}
+                // Out of descriptors: those who wait would wake the loop for ever.
+                Err(Errno::MFILE | Errno::NFILE) => {
+                    std::thread::sleep(Duration::from_millis(100));
+                    return;
+                }
+                Err(_) => return,
+            }
+        }
+    }
+
+    fn leave(&mut self, place: usize) {
+        if self.connections.swap_remove(place).client.is_some() {
+            self.until = self.until.max(Instant::now() + self.options.linger);
+        }
+    }
+
+    fn drop_silent(&mut self) {
+        self.connections.retain(|connection| {
+            connection.client.is_some() || connection.since.elapsed() < SILENCE
+        });
+    }
+
+    /// Reads and answers one request; false if the connection has ended.
+    fn serve(&mut self, place: usize) -> bool {
+        let mut bytes = [0u8; MAX_REQUEST + 1];
+        let socket = &self.connections[place].socket;
+        let length = match recv(socket, &mut bytes, RecvFlags::DONTWAIT) {
+            Ok((_, 0)) => return false,
+            Ok((_, length)) => length,
+            Err(Errno::AGAIN | Errno::INTR) => return true,
+            Err(_) => return false,
+        };
+        let Ok(peer) = Peer::of(socket, &self.primitives) else { return false };
+        let result = match Request::decode(&bytes[..length]) {
+            Err(_) => Err(RefusalReason::BadRequest),
+            Ok(_) if peer.uid != 0 && peer.uid != this_user() => Err(RefusalReason::OtherUser),
+            Ok(Request::Keys) => self.grant(place, &peer),
+            Ok(Request::Allow(path)) => self.allow(place, &peer, &path),
+            Ok(Request::Status) => Ok(self.answer(place, &self.status().encode())),
+        };
+        result.unwrap_or_else(|reason| self.refuse(place, &peer, reason))
+    }
+
+    fn grant(&mut self, place: usize, peer: &Peer) -> Result<bool, RefusalReason> {
+        let listed = |program: &Program| self.policy.lists(program.bytes());
+        let allowed = |program: &Program| self.is_allowed(program);
+        judge(
+            peer,
+            peer.program.as_ref().is_some_and(listed),
+            peer.program.as_ref().is_some_and(allowed),
+            self.options.allow_writable_programs,
+        )?;
+        // The line comes first: no keys without a trace.
+        self.audit.write(Event::Grant, &details(peer, &peer.name()));
+        let connection = &mut self.connections[place];
+        if send_grant(&connection.socket, self.grant.bytes(), &self.sequence).is_err() {
+            return Ok(false);
+        }
+        connection.client = Some(peer.clone());
+        // Whoever was waited for has come.
+        self.until = Instant::now();
+        Ok(true)
+    }
+
+    fn allow(&mut self, place: usize, peer: &Peer, path: &Path) -> Result<bool, RefusalReason> {
+        let is_tidelock =
+            peer.program.as_ref().is_some_and(|program| program.is_same_file(&self.myself));
+        if !is_tidelock {
+            return Err(RefusalReason::NotTidelock);
+        }
+        let (program, file) = hold(path).map_err(|_| RefusalReason::UnknownProgram)?;
+        let name = program.path.display().to_string();
+        if !self.is_allowed(&program) {
+            self.allowed.push(Allowed { program, _file: file });
+            let list = programs_beside(&self.socket);
+            if write_programs(&list, &self.policy, &self.allowed).is_err() {
+                self.allowed.pop();
+                return Err(RefusalReason::Full);
+            }
+        }
+        self.until = self.until.max(Instant::now() + self.options.grace);
+        self.audit
+            .write(Event::Allow, &Details { allowed: Some(&name), ..details(peer, &peer.name()) });
+        Ok(self.answer(place, &wire::allowed()))
+    }
+
+    fn is_allowed(&self, program: &Program) -> bool {
+        self.allowed.iter().any(|allowed| allowed.program == *program)
+    }
+
+    fn refuse(&mut self, place: usize, peer: &Peer, reason: RefusalReason) -> bool {
+        let name = peer.name();
+        let details = Details { reason: Some(reason.to_string()), ..details(peer, &name) };
+        self.audit.write(Event::Refuse, &details);
+        self.answer(place, &wire::refused(reason, &format!(": {name}")))
+    }
+
+    fn status(&self) -> Status {
+        let count = u32::try_from(self.clients().count()).unwrap_or(u32::MAX);
+        let clients = self.clients().map(|peer| ClientInfo {
+            pid: peer.pid,
+            program: peer.program.as_ref().map(|it| it.path.clone()).unwrap_or_default(),
+        });
+        Status {
+            keyring: self.keyring,
+            generation: self.generation,
+            directory: self.directory.clone(),
+            pid: rustix::process::getpid().as_raw_nonzero().get(),
+            protection: self.grant.protection().to_owned(),
+            client_count: count,
+            clients: clients.collect(),
+        }
+    }
+
+    fn answer(&self, place: usize, message: &[u8]) -> bool {
+        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+        send(&self.connections[place].socket, message, flags).is_ok()
+    }
+
+    /// Takes the files away, unless somebody put others there.
+    fn close(mut self) {
+        let mine = fs::symlink_metadata(&self.socket)
+            .is_ok_and(|found| (found.dev(), found.ino()) == self.socket_file);
+        if mine {
+            let _ = fs::remove_file(&self.socket);
+            let _ = fs::remove_file(programs_beside(&self.socket));
+        }
+        self.audit.write(Event::End, &this_process());
+    }
+}
+
+fn details<'a>(peer: &Peer, name: &'a str) -> Details<'a> {
+    Details { pid: Some(peer.pid), uid: Some(peer.uid), program: Some(name), ..Details::default() }
+}
+
+fn this_process() -> Details<'static> {
+    let pid = rustix::process::getpid().as_raw_nonzero().get();
+    Details { pid: Some(pid), uid: Some(this_user()), ..Details::default() }
+}
+
+fn this_user() -> u32 {
+    rustix::process::geteuid().as_raw()
+}
+
+/// A program by path, and a descriptor that keeps its inode.
+fn hold(path: &Path) -> io::Result<(Program, OwnedFd)> {
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    let file = rustix::fs::open(path, flags, Mode::empty())?;
+    let program = Program::at(path)?;
+    let held = fstat(&file)?;
+    if (held.st_dev, held.st_ino) != (program.device, program.inode) {
+        return Err(io::Error::other("it was replaced meanwhile"));
+    }
+    Ok((program, file))
+}
+
+/// The lock that makes this the only agent of the keyring.
+fn lock(run_dir: &RunDir, keyring: KeyringId) -> Result<File, Error> {
+    let path = run_dir.lock(keyring);
+    let file = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(&path)
+        .map_err(Error::io("open", &path))?;
+    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(file),
+        Err(Errno::WOULDBLOCK) => Err(Error::AlreadyRunning { keyring }),
+        Err(errno) => Err(Error::sys("lock", path)(errno)),
+    }
+}
+
+/// Listens; device and inode of the socket. The lock is held, so a socket that is there is a dead
+/// agent's.
+fn listen_at(path: &Path) -> Result<(OwnedFd, (u64, u64)), Error> {
+    let failed = |errno| Error::sys("listen at", path)(errno);
+    match fs::remove_file(path) {
+        Ok(()) => {}
+        Err(why) if why.kind() == io::ErrorKind::NotFound => {}
+        Err(why) => return Err(Error::io("remove", path)(why)),
+    }
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let listener =
+        socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).map_err(failed)?;
+    bind(&listener, &SocketAddrUnix::new(path).map_err(failed)?).map_err(failed)?;
+    listen(&listener, 256).map_err(failed)?;
+    let made = fs::symlink_metadata(path).map_err(Error::io("look at", path))?;
+    Ok((listener, (made.dev(), made.ino())))
+}
+
+/// The list for the library's pre-filter, replaced whole.
+fn write_programs(path: &Path, policy: &Policy, allowed: &[Allowed]) -> Result<(), Error> {
+    let mut text = Vec::new();
+    for program in policy.programs() {
+        text.extend_from_slice(program.as_bytes());
+        text.push(b'\n');
+    }
+    let allowed = allowed.iter().map(|allowed| &allowed.program);
+    for program in allowed.filter(|program| !policy.lists(program.bytes())) {
+        if program.bytes().contains(&b'\n') {
+            let source = io::Error::other("a program's name has a line break");
+            return Err(Error::Io { what: "list a program in", path: path.into(), source });
+        }
+        text.extend_from_slice(program.bytes());
+        text.push(b'\n');
+    }
+    let next = path.with_extension("programs.new");
+    let write = || {
+        let mut file =
+            OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&next)?;
+        file.write_all(&text)?;
+        fs::rename(&next, path)
+    };
+    write().map_err(Error::io("write", path))
+}
+
+/// The sequence words: 64 KiB that nobody can cut or lengthen.
+fn sequence_words() -> Result<OwnedFd, Error> {
+    let failed = |errno| Error::sys("make memory for", "sequence words")(errno);
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    let memory = memfd_create("tidelock-sequence", flags).map_err(failed)?;
+    let length = u64::try_from(SEQUENCE_BYTES).unwrap_or(0);
+    ftruncate(&memory, length).map_err(failed)?;
+    let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
+    rustix::fs::fcntl_add_seals(&memory, seals).map_err(failed)?;
+    Ok(memory)
+}
+
+fn send_grant(socket: &OwnedFd, message: &[u8], sequence: &OwnedFd) -> Result<(), Errno> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    let fds = [sequence.as_fd()];
+    ancillary.push(SendAncillaryMessage::ScmRights(&fds));
+    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+    sendmsg(socket, &[IoSlice::new(message)], &mut ancillary, flags).map(drop)
+}
