@@ -13,7 +13,6 @@ use tidelock_cipher::{DataKey, Secret};
 use tidelock_format::{DataKeyId, Generation, Header, KeyringId};
 
 use crate::memory;
-use crate::sys;
 
 const KEYS: usize = 256;
 const ROOTS: usize = 8;
@@ -105,30 +104,8 @@ fn store(index: usize, key: &[u8; 32]) -> Option<&'static DataKey> {
 }
 
 fn secret_room() -> Room {
-    let private = || Room { start: memory::allocate(SECRET_LEN).expose_provenance(), secret: false };
-    const CLOEXEC: i64 = libc::O_CLOEXEC as i64;
-    let Ok(fd) = sys::plain(sys::nr::MEMFD_SECRET, [CLOEXEC, 0, 0, 0, 0, 0]) else {
-        return private();
-    };
-    let Ok(fd) = i32::try_from(fd) else { return private() };
-    // SAFETY: the descriptor was just made and belongs to nobody else.
-    let fd = unsafe { <std::os::fd::OwnedFd as std::os::fd::FromRawFd>::from_raw_fd(fd) };
-    let mapped = rustix::fs::ftruncate(&fd, SECRET_LEN as u64).and_then(|()| {
-        let prot = rustix::mm::ProtFlags::READ | rustix::mm::ProtFlags::WRITE;
-        // SAFETY: a fresh mapping of our own descriptor wherever the kernel likes.
-        unsafe {
-            rustix::mm::mmap(
-                core::ptr::null_mut(),
-                SECRET_LEN,
-                prot,
-                rustix::mm::MapFlags::SHARED,
-                &fd,
-                0,
-            )
-        }
-    });
-    let raw = std::os::fd::IntoRawFd::into_raw_fd(fd);
-    // The mapping keeps the memory; std's own close would be our hook.
-    let _ = sys::plain(sys::nr::CLOSE, [i64::from(raw), 0, 0, 0, 0, 0]);
-    mapped.map_or_else(|_| private(), |start| Room { start: start.expose_provenance(), secret: true })
+    match crate::primitives::secret_mapping(SECRET_LEN) {
+        Some(start) => Room { start: start.expose_provenance(), secret: true },
+        None => Room { start: memory::allocate(SECRET_LEN).expose_provenance(), secret: false },
+    }
 }

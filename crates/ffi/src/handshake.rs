@@ -1,10 +1,12 @@
 //! Talks to an agent: is this program listed, and what is granted to it?
 
+use std::io::IoSliceMut;
 use std::os::fd::OwnedFd;
 
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::net::{AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
 use tidelock_agent::wire;
+use zeroize::Zeroizing;
 
 /// What an agent gave.
 pub(crate) struct Granted {
@@ -27,4 +29,65 @@ pub(crate) fn lists(socket: &[u8], exe: &[u8]) -> bool {
             .any(|entry| !entry.is_empty() && tidelock_keys::names_program(entry, exe)),
         None => true,
     }
+}
+
+/// Asks the agent behind `socket` for keys.
+///
+/// # Errors
+/// A sentence: the agent cannot be reached, says no, or says what cannot be understood.
+pub(crate) fn ask(socket: &[u8]) -> Result<Granted, String> {
+    let failed = |what: &'static str| move |error: rustix::io::Errno| format!("{what}: {error}");
+    let address = SocketAddrUnix::new(socket).map_err(failed("the agent's address is too long"))?;
+    let connection = rustix::net::socket_with(
+        AddressFamily::UNIX,
+        SocketType::SEQPACKET,
+        SocketFlags::CLOEXEC,
+        None,
+    )
+    .map_err(failed("no socket"))?;
+    rustix::net::connect(&connection, &address).map_err(failed("its agent does not answer"))?;
+    rustix::net::send(&connection, &wire::Request::Keys.encode(), SendFlags::NOSIGNAL)
+        .map_err(failed("its agent does not listen"))?;
+
+    let mut message = Zeroizing::new(vec![0u8; wire::MAX_ANSWER]);
+    let mut room = [core::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = RecvAncillaryBuffer::new(&mut room);
+    let received = loop {
+        let mut pieces = [IoSliceMut::new(&mut message)];
+        match rustix::net::recvmsg(&connection, &mut pieces, &mut control, RecvFlags::CMSG_CLOEXEC) {
+            Err(rustix::io::Errno::INTR) => {}
+            done => break done.map_err(failed("its agent does not answer"))?,
+        }
+    };
+    let sequences = control.drain().find_map(|item| match item {
+        RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
+        _ => None,
+    });
+    let answer = message.get(..received.bytes).unwrap_or_default();
+    match wire::Answer::decode(answer).map_err(|why| format!("its agent sent {why}"))? {
+        wire::Answer::Grant(body) => {
+            let grant = wire::Grant::decode(body).map_err(|why| format!("its agent sent {why}"))?;
+            Ok(Granted { grant, sequences, connection })
+        }
+        wire::Answer::Refused(reason, detail) => {
+            Err(format!("its agent refuses, since {reason}{detail}; {}", reason.hint()))
+        }
+        _ => Err("its agent sent something else".into()),
+    }
+}
+
+fn read_file(path: &[u8]) -> Option<Vec<u8>> {
+    let file = rustix::fs::openat(CWD, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
+    let mut bytes = vec![0u8; 64 * 1024];
+    let mut count = 0;
+    loop {
+        match rustix::io::read(&file, bytes.get_mut(count..)?) {
+            Ok(0) => break,
+            Ok(more) => count += more,
+            Err(rustix::io::Errno::INTR) => {}
+            Err(_) => return None,
+        }
+    }
+    bytes.truncate(count);
+    Some(bytes)
 }

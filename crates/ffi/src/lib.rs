@@ -15,15 +15,20 @@
 //! the tests use the same engine without hooking themselves.
 
 pub mod datakeys;
+pub mod fork;
+mod handshake;
 mod lock;
 pub mod memory;
+mod primitives;
 pub mod process;
 mod recovery;
 mod report;
 mod scratch;
+pub mod start;
 pub mod sys;
 mod system;
 mod xts;
 
+pub use primitives::primitives;
 pub use system::{Linux, refresh_working_directory};
 pub use xts::Xts;

@@ -17,6 +17,8 @@ use crate::sys;
 
 /// Address space that is reserved; pages are used, and locked, as they are touched.
 const ARENA: usize = 256 << 20;
+/// What is locked at once.
+const CHUNK: usize = 256 << 10;
 const SMALLEST: usize = 32;
 /// Classes of 32 bytes to 128 MiB, by powers of two.
 const CLASSES: usize = 23;
@@ -84,17 +86,20 @@ pub(crate) fn after_fork_in_child() {
     drop(Holding(FORKING.load(Relaxed)));
 }
 
+/// Locks the chunks that are in use. The limit (RLIMIT_MEMLOCK) counts address space, so the rest is left.
 fn lock_pages() {
-    let start = MEMORY.start.load(Relaxed);
-    if start != 0 {
-        // SAFETY: the range is our own mapping. Locking may be refused by the limit; status tells.
-        let _ = unsafe {
-            rustix::mm::mlock_with(core::ptr::with_exposed_provenance_mut(start), ARENA, MlockFlags::ONFAULT)
-        };
+    lock_range(0, MEMORY.used.load(Relaxed).next_multiple_of(CHUNK));
+}
+
+fn lock_range(from: usize, to: usize) {
+    let start = core::ptr::with_exposed_provenance_mut(MEMORY.start.load(Relaxed) + from);
+    if to > from {
+        // SAFETY: the range lies in our own mapping. Beyond the limit, pages stay unlocked.
+        let _ = unsafe { rustix::mm::mlock_with(start, to - from, MlockFlags::ONFAULT) };
     }
 }
 
-/// True if the pages could be locked (RLIMIT_MEMLOCK).
+/// Reserves the arena; true if that is done.
 pub fn start() -> bool {
     let address = MEMORY.start.load(Acquire);
     address != 0 || map()
@@ -117,8 +122,6 @@ fn map() -> bool {
     if MEMORY.start.compare_exchange(0, address, AcqRel, Acquire).is_err() {
         // SAFETY: another thread was faster; nobody knows of this mapping.
         let _ = unsafe { rustix::mm::munmap(start, ARENA) };
-    } else {
-        lock_pages();
     }
     true
 }
@@ -148,7 +151,9 @@ pub(crate) fn allocate(size: usize) -> *mut u8 {
         if at + room_of(class) > ARENA {
             return core::ptr::null_mut();
         }
-        MEMORY.used.store(at + room_of(class), Relaxed);
+        let end = at + room_of(class);
+        MEMORY.used.store(end, Relaxed);
+        lock_range(at.next_multiple_of(CHUNK), end.next_multiple_of(CHUNK));
         core::ptr::with_exposed_provenance_mut::<u8>(MEMORY.start.load(Relaxed) + at)
     } else {
         // SAFETY: a free block holds the address of the next in its first word.

@@ -8,13 +8,14 @@
 
 use core::ffi::{CStr, c_char};
 use std::os::fd::{AsFd, IntoRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
 use rustix::fs::{CWD, Mode, OFlags};
-use tidelock_agent::wire::Grant;
-use tidelock_engine::{Decided, Fd, PathBuffer, System};
+use tidelock_engine::{Decided, Errno, Fd, PathBuffer, System};
 
 use crate::process::{ActivePolicy, begin, process, starting};
-use crate::{datakeys, handshake, lock, memory, recovery, report, sys, system};
+use crate::{datakeys, handshake, lock, memory, recovery, report, system};
 
 /// The sockets of the agents, separated by colons, one for each protected directory.
 const AGENTS: &[u8] = b"TIDELOCK_AGENT=";
@@ -109,7 +110,7 @@ fn protect(socket: &[u8], exe: &[u8]) {
     };
     if let Err(why) = set_up(&granted, exe) {
         report::fatal(
-            format_args!("{} cannot be used: {why}", String::from_utf8_lossy(granted.grant.directory())),
+            format_args!("{} cannot be used: {why}", granted.grant.directory.display()),
             "`tidelock verify -D DIR` tells what is wrong with it",
             EXIT_REFUSED,
         );
@@ -118,32 +119,31 @@ fn protect(socket: &[u8], exe: &[u8]) {
 }
 
 fn set_up(granted: &handshake::Granted, exe: &[u8]) -> Result<(), String> {
-    let grant: &Grant = &granted.grant;
-    let errno = |what: &'static str| move |error: tidelock_engine::Errno| format!("{what}: errno {}", error.0);
-    let policy = grant.policy();
-    let recovers = policy.recovers(exe);
+    let grant = &granted.grant;
+    let directory = grant.directory.as_os_str().as_bytes();
+    let errno = |what: &'static str| move |error: Errno| format!("{what} (errno {})", error.0);
     let root = starting()
         .roots()
-        .add(grant.directory(), ActivePolicy::new(policy), grant.layout())
+        .add(directory, ActivePolicy::new(grant.policy.clone()), grant.layout)
         .map_err(errno("its path is too long, or there are too many directories"))?;
-    for key in grant.data_keys() {
-        let current = key.id == grant.current_data_key();
-        let bytes = key.key.expose();
-        if !datakeys::add(root, grant.keyring(), grant.generation(), key.id, bytes, current) {
+    for key in &grant.keys {
+        let current = key.id == grant.current;
+        let bytes = key.key.secret().expose();
+        if !datakeys::add(root, grant.keyring, grant.generation, key.id, bytes, current) {
             return Err("it has more data keys than this library can hold".into());
         }
     }
-    let anchor = control_file(grant, tidelock_keys::ANCHOR, OFlags::PATH | OFlags::NOFOLLOW)?;
+    let anchor = control_file(&grant.directory, tidelock_keys::ANCHOR, OFlags::PATH | OFlags::NOFOLLOW)?;
     starting().system().set_anchor(root, Fd(conceal(anchor)));
-    let file = control_file(grant, tidelock_keys::FILE_LOCK, OFlags::RDWR)
-        .or_else(|_| control_file(grant, tidelock_keys::FILE_LOCK, OFlags::RDONLY))?;
+    let file = control_file(&grant.directory, tidelock_keys::FILE_LOCK, OFlags::RDWR)
+        .or_else(|_| control_file(&grant.directory, tidelock_keys::FILE_LOCK, OFlags::RDONLY))?;
     lock::set_file(root, Fd(conceal(file)));
     if let Some(words) = &granted.sequences {
         map_sequences(root, words)?;
     }
-    if recovers {
+    if grant.policy.recovers(exe) {
         let mut control = PathBuffer::new();
-        let joined = [grant.directory(), b"/global/pg_control"].concat();
+        let joined = [directory, b"/global/pg_control"].concat();
         control.set(&joined).map_err(errno("its path is too long"))?;
         recovery::watch(root, control);
         starting().system().set_may_rekey(root);
@@ -151,14 +151,10 @@ fn set_up(granted: &handshake::Granted, exe: &[u8]) -> Result<(), String> {
     Ok(())
 }
 
-fn control_file(grant: &Grant, name: &str, flags: OFlags) -> Result<OwnedFd, String> {
-    let mut path = grant.directory().to_vec();
-    path.extend_from_slice(b"/");
-    path.extend_from_slice(tidelock_keys::FOLDER.as_bytes());
-    path.extend_from_slice(b"/");
-    path.extend_from_slice(name.as_bytes());
-    rustix::fs::openat(CWD, &*path, flags | OFlags::CLOEXEC, Mode::empty())
-        .map_err(|error| format!("{}: {error}", String::from_utf8_lossy(&path)))
+fn control_file(directory: &Path, name: &str, flags: OFlags) -> Result<OwnedFd, String> {
+    let path = directory.join(tidelock_keys::FOLDER).join(name);
+    rustix::fs::openat(CWD, &path, flags | OFlags::CLOEXEC, Mode::empty())
+        .map_err(|error| format!("{}: {error}", path.display()))
 }
 
 fn map_sequences(root: u8, words: &OwnedFd) -> Result<(), String> {

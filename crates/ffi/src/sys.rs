@@ -13,7 +13,8 @@ pub(crate) mod nr {
     pub(crate) const GETCWD: i64 = 79;
     pub(crate) const DUP3: i64 = 292;
     pub(crate) const MEMFD_SECRET: i64 = 447;
-    pub(crate) const MLOCK2: i64 = 325;
+    pub(crate) const CLOSE_RANGE: i64 = 436;
+    pub(crate) const GETSOCKOPT: i64 = 55;
     pub(crate) const CLOSE: i64 = 3;
     pub(crate) const RENAMEAT2: i64 = 316;
     pub(crate) const LINKAT: i64 = 265;
@@ -58,7 +59,7 @@ pub(crate) fn check(result: i64) -> Result<i64, Errno> {
 
 /// A call that takes numbers only.
 pub(crate) fn plain(number: i64, args: [i64; 6]) -> Result<i64, Errno> {
-    debug_assert!(matches!(number, nr::DUP3 | nr::CLOSE | nr::MEMFD_SECRET | nr::FCNTL));
+    debug_assert!(matches!(number, nr::DUP3 | nr::CLOSE | nr::MEMFD_SECRET | nr::FCNTL | nr::CLOSE_RANGE));
     // SAFETY: none of the arguments is an address; DUP3 and CLOSE act on descriptors that the caller owns.
     check(unsafe { call(number, args) })
 }
@@ -122,6 +123,23 @@ pub(crate) fn write_pieces(fd: i32, pieces: &[std::io::IoSlice<'_>], at: i64) ->
     // SAFETY: IoSlice has the layout of iovec (its documentation promises it), and the slices are live.
     let count = check(unsafe { call(nr::PWRITEV, args) })?;
     Ok(usize::try_from(count).unwrap_or(0))
+}
+
+/// getsockopt of a number.
+pub(crate) fn socket_option(socket: i32, level: i64, name: i64) -> Result<i32, Errno> {
+    let mut value = 0i32;
+    let mut len = 4u32;
+    let args = [
+        i64::from(socket),
+        level,
+        name,
+        (&raw mut value).addr() as i64,
+        (&raw mut len).addr() as i64,
+        0,
+    ];
+    // SAFETY: both addresses are those of live local variables; `len` tells the room.
+    check(unsafe { call(nr::GETSOCKOPT, args) })?;
+    Ok(value)
 }
 
 /// Ends the process at once: no handlers, no buffers.
