@@ -11,20 +11,29 @@
 //!   start           start.rs                 from ld.so to a working engine, or inert
 //! ```
 //!
-//! The feature `exports` defines the libc symbols; without it the crate links like any other, and the command and
-//! the tests use the same engine without hooking themselves.
+//! The libc symbols are defined by the preload library alone, from the ledger; the feature `exports` adds the
+//! constructor. The command and the tests use the same engine without hooking themselves.
 
+#[macro_use]
+mod raw;
+#[doc(hidden)]
+#[macro_use]
+pub mod hooks;
 pub mod datakeys;
 pub mod fork;
 mod handshake;
+pub mod ledger;
 mod lock;
 pub mod memory;
+mod next;
 mod primitives;
 pub mod process;
 mod recovery;
 mod report;
 mod scratch;
 pub mod start;
+#[doc(hidden)]
+pub mod stdio;
 pub mod sys;
 mod system;
 mod xts;
@@ -32,3 +41,15 @@ mod xts;
 pub use primitives::primitives;
 pub use system::{Linux, refresh_working_directory};
 pub use xts::Xts;
+
+/// The C types of the ledger's signatures, for the crate that defines the symbols.
+#[doc(hidden)]
+pub mod ledger_types {
+    pub use crate::hooks::listing::{Filter, Order};
+    pub use core::ffi::{c_char, c_int, c_long, c_uint, c_ulong, c_void};
+    pub use libc::{
+        DIR, FILE, aiocb, dirent, epoll_event, fd_set, gid_t, iovec, loff_t, mode_t, nfds_t, off_t,
+        pid_t, pollfd, sigevent, sigset_t, size_t, ssize_t, stat as Stat, statfs, statvfs,
+        statx as Statx, timespec, timeval, uid_t,
+    };
+}

@@ -15,7 +15,7 @@ use rustix::fs::{CWD, Mode, OFlags};
 use tidelock_engine::{Decided, Errno, Fd, PathBuffer, System};
 
 use crate::process::{ActivePolicy, begin, process, starting};
-use crate::{datakeys, handshake, lock, memory, recovery, report, system};
+use crate::{datakeys, handshake, hooks, lock, memory, next, recovery, report, system};
 
 /// The sockets of the agents, separated by colons, one for each protected directory.
 const AGENTS: &[u8] = b"TIDELOCK_AGENT=";
@@ -52,6 +52,8 @@ pub unsafe fn start(environment: *const *const c_char) {
         sockets.by_ref().for_each(|socket| protect(socket, exe.as_bytes()));
         starting().cipher().warm_up();
         system::refresh_working_directory();
+        next::find_all();
+        hooks::processes::watch_forks();
         begin();
         attach_links();
         refuse_inherited();

@@ -1,1 +1,20 @@
-//! To come.
+//! libtidelock_preload.so: libc's file calls, by way of the engine. Nothing here but the symbols.
+
+#[cfg(not(panic = "abort"))]
+compile_error!("a panic must end the process: build with panic = \"abort\"");
+
+#[cfg(not(all(target_os = "linux", target_env = "gnu")))]
+compile_error!("the library stands in front of glibc: build it for linux-gnu (musl has no LD_PRELOAD order to rely on)");
+
+/// Rust's allocations lie in locked memory of our own, never in the program's heap.
+#[cfg(feature = "exports")]
+#[global_allocator]
+static MEMORY: tidelock_ffi::memory::LockedMemory = tidelock_ffi::memory::LockedMemory;
+
+/// The symbols, one for each hooked line of the ledger.
+#[cfg(feature = "exports")]
+mod exports {
+    use tidelock_ffi::ledger_types::*;
+
+    tidelock_ffi::ledger!(tidelock_ffi::exports);
+}

@@ -1,0 +1,191 @@
+//! libc's file calls: each hook converts its arguments, calls the engine and converts the result.
+//!
+//! ```text
+//!   the program calls   open  read  stat ...          named in ledger.rs
+//!        |
+//!   hooks::open::open   descriptor or path of ours?   no: raw!(...), the same call without libc
+//!        |
+//!   engine              Process::open, OpenFile::read ...
+//! ```
+//!
+//! No hook allocates, logs, looks up symbols or takes a lock of its own. errno is touched on failure only. Before
+//! the library has started, and in programs that are not listed, everything goes straight to the kernel.
+//!
+//! UNSAFETY: hooks take what C programs pass. Each has the contract of the C function of the same name, and relies
+//! on nothing else: memory of the given length, strings with a final zero byte.
+#![expect(unsafe_code, reason = "C functions with the contract of libc's")]
+#![expect(clippy::missing_safety_doc, reason = "the contract is that of the libc function of that name")]
+
+use core::ffi::{CStr, c_char, c_int, c_void};
+
+use tidelock_engine::{Descriptor, Errno, OpenFile};
+
+use crate::process::{ActivePolicy, process};
+use crate::raw::fail;
+use crate::{Linux, Xts};
+
+/// A sealed file of this process.
+pub(crate) type File = OpenFile<'static, Linux, Xts, ActivePolicy>;
+
+/// The sealed file behind a descriptor; or leaves the hook with the straight call, or with EBADF for a hidden one.
+macro_rules! sealed_or {
+    ($fd:expr, $straight:expr) => {
+        match $crate::hooks::descriptor($fd) {
+            tidelock_engine::Descriptor::Sealed(file) => file,
+            tidelock_engine::Descriptor::Foreign => return $straight,
+            tidelock_engine::Descriptor::Hidden => {
+                return $crate::raw::fail(tidelock_engine::Errno::BADF);
+            }
+        }
+    };
+}
+
+/// The engine; or leaves the hook with the straight call.
+macro_rules! process_or {
+    ($straight:expr) => {
+        match $crate::process::process() {
+            Some(process) => process,
+            None => return $straight,
+        }
+    };
+}
+
+/// The value of a result; or leaves the hook with errno.
+macro_rules! try_or_fail {
+    ($result:expr) => {
+        match $result {
+            Ok(value) => value,
+            Err(error) => return $crate::raw::fail(error),
+        }
+    };
+}
+
+pub mod asynchronous;
+pub mod attributes;
+pub mod bytes;
+pub mod close;
+pub mod control;
+pub mod direct;
+pub mod duplicate;
+pub mod listing;
+pub mod locks;
+pub mod map;
+pub mod names;
+pub mod open;
+pub mod processes;
+pub mod size;
+pub mod stat;
+pub use crate::stdio as streams;
+pub mod sync;
+pub mod temporary;
+pub mod transfer;
+pub mod vectors;
+pub mod wait;
+
+/// What a descriptor is; all are foreign while the library is inert.
+#[inline]
+pub(crate) fn descriptor(fd: c_int) -> Descriptor<'static, Linux, Xts, ActivePolicy> {
+    match process() {
+        Some(process) => process.descriptor(fd),
+        None => Descriptor::Foreign,
+    }
+}
+
+/// True for a descriptor that is not the program's to use as it is: sealed or hidden.
+pub(crate) fn is_ours(fd: c_int) -> bool {
+    !matches!(descriptor(fd), Descriptor::Foreign)
+}
+
+/// The descriptor for calls that do not touch bytes: the hidden one of a sealed file. The file keeps it open.
+pub(crate) fn beneath(fd: c_int) -> Result<(c_int, Option<File>), Errno> {
+    match descriptor(fd) {
+        Descriptor::Foreign => Ok((fd, None)),
+        Descriptor::Hidden => Err(Errno::BADF),
+        Descriptor::Sealed(file) => Ok((file.hidden().0, Some(file))),
+    }
+}
+
+/// The most that Linux transfers in one call.
+const MOST: usize = 0x7fff_f000;
+
+/// Memory that the program wants filled.
+///
+/// # Safety
+/// `len` bytes at `start` are the program's for the time of the call, or `start` is null.
+pub(crate) unsafe fn buffer_mut<'b>(start: *mut c_void, len: usize) -> Result<&'b mut [u8], Errno> {
+    if start.is_null() {
+        return if len == 0 { Ok(&mut []) } else { Err(FAULT) };
+    }
+    // SAFETY: the caller's promise; the program does not use the memory while it waits for us.
+    Ok(unsafe { core::slice::from_raw_parts_mut(start.cast(), len.min(MOST)) })
+}
+
+/// Memory that the program wants written.
+///
+/// # Safety
+/// As [`buffer_mut`].
+pub(crate) unsafe fn buffer<'b>(start: *const c_void, len: usize) -> Result<&'b [u8], Errno> {
+    if start.is_null() {
+        return if len == 0 { Ok(&[]) } else { Err(FAULT) };
+    }
+    // SAFETY: the caller's promise.
+    Ok(unsafe { core::slice::from_raw_parts(start.cast(), len.min(MOST)) })
+}
+
+/// A path of the program, with its final zero byte.
+///
+/// # Safety
+/// `path` is null or a string that ends with a zero byte and stays for the time of the call.
+pub(crate) unsafe fn path<'p>(path: *const c_char) -> Result<&'p [u8], Errno> {
+    if path.is_null() {
+        return Err(FAULT);
+    }
+    // SAFETY: the caller's promise.
+    Ok(unsafe { CStr::from_ptr(path) }.to_bytes_with_nul())
+}
+
+/// True for the path "" and, as newer kernels see it, for none.
+///
+/// # Safety
+/// As [`path`].
+pub(crate) unsafe fn is_empty(path: *const c_char) -> bool {
+    // SAFETY: not null, so there is at least the zero byte.
+    path.is_null() || unsafe { *path } == 0
+}
+
+/// An offset that the program gave.
+pub(crate) fn place(offset: i64) -> Result<u64, Errno> {
+    u64::try_from(offset).map_err(|_| Errno::INVAL)
+}
+
+pub(crate) fn none(result: Result<(), Errno>) -> c_int {
+    match result {
+        Ok(()) => 0,
+        Err(error) => fail(error),
+    }
+}
+
+pub(crate) fn number(result: Result<c_int, Errno>) -> c_int {
+    match result {
+        Ok(number) => number,
+        Err(error) => fail(error),
+    }
+}
+
+#[inline]
+pub(crate) fn count(result: Result<usize, Errno>) -> isize {
+    match result {
+        Ok(count) => count.cast_signed(),
+        Err(error) => fail(error),
+    }
+}
+
+pub(crate) fn offset(result: Result<u64, Errno>) -> i64 {
+    match result {
+        Ok(offset) => offset.cast_signed(),
+        Err(error) => fail(error),
+    }
+}
+
+pub(crate) const FAULT: Errno = Errno(libc::EFAULT);
+pub(crate) const NOTTY: Errno = Errno(libc::ENOTTY);

@@ -1,0 +1,116 @@
+//! Owner, mode, times, extended attributes and the file system of an open file: asked of, and changed on, the
+//! hidden descriptor, because nothing of it is about bytes.
+//!
+//! UNSAFETY: see hooks.rs.
+#![expect(unsafe_code, reason = "C functions with the contract of libc's")]
+
+use core::ffi::{c_char, c_int, c_void};
+
+use libc::{gid_t, mode_t, size_t, ssize_t, statfs, statvfs, timespec, timeval, uid_t};
+
+use crate::hooks::{beneath, is_empty};
+use crate::next;
+
+/// A call whose first argument is a descriptor.
+macro_rules! on_hidden {
+    ($number:ident, $fd:expr $(, $arg:expr)*) => {{
+        let (fd, _file) = try_or_fail!(beneath($fd));
+        raw!($number, fd $(, $arg)*)
+    }};
+}
+
+pub unsafe fn fchmod(fd: c_int, mode: mode_t) -> c_int {
+    on_hidden!(SYS_fchmod, fd, mode)
+}
+
+pub unsafe fn fchown(fd: c_int, owner: uid_t, group: gid_t) -> c_int {
+    on_hidden!(SYS_fchown, fd, owner, group)
+}
+
+pub unsafe fn fchownat(
+    at: c_int,
+    path: *const c_char,
+    owner: uid_t,
+    group: gid_t,
+    flags: c_int,
+) -> c_int {
+    // SAFETY: the contract of fchownat.
+    if flags & libc::AT_EMPTY_PATH != 0 && at >= 0 && unsafe { is_empty(path) } {
+        return on_hidden!(SYS_fchownat, at, path, owner, group, flags);
+    }
+    raw!(SYS_fchownat, at, path, owner, group, flags)
+}
+
+pub unsafe fn futimens(fd: c_int, times: *const timespec) -> c_int {
+    on_hidden!(SYS_utimensat, fd, core::ptr::null::<c_char>(), times, 0)
+}
+
+pub unsafe fn futimes(fd: c_int, times: *const timeval) -> c_int {
+    if times.is_null() {
+        // SAFETY: no times are the times of now.
+        return unsafe { futimens(fd, core::ptr::null()) };
+    }
+    // SAFETY: the contract of futimes: two of them.
+    let times = unsafe { &*times.cast::<[timeval; 2]>() };
+    if times.iter().any(|time| !(0..1_000_000).contains(&time.tv_usec)) {
+        return crate::raw::fail(tidelock_engine::Errno::INVAL);
+    }
+    let times =
+        times.map(|time| timespec { tv_sec: time.tv_sec, tv_nsec: time.tv_usec.wrapping_mul(1000) });
+    // SAFETY: two times, as futimens wants.
+    unsafe { futimens(fd, times.as_ptr()) }
+}
+
+pub unsafe fn utimensat(
+    at: c_int,
+    path: *const c_char,
+    times: *const timespec,
+    flags: c_int,
+) -> c_int {
+    if path.is_null() {
+        // libc refuses what would be futimens.
+        return crate::raw::fail(tidelock_engine::Errno::INVAL);
+    }
+    // SAFETY: the contract of utimensat.
+    if flags & libc::AT_EMPTY_PATH != 0 && at >= 0 && unsafe { is_empty(path) } {
+        return on_hidden!(SYS_utimensat, at, path, times, flags);
+    }
+    raw!(SYS_utimensat, at, path, times, flags)
+}
+
+pub unsafe fn fstatfs(fd: c_int, into: *mut statfs) -> c_int {
+    on_hidden!(SYS_fstatfs, fd, into)
+}
+
+pub unsafe fn fstatvfs(fd: c_int, into: *mut statvfs) -> c_int {
+    let (fd, _file) = try_or_fail!(beneath(fd));
+    // SAFETY: the contract of fstatvfs, with a descriptor of the same file.
+    unsafe { next::fstatvfs(fd, into) }
+}
+
+pub unsafe fn fgetxattr(
+    fd: c_int,
+    name: *const c_char,
+    into: *mut c_void,
+    len: size_t,
+) -> ssize_t {
+    on_hidden!(SYS_fgetxattr, fd, name, into, len)
+}
+
+pub unsafe fn fsetxattr(
+    fd: c_int,
+    name: *const c_char,
+    from: *const c_void,
+    len: size_t,
+    flags: c_int,
+) -> c_int {
+    on_hidden!(SYS_fsetxattr, fd, name, from, len, flags)
+}
+
+pub unsafe fn flistxattr(fd: c_int, into: *mut c_char, len: size_t) -> ssize_t {
+    on_hidden!(SYS_flistxattr, fd, into, len)
+}
+
+pub unsafe fn fremovexattr(fd: c_int, name: *const c_char) -> c_int {
+    on_hidden!(SYS_fremovexattr, fd, name)
+}

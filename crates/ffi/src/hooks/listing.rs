@@ -1,0 +1,129 @@
+//! readdir and scandir: `.tidelock` of a protected directory is not there for the engine's programs.
+//!
+//! initdb and pg_basebackup want an empty directory, pg_rewind would delete what it does not know, a replica must
+//! not receive it.
+//!
+//! UNSAFETY: see hooks.rs.
+#![expect(unsafe_code, reason = "C functions with the contract of libc's")]
+
+use core::ffi::{CStr, c_char, c_int, c_void};
+
+use libc::{DIR, dirent};
+use tidelock_engine::{Decided, Fd};
+
+use crate::next;
+use crate::process::process;
+
+pub unsafe fn readdir(directory: *mut DIR) -> *mut dirent {
+    loop {
+        // SAFETY: the contract of readdir.
+        let entry = unsafe { next::readdir(directory) };
+        // SAFETY: libc's own entry of this directory.
+        if entry.is_null() || !unsafe { is_hidden(directory, entry) } {
+            return entry;
+        }
+    }
+}
+
+pub unsafe fn readdir_r(
+    directory: *mut DIR,
+    entry: *mut dirent,
+    result: *mut *mut dirent,
+) -> c_int {
+    loop {
+        // SAFETY: the contract of readdir_r.
+        let error = unsafe { next::readdir_r(directory, entry, result) };
+        // SAFETY: as above; libc has set it.
+        let found = unsafe { *result };
+        // SAFETY: libc has filled the entry if it says so.
+        if error != 0 || found.is_null() || !unsafe { is_hidden(directory, found) } {
+            return error;
+        }
+    }
+}
+
+pub unsafe fn scandir(
+    path: *const c_char,
+    list: *mut *mut *mut dirent,
+    filter: Filter,
+    order: Order,
+) -> c_int {
+    // SAFETY: the contract of scandir.
+    let n = unsafe { next::scandir(path, list, filter, order) };
+    // SAFETY: what scandir has made, of this directory.
+    unsafe { without_hidden(libc::AT_FDCWD, path, list, n) }
+}
+
+pub unsafe fn scandirat(
+    at: c_int,
+    path: *const c_char,
+    list: *mut *mut *mut dirent,
+    filter: Filter,
+    order: Order,
+) -> c_int {
+    // SAFETY: the contract of scandirat.
+    let n = unsafe { next::scandirat(at, path, list, filter, order) };
+    // SAFETY: what scandirat has made, of this directory.
+    unsafe { without_hidden(at, path, list, n) }
+}
+
+pub type Filter = Option<unsafe extern "C" fn(*const dirent) -> c_int>;
+pub type Order = Option<unsafe extern "C" fn(*mut *const dirent, *mut *const dirent) -> c_int>;
+
+const CONTROL: &CStr = c".tidelock";
+
+unsafe fn is_control(entry: *const dirent) -> bool {
+    // SAFETY: the caller's entry.
+    let name = unsafe { &raw const (*entry).d_name };
+    // SAFETY: a name in an entry ends with a zero byte.
+    unsafe { CStr::from_ptr(name.cast()) == CONTROL }
+}
+
+/// True for the entry that is not to be seen: by its name, and only in a protected directory.
+unsafe fn is_hidden(directory: *mut DIR, entry: *const dirent) -> bool {
+    // SAFETY: the caller's entry.
+    if !unsafe { is_control(entry) } {
+        return false;
+    }
+    // SAFETY: the caller's directory.
+    let fd = unsafe { libc::dirfd(directory) };
+    is_control_of(fd, CONTROL.to_bytes_with_nul())
+}
+
+fn is_control_of(at: c_int, path: &[u8]) -> bool {
+    let decided = process().map(|process| process.decide(Fd(at), path, false));
+    matches!(decided, Some(Ok(Decided::Control(_))))
+}
+
+/// Takes the entry that is not to be seen out of a list of scandir.
+unsafe fn without_hidden(
+    at: c_int,
+    path: *const c_char,
+    list: *mut *mut *mut dirent,
+    n: c_int,
+) -> c_int {
+    let Some(len) = usize::try_from(n).ok().filter(|&n| n > 0 && process().is_some()) else {
+        return n;
+    };
+    // SAFETY: scandir has set it to `n` entries.
+    let entries = unsafe { core::slice::from_raw_parts_mut(*list, len) };
+    // SAFETY: each is an entry of scandir.
+    let Some(found) = entries.iter().position(|&entry| unsafe { is_control(entry) }) else {
+        return n;
+    };
+    let mut name = [0; 4096];
+    // SAFETY: the contract of scandir.
+    let text = unsafe { CStr::from_ptr(path) }.to_bytes();
+    for (to, from) in name.iter_mut().zip(text.iter().chain(b"/.tidelock\0")) {
+        *to = *from;
+    }
+    if !is_control_of(at, &name) {
+        return n;
+    }
+    if let Some(rest) = entries.get_mut(found..) {
+        rest.rotate_left(1);
+        // SAFETY: scandir allocates each entry with malloc, and the program frees only those that it is told of.
+        unsafe { libc::free(rest[rest.len() - 1].cast::<c_void>()) };
+    }
+    n - 1
+}

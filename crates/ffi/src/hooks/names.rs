@@ -1,0 +1,112 @@
+//! Names: rename, link, symlink, and the working directory that relative paths begin at.
+//!
+//! UNSAFETY: see hooks.rs.
+#![expect(unsafe_code, reason = "C functions with the contract of libc's")]
+
+use core::ffi::{c_char, c_int, c_uint};
+
+use tidelock_engine::{Errno, Fd, System as _};
+
+use crate::hooks::{is_empty, is_ours, none, path as path_of};
+use crate::process::{ActiveProcess, process};
+use crate::raw;
+
+pub unsafe fn rename(from: *const c_char, to: *const c_char) -> c_int {
+    // SAFETY: the contract of rename.
+    unsafe { renameat2(libc::AT_FDCWD, from, libc::AT_FDCWD, to, 0) }
+}
+
+pub unsafe fn renameat(
+    from_at: c_int,
+    from: *const c_char,
+    to_at: c_int,
+    to: *const c_char,
+) -> c_int {
+    // SAFETY: the contract of renameat.
+    unsafe { renameat2(from_at, from, to_at, to, 0) }
+}
+
+pub unsafe fn renameat2(
+    from_at: c_int,
+    from: *const c_char,
+    to_at: c_int,
+    to: *const c_char,
+    flags: c_uint,
+) -> c_int {
+    let process = process_or!(raw!(SYS_renameat2, from_at, from, to_at, to, flags));
+    // SAFETY: the contract of renameat2.
+    let (from, to) = unsafe { (path_of(from), path_of(to)) };
+    let (from, to) = (try_or_fail!(from), try_or_fail!(to));
+    none(process.rename((Fd(from_at), from), (Fd(to_at), to), flags))
+}
+
+pub unsafe fn link(from: *const c_char, to: *const c_char) -> c_int {
+    // SAFETY: the contract of link.
+    unsafe { linkat(libc::AT_FDCWD, from, libc::AT_FDCWD, to, 0) }
+}
+
+pub unsafe fn linkat(
+    from_at: c_int,
+    from: *const c_char,
+    to_at: c_int,
+    to: *const c_char,
+    flags: c_int,
+) -> c_int {
+    let process = process_or!(raw!(SYS_linkat, from_at, from, to_at, to, flags));
+    // SAFETY: the contract of linkat.
+    if flags & libc::AT_EMPTY_PATH != 0 && unsafe { is_empty(from) } && is_ours(from_at) {
+        // The name would be that of the anchor.
+        return raw::fail(Errno::NOENT);
+    }
+    // SAFETY: the contract of linkat.
+    let (from, to) = unsafe { (path_of(from), path_of(to)) };
+    let (from, to) = (try_or_fail!(from), try_or_fail!(to));
+    none(process.link((Fd(from_at), from), (Fd(to_at), to), flags))
+}
+
+pub unsafe fn symlink(target: *const c_char, path: *const c_char) -> c_int {
+    // SAFETY: the contract of symlink.
+    unsafe { symlinkat(target, libc::AT_FDCWD, path) }
+}
+
+pub unsafe fn symlinkat(target: *const c_char, at: c_int, path: *const c_char) -> c_int {
+    let done: c_int = raw!(SYS_symlinkat, target, at, path);
+    if done == 0
+        && let Some(process) = process()
+        // SAFETY: the contract of symlinkat.
+        && let Ok(path) = unsafe { path_of(path) }
+    {
+        attach(process, at, path);
+    }
+    done
+}
+
+/// Tells the engine of a link; one that it cannot judge now is judged when it is used.
+fn attach(process: &ActiveProcess, at: c_int, path: &[u8]) {
+    if at == libc::AT_FDCWD || path.first() == Some(&b'/') {
+        process.attach(path);
+        return;
+    }
+    let mut room = [0; 4096];
+    let Ok(len) = process.system().path_of(Fd(at), &mut room) else { return };
+    let Some(rest) = room.get_mut(len..len + 1 + path.len()) else { return };
+    let (slash, name) = rest.split_at_mut(1);
+    slash.fill(b'/');
+    name.copy_from_slice(path);
+    process.attach(room.get(..len + 1 + path.len()).unwrap_or_default());
+}
+
+pub unsafe fn chdir(path: *const c_char) -> c_int {
+    moved(raw!(SYS_chdir, path))
+}
+
+pub unsafe fn fchdir(fd: c_int) -> c_int {
+    moved(raw!(SYS_fchdir, fd))
+}
+
+fn moved(done: c_int) -> c_int {
+    if done == 0 && process().is_some() {
+        crate::refresh_working_directory();
+    }
+    done
+}

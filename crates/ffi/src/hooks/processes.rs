@@ -1,0 +1,84 @@
+//! fork and its kin: from then on every offset is shared with another process.
+//!
+//! fork itself is not hooked: libc runs the handlers that are registered at start, also for fork calls of its own
+//! (daemon, forkpty). What does not run them is hooked.
+//!
+//! UNSAFETY: see hooks.rs.
+#![expect(unsafe_code, reason = "C functions with the contract of libc's")]
+
+use core::ffi::{c_int, c_void};
+
+use libc::pid_t;
+
+use crate::{fork, next};
+use crate::process::process;
+
+/// Registers the handlers; called once, when the library starts in a listed program.
+pub(crate) fn watch_forks() {
+    // SAFETY: functions that live as long as the process; libc copies the addresses.
+    unsafe { libc::pthread_atfork(Some(before), Some(in_parent), Some(in_child)) };
+}
+
+extern "C" fn before() {
+    fork::before();
+}
+
+extern "C" fn in_parent() {
+    fork::after_in_parent();
+}
+
+extern "C" fn in_child() {
+    fork::after_in_child();
+}
+
+pub unsafe fn vfork() -> pid_t {
+    // A child that shares our memory would change our table. fork is all that vfork promises.
+    // SAFETY: takes nothing.
+    unsafe { libc::fork() }
+}
+
+pub unsafe fn fork_without_handlers() -> pid_t {
+    fork::before();
+    // SAFETY: takes nothing.
+    match unsafe { next::_Fork() } {
+        0 => {
+            fork::after_in_child();
+            0
+        }
+        child => {
+            fork::after_in_parent();
+            child
+        }
+    }
+}
+
+pub unsafe fn clone(
+    run: *mut c_void,
+    stack: *mut c_void,
+    flags: c_int,
+    arg: *mut c_void,
+    parent: *mut c_void,
+    thread: *mut c_void,
+    child: *mut c_void,
+) -> c_int {
+    if flags & libc::CLONE_VM == 0
+        && let Some(process) = process()
+    {
+        process.forked();
+    }
+    // SAFETY: the contract of clone.
+    unsafe { next::clone(run, stack, flags, arg, parent, thread, child) }
+}
+
+pub unsafe fn daemon(stay: c_int, keep_open: c_int) -> c_int {
+    // SAFETY: takes numbers only.
+    let done = unsafe { next::daemon(stay, keep_open) };
+    if done == 0
+        && keep_open == 0
+        && let Some(process) = process()
+    {
+        // libc has put /dev/null there without asking us.
+        (0..=2).for_each(|fd| process.forget(fd));
+    }
+    done
+}

@@ -1,0 +1,154 @@
+//! The stat family: everything as the kernel says, but the size is that of the plain file.
+//!
+//! UNSAFETY: see hooks.rs.
+#![expect(unsafe_code, reason = "C functions with the contract of libc's")]
+
+use core::ffi::{c_char, c_int, c_uint};
+
+use libc::{stat as Stat, statx as Statx};
+use tidelock_engine::{Errno, Fd};
+use tidelock_format::DiskSize;
+
+use crate::hooks::{File, is_empty, path as path_of};
+use crate::process::process;
+use crate::raw;
+
+pub unsafe fn fstat(fd: c_int, into: *mut Stat) -> c_int {
+    let file = sealed_or!(fd, raw!(SYS_fstat, fd, into));
+    let done: c_int = raw!(SYS_fstat, file.hidden().0, into);
+    if done == 0 {
+        // SAFETY: the kernel has just filled it.
+        let into = unsafe { &mut *into };
+        into.st_size = plain_size(&file, into.st_size);
+    }
+    done
+}
+
+pub unsafe fn stat(path: *const c_char, into: *mut Stat) -> c_int {
+    // SAFETY: the contract of stat.
+    unsafe { fstatat(libc::AT_FDCWD, path, into, 0) }
+}
+
+pub unsafe fn lstat(path: *const c_char, into: *mut Stat) -> c_int {
+    // SAFETY: the contract of lstat.
+    unsafe { fstatat(libc::AT_FDCWD, path, into, libc::AT_SYMLINK_NOFOLLOW) }
+}
+
+pub unsafe fn fstatat(at: c_int, path: *const c_char, into: *mut Stat, flags: c_int) -> c_int {
+    // SAFETY: the contract of fstatat.
+    if flags & libc::AT_EMPTY_PATH != 0 && at >= 0 && unsafe { is_empty(path) } {
+        // SAFETY: the contract of fstat.
+        return unsafe { fstat(at, into) };
+    }
+    let done: c_int = raw!(SYS_newfstatat, at, path, into, flags);
+    if done != 0 || process().is_none() {
+        return done;
+    }
+    // SAFETY: the kernel has just filled it.
+    let into = unsafe { &mut *into };
+    // SAFETY: the kernel has just used it.
+    let size = unsafe { size_of_named(at, path, flags, into.st_mode, into.st_size) };
+    into.st_size = try_or_fail!(size);
+    done
+}
+
+pub unsafe fn statx(
+    at: c_int,
+    path: *const c_char,
+    flags: c_int,
+    mask: c_uint,
+    into: *mut Statx,
+) -> c_int {
+    // SAFETY: the contract of statx.
+    if flags & libc::AT_EMPTY_PATH != 0 && at >= 0 && unsafe { is_empty(path) } {
+        // SAFETY: the contract of statx.
+        return unsafe { statx_of(at, flags, mask, into) };
+    }
+    // The size can be told only if the kind is known.
+    let mask = if process().is_some() { mask | libc::STATX_TYPE } else { mask };
+    let done: c_int = raw!(SYS_statx, at, path, flags, mask, into);
+    if done != 0 || process().is_none() {
+        return done;
+    }
+    // SAFETY: the kernel has just filled it.
+    let into = unsafe { &mut *into };
+    let (kind, disk) = (u32::from(into.stx_mode), into.stx_size.cast_signed());
+    // SAFETY: the kernel has just used it.
+    let size = unsafe { size_of_named(at, path, flags, kind, disk) };
+    into.stx_size = try_or_fail!(size).cast_unsigned();
+    done
+}
+
+unsafe fn statx_of(fd: c_int, flags: c_int, mask: c_uint, into: *mut Statx) -> c_int {
+    let empty = c"".as_ptr();
+    let file = sealed_or!(fd, raw!(SYS_statx, fd, empty, flags, mask, into));
+    let done: c_int = raw!(SYS_statx, file.hidden().0, empty, flags, mask, into);
+    if done == 0 {
+        // SAFETY: the kernel has just filled it.
+        let into = unsafe { &mut *into };
+        into.stx_size = plain_size(&file, into.stx_size.cast_signed()).cast_unsigned();
+    }
+    done
+}
+
+pub unsafe fn fxstat(version: c_int, fd: c_int, into: *mut Stat) -> c_int {
+    // SAFETY: the contract of fstat.
+    known(version, || unsafe { fstat(fd, into) })
+}
+
+pub unsafe fn xstat(version: c_int, path: *const c_char, into: *mut Stat) -> c_int {
+    // SAFETY: the contract of stat.
+    known(version, || unsafe { stat(path, into) })
+}
+
+pub unsafe fn lxstat(version: c_int, path: *const c_char, into: *mut Stat) -> c_int {
+    // SAFETY: the contract of lstat.
+    known(version, || unsafe { lstat(path, into) })
+}
+
+pub unsafe fn fxstatat(
+    version: c_int,
+    at: c_int,
+    path: *const c_char,
+    into: *mut Stat,
+    flags: c_int,
+) -> c_int {
+    // SAFETY: the contract of fstatat.
+    known(version, || unsafe { fstatat(at, path, into, flags) })
+}
+
+/// The versions of struct stat before glibc 2.33; both are that of today.
+fn known(version: c_int, stat: impl FnOnce() -> c_int) -> c_int {
+    if matches!(version, 0 | 1) { stat() } else { raw::fail(Errno::INVAL) }
+}
+
+fn plain_size(file: &File, disk: i64) -> i64 {
+    DiskSize(disk.cast_unsigned()).plain(file.layout()).0.cast_signed()
+}
+
+/// The size that the program sees of the file at `path`; ENOENT for what is hidden.
+unsafe fn size_of_named(
+    at: c_int,
+    path: *const c_char,
+    flags: c_int,
+    mode: u32,
+    disk: i64,
+) -> Result<i64, Errno> {
+    let Some(process) = process() else { return Ok(disk) };
+    // SAFETY: the contract of fstatat.
+    let path = unsafe { path_of(path) }?;
+    let regular = mode & libc::S_IFMT == libc::S_IFREG;
+    if !(regular && disk > 0) && !names_control(path) {
+        return Ok(disk);
+    }
+    let follow = flags & libc::AT_SYMLINK_NOFOLLOW == 0;
+    let plain = process.size_at(Fd(at), path, follow, disk.cast_unsigned())?;
+    Ok(if regular { plain.cast_signed() } else { disk })
+}
+
+/// True if the path may name what is hidden from the engine's programs.
+fn names_control(path: &[u8]) -> bool {
+    path.windows(CONTROL.len()).any(|part| part == CONTROL)
+}
+
+const CONTROL: &[u8] = b".tidelock";

@@ -1,0 +1,156 @@
+//! readv, writev and their kin.
+//!
+//! UNSAFETY: see hooks.rs.
+#![expect(unsafe_code, reason = "C functions with the contract of libc's")]
+
+use core::ffi::c_int;
+use std::io::IoSlice;
+
+use libc::{iovec, off_t, ssize_t};
+use tidelock_engine::Errno;
+
+use crate::hooks::{File, buffer_mut, count, place};
+use crate::raw;
+
+pub unsafe fn readv(fd: c_int, pieces: *const iovec, n: c_int) -> ssize_t {
+    let file = sealed_or!(fd, raw!(SYS_readv, fd, pieces, n));
+    // SAFETY: the contract of readv.
+    count(unsafe { fill(pieces, n, |into, _| file.read(into)) })
+}
+
+pub unsafe fn preadv(fd: c_int, pieces: *const iovec, n: c_int, at: off_t) -> ssize_t {
+    let file = sealed_or!(fd, raw!(SYS_preadv, fd, pieces, n, at, 0));
+    // SAFETY: the contract of preadv.
+    count(place(at).and_then(|at| unsafe { fill(pieces, n, |into, done| file.pread(into, at + done)) }))
+}
+
+pub unsafe fn preadv2(
+    fd: c_int,
+    pieces: *const iovec,
+    n: c_int,
+    at: off_t,
+    flags: c_int,
+) -> ssize_t {
+    let _file = sealed_or!(fd, raw!(SYS_preadv2, fd, pieces, n, at, 0, flags));
+    if flags & !HINTS != 0 {
+        return raw::fail(Errno::OPNOTSUPP);
+    }
+    // SAFETY: the contract of preadv2 is that of readv or preadv.
+    unsafe { if at == -1 { readv(fd, pieces, n) } else { preadv(fd, pieces, n, at) } }
+}
+
+pub unsafe fn writev(fd: c_int, pieces: *const iovec, n: c_int) -> ssize_t {
+    let file = sealed_or!(fd, raw!(SYS_writev, fd, pieces, n));
+    // SAFETY: the contract of writev.
+    count(unsafe { with(pieces, n, |from| file.writev(from)) })
+}
+
+pub unsafe fn pwritev(fd: c_int, pieces: *const iovec, n: c_int, at: off_t) -> ssize_t {
+    let file = sealed_or!(fd, raw!(SYS_pwritev, fd, pieces, n, at, 0));
+    // SAFETY: the contract of pwritev.
+    count(place(at).and_then(|at| unsafe { with(pieces, n, |from| file.pwritev(from, at)) }))
+}
+
+pub unsafe fn pwritev2(
+    fd: c_int,
+    pieces: *const iovec,
+    n: c_int,
+    at: off_t,
+    flags: c_int,
+) -> ssize_t {
+    let file = sealed_or!(fd, raw!(SYS_pwritev2, fd, pieces, n, at, 0, flags));
+    if flags & !(HINTS | libc::RWF_DSYNC | libc::RWF_SYNC) != 0 {
+        return raw::fail(Errno::OPNOTSUPP);
+    }
+    // SAFETY: the contract of pwritev2 is that of writev or pwritev.
+    let written = unsafe {
+        if at == -1 { writev(fd, pieces, n) } else { pwritev(fd, pieces, n, at) }
+    };
+    if written > 0 && synchronise(&file, flags) != 0 { -1 } else { written }
+}
+
+/// The promise of RWF_SYNC and RWF_DSYNC, kept for more bytes than it was made for.
+fn synchronise(file: &File, flags: c_int) -> c_int {
+    if flags & libc::RWF_SYNC != 0 {
+        raw!(SYS_fsync, file.hidden().0)
+    } else if flags & libc::RWF_DSYNC != 0 {
+        raw!(SYS_fdatasync, file.hidden().0)
+    } else {
+        0
+    }
+}
+
+/// Flags that ask for nothing but speed.
+const HINTS: c_int = libc::RWF_HIPRI | libc::RWF_DONTCACHE;
+const MOST_PIECES: usize = 1024;
+
+/// The program's vector.
+///
+/// # Safety
+/// The contract of readv and writev.
+unsafe fn vector<'v>(pieces: *const iovec, n: c_int) -> Result<&'v [iovec], Errno> {
+    let n = usize::try_from(n).ok().filter(|&n| n <= MOST_PIECES).ok_or(Errno::INVAL)?;
+    if n == 0 {
+        return Ok(&[]);
+    }
+    if pieces.is_null() {
+        return Err(crate::hooks::FAULT);
+    }
+    // SAFETY: the caller's promise: n iovecs at this address.
+    let pieces: &[iovec] = unsafe { core::slice::from_raw_parts(pieces, n) };
+    let total = pieces.iter().try_fold(0usize, |sum, piece| sum.checked_add(piece.iov_len));
+    total.filter(|&sum| sum.cast_signed() >= 0).ok_or(Errno::INVAL)?;
+    Ok(pieces)
+}
+
+/// Reads one piece after another, until one is not filled.
+///
+/// # Safety
+/// As [`vector`].
+unsafe fn fill(
+    pieces: *const iovec,
+    n: c_int,
+    mut read: impl FnMut(&mut [u8], u64) -> Result<usize, Errno>,
+) -> Result<usize, Errno> {
+    let mut done = 0;
+    // SAFETY: the caller's promise.
+    let pieces = unsafe { vector(pieces, n) }?;
+    for piece in pieces {
+        // SAFETY: each piece is memory that the program wants filled.
+        let into = unsafe { buffer_mut(piece.iov_base, piece.iov_len) }?;
+        match read(into, done as u64) {
+            Ok(count) if count < piece.iov_len => return Ok(done + count),
+            Ok(count) => done += count,
+            Err(error) if done == 0 => return Err(error),
+            Err(_) => break,
+        }
+    }
+    // Nothing to fill: still an error if the file may not be read.
+    if done == 0 { read(&mut [], 0) } else { Ok(done) }
+}
+
+/// Hands the program's vector over as slices.
+///
+/// # Safety
+/// As [`vector`].
+unsafe fn with(
+    pieces: *const iovec,
+    n: c_int,
+    write: impl FnOnce(&[IoSlice<'_>]) -> Result<usize, Errno>,
+) -> Result<usize, Errno> {
+    // SAFETY: the caller's promise.
+    let pieces = unsafe { vector(pieces, n) }?;
+    if pieces.iter().all(|piece| !piece.iov_base.is_null()) {
+        // SAFETY: IoSlice has the layout of iovec (its documentation promises it), and no address is null.
+        return write(unsafe { core::slice::from_raw_parts(pieces.as_ptr().cast(), pieces.len()) });
+    }
+    let mut room = core::array::from_fn::<_, 64, _>(|_| IoSlice::new(&[]));
+    let mut used = 0;
+    for piece in pieces.iter().filter(|piece| piece.iov_len > 0) {
+        // SAFETY: each piece is memory that the program wants written.
+        let from = unsafe { crate::hooks::buffer(piece.iov_base, piece.iov_len) }?;
+        *room.get_mut(used).ok_or(Errno::INVAL)? = IoSlice::new(from);
+        used += 1;
+    }
+    write(room.get(..used).unwrap_or_default())
+}

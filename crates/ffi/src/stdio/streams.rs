@@ -1,0 +1,69 @@
+//! Which descriptor has this FILE? A table of fixed size, searched without a lock.
+
+use core::ptr::null_mut;
+use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicUsize, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
+
+use libc::FILE;
+
+/// How many streams on sealed files there may be.
+const STREAMS: usize = 1024;
+const FREE: i32 = -1;
+
+/// One stream on a sealed file; its address is the cookie.
+pub(crate) struct Stream {
+    fd: AtomicI32,
+    file: AtomicPtr<FILE>,
+}
+
+static TABLE: [Stream; STREAMS] =
+    [const { Stream { fd: AtomicI32::new(FREE), file: AtomicPtr::new(null_mut()) } }; STREAMS];
+/// Below this, entries have been used.
+static TOP: AtomicUsize = AtomicUsize::new(0);
+
+/// An entry for the descriptor, if there is room.
+pub(crate) fn claim(fd: i32) -> Option<&'static Stream> {
+    let free = |entry: &&Stream| entry.fd.compare_exchange(FREE, fd, AcqRel, Relaxed).is_ok();
+    let (index, entry) = TABLE.iter().enumerate().find(|(_, entry)| free(entry))?;
+    TOP.fetch_max(index + 1, Release);
+    Some(entry)
+}
+
+/// The entry of this FILE, if it is one of ours.
+pub(crate) fn of(file: *mut FILE) -> Option<&'static Stream> {
+    if file.is_null() {
+        return None;
+    }
+    TABLE.iter().take(TOP.load(Acquire)).find(|entry| entry.file.load(Acquire) == file)
+}
+
+impl Stream {
+    pub(crate) fn descriptor(&self) -> i32 {
+        self.fd.load(Acquire)
+    }
+
+    pub(crate) fn set_file(&self, file: *mut FILE) {
+        self.file.store(file, Release);
+    }
+
+    /// Gives the entry back; the descriptor that it had. libc frees the FILE after that.
+    pub(crate) fn release(&self) -> i32 {
+        self.file.store(null_mut(), Release);
+        self.fd.swap(FREE, AcqRel)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stream_is_found_until_it_is_released() {
+        let entry = claim(1_000_007).unwrap();
+        let file = core::ptr::without_provenance_mut::<FILE>(0x7000);
+        entry.set_file(file);
+        assert_eq!(of(file).map(Stream::descriptor), Some(1_000_007));
+        assert_eq!(entry.release(), 1_000_007);
+        assert!(of(file).is_none());
+        assert!(of(null_mut()).is_none());
+    }
+}

@@ -1,0 +1,12 @@
+//! How the library is linked.
+
+fn main() {
+    // Its constructor runs before those of other libraries, which may already do I/O.
+    println!("cargo:rustc-link-arg-cdylib=-Wl,-z,initfirst");
+    // No symbol is looked up lazily, in a signal handler or after fork.
+    println!("cargo:rustc-link-arg-cdylib=-Wl,-z,now");
+    println!("cargo:rustc-link-arg-cdylib=-Wl,-z,relro");
+    // dlclose must not take the hooks away while streams and descriptors point at them.
+    println!("cargo:rustc-link-arg-cdylib=-Wl,-z,nodelete");
+    println!("cargo:rerun-if-changed=build.rs");
+}
