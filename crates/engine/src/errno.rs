@@ -37,4 +37,7 @@ errnos! {
     NXIO = 6, "No such address.";
     OVERFLOW = 75, "Value too large.";
     PERM = 1, "Operation not permitted.";
+    ISDIR = 21, "Is a directory.";
+    DEADLK = 35, "The lock would wait for itself.";
+    DQUOT = 122, "Disk quota exceeded.";
 }

@@ -10,6 +10,10 @@
 //!          +-- volume: loop devices whose power is cut (bin/{torn,headers,powercut}.rs)
 //!          +-- twins: each file-call behaviour as a C program, run twice (tests/twins.rs)
 //!                                 +-- stats: ratios with intervals
+//!
+//!   tests/engine_{model,faults,crash}.rs
+//!          +-- sim: an in-memory kernel that crashes, tears and fails at every call
+//!          +-- model: what a plain POSIX file system does, to compare with
 //! ```
 //!
 //! Nothing here is linked into the library or the command.
@@ -17,8 +21,10 @@
 
 pub mod headers;
 pub mod marker;
+pub mod model;
 pub mod pg;
 pub mod powercut;
+pub mod sim;
 pub mod stats;
 pub mod torn;
 pub mod torture;
