@@ -153,7 +153,9 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
             return Err(Errno::OPNOTSUPP);
         }
         // Partial blocks are read before they are written; O_APPEND would make pwrite ignore its offset.
-        let access = if flags & O_ACCMODE == O_WRONLY { O_RDWR } else { flags & O_ACCMODE };
+        // O_TRUNC empties the file also when it is opened for reading only.
+        let writes = flags & O_ACCMODE == O_WRONLY || flags & O_TRUNC != 0;
+        let access = if writes { O_RDWR } else { flags & O_ACCMODE };
         let real = flags & !(O_ACCMODE | O_TRUNC | O_APPEND | O_DIRECT) | access | O_CLOEXEC;
         let spare = self.system.reserve_hidden(root)?;
         self.table.hide(spare);
