@@ -38,12 +38,12 @@ fn raw() -> impl Strategy<Value = Raw> {
 }
 
 fn layout() -> impl Strategy<Value = Layout> {
-    prop_oneof![Just(Layout::DEFAULT), Just(Layout::new(8192).unwrap())]
+    prop_oneof![Just(Layout::DEFAULT), Just(Layout::new(8192).expect("a known layout"))]
 }
 
 /// Processes hold their tables by value, which is more than a test thread's stack takes.
 fn with_room(work: impl FnOnce() + Send + 'static) {
-    let thread = std::thread::Builder::new().stack_size(256 << 20).spawn(work).unwrap();
+    let thread = std::thread::Builder::new().stack_size(256 << 20).spawn(work).expect("a thread");
     if let Err(panic) = thread.join() {
         std::panic::resume_unwind(panic);
     }
@@ -74,7 +74,7 @@ fn three_processes_over_a_long_time() {
         let mut seed = 0x7464_6c6b_u64;
         let mut dice = move || {
             seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            u8::try_from(seed >> 56).unwrap()
+            u8::try_from(seed >> 56).expect("eight bits")
         };
         let mut raws = Vec::new();
         for _ in 0..4000 {
