@@ -35,7 +35,13 @@ pub const O_APPEND: i32 = 0o2000;
 
 /// The names that the actions use.
 pub const PATHS: [&str; 7] = [
-    "/pg/paged/a", "/pg/paged/b", "/pg/log/a", "/pg/log/b", "/pg/bytes/a", "/pg/bytes/b", "/pg/bytes/c",
+    "/pg/paged/a",
+    "/pg/paged/b",
+    "/pg/log/a",
+    "/pg/log/b",
+    "/pg/bytes/a",
+    "/pg/bytes/b",
+    "/pg/bytes/c",
 ];
 /// As the simulated kernel has it.
 const LIMIT: i32 = 256;
@@ -354,6 +360,28 @@ fn index(at: u64) -> usize {
 
 /// Sizes on and beside the edges of blocks and units.
 pub const EDGES: [u64; 24] = [
-    0, 1, BLOCK - 1, BLOCK, BLOCK + 1, 31, 33, 100, 511, 512, UNIT - 17, UNIT - 16, UNIT - 1, UNIT, UNIT + 1,
-    UNIT + 16, 2 * UNIT - 1, 2 * UNIT, 2 * UNIT + 1, 3 * UNIT, 3 * UNIT + 5, 5 * UNIT, 6 * UNIT - 3, 8 * UNIT,
+    0,
+    1,
+    BLOCK - 1,
+    BLOCK,
+    BLOCK + 1,
+    31,
+    33,
+    100,
+    511,
+    512,
+    UNIT - 17,
+    UNIT - 16,
+    UNIT - 1,
+    UNIT,
+    UNIT + 1,
+    UNIT + 16,
+    2 * UNIT - 1,
+    2 * UNIT,
+    2 * UNIT + 1,
+    3 * UNIT,
+    3 * UNIT + 5,
+    5 * UNIT,
+    6 * UNIT - 3,
+    8 * UNIT,
 ];

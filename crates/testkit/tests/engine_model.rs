@@ -33,8 +33,14 @@ fn check(action: &Action, want: &Outcome, got: &Outcome) -> Result<(), String> {
 }
 
 fn raw() -> impl Strategy<Value = Raw> {
-    any::<(u8, u8, u8, u8, u8, u8)>()
-        .prop_map(|(kind, who, which, at, near, len)| Raw { kind, who, which, at, near, len })
+    any::<(u8, u8, u8, u8, u8, u8)>().prop_map(|(kind, who, which, at, near, len)| Raw {
+        kind,
+        who,
+        which,
+        at,
+        near,
+        len,
+    })
 }
 
 fn layout() -> impl Strategy<Value = Layout> {
@@ -73,7 +79,9 @@ fn three_processes_over_a_long_time() {
     with_room(|| {
         let mut seed = 0x7464_6c6b_u64;
         let mut dice = move || {
-            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            seed = seed
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
             u8::try_from(seed >> 56).expect("eight bits")
         };
         let mut raws = Vec::new();

@@ -60,11 +60,23 @@ impl Action {
     pub const fn who(&self) -> usize {
         use Action as A;
         match *self {
-            A::Open { who, .. } | A::Close { who, .. } | A::Dup { who, .. } | A::Dup2 { who, .. }
-            | A::Read { who, .. } | A::Pread { who, .. } | A::Write { who, .. } | A::Pwrite { who, .. }
-            | A::Seek { who, .. } | A::SetLen { who, .. } | A::Allocate { who, .. } | A::Append { who, .. }
-            | A::Sync { who, .. } | A::Rename { who, .. } | A::Link { who, .. }
-            | A::TruncateAt { who, .. } | A::SizeAt { who, .. } => who,
+            A::Open { who, .. }
+            | A::Close { who, .. }
+            | A::Dup { who, .. }
+            | A::Dup2 { who, .. }
+            | A::Read { who, .. }
+            | A::Pread { who, .. }
+            | A::Write { who, .. }
+            | A::Pwrite { who, .. }
+            | A::Seek { who, .. }
+            | A::SetLen { who, .. }
+            | A::Allocate { who, .. }
+            | A::Append { who, .. }
+            | A::Sync { who, .. }
+            | A::Rename { who, .. }
+            | A::Link { who, .. }
+            | A::TruncateAt { who, .. }
+            | A::SizeAt { who, .. } => who,
             A::Unlink { .. } => 0,
         }
     }
@@ -74,9 +86,18 @@ impl Action {
     pub const fn fd(&self) -> Option<i32> {
         use Action as A;
         match *self {
-            A::Read { fd, .. } | A::Pread { fd, .. } | A::Write { fd, .. } | A::Pwrite { fd, .. }
-            | A::Seek { fd, .. } | A::SetLen { fd, .. } | A::Allocate { fd, .. } | A::Append { fd, .. }
-            | A::Sync { fd, .. } | A::Close { fd, .. } | A::Dup { fd, .. } | A::Dup2 { fd, .. } => Some(fd),
+            A::Read { fd, .. }
+            | A::Pread { fd, .. }
+            | A::Write { fd, .. }
+            | A::Pwrite { fd, .. }
+            | A::Seek { fd, .. }
+            | A::SetLen { fd, .. }
+            | A::Allocate { fd, .. }
+            | A::Append { fd, .. }
+            | A::Sync { fd, .. }
+            | A::Close { fd, .. }
+            | A::Dup { fd, .. }
+            | A::Dup2 { fd, .. } => Some(fd),
             _ => None,
         }
     }
@@ -89,10 +110,17 @@ impl Plain {
         let action = self.interpret(raw);
         let changes = matches!(
             action,
-            Action::Write { .. } | Action::Pwrite { .. } | Action::SetLen { .. } | Action::Allocate { .. }
+            Action::Write { .. }
+                | Action::Pwrite { .. }
+                | Action::SetLen { .. }
+                | Action::Allocate { .. }
                 | Action::TruncateAt { .. }
         );
-        if changes && self.processes.len() > 1 && self.is_excluded(&action) { None } else { Some(action) }
+        if changes && self.processes.len() > 1 && self.is_excluded(&action) {
+            None
+        } else {
+            Some(action)
+        }
     }
 
     fn interpret(&mut self, raw: Raw) -> Action {
@@ -112,17 +140,30 @@ impl Plain {
             0..=4 => A::Pwrite { who, fd, at, pieces: vec![self.fresh(len)] },
             5..=7 => A::Pread { who, fd, at, len, aligned: raw.near.is_multiple_of(2) },
             8..=9 => A::Write { who, fd, pieces: vec![self.fresh(len)] },
-            10 => A::Write { who, fd, pieces: vec![self.fresh(len), self.fresh(amount(raw.at)), self.fresh(7)] },
-            11 => A::Pwrite { who, fd, at, pieces: vec![self.fresh(amount(raw.at)), self.fresh(len)] },
+            10 => A::Write {
+                who,
+                fd,
+                pieces: vec![self.fresh(len), self.fresh(amount(raw.at)), self.fresh(7)],
+            },
+            11 => {
+                A::Pwrite { who, fd, at, pieces: vec![self.fresh(amount(raw.at)), self.fresh(len)] }
+            }
             12..=13 => A::Read { who, fd, len, aligned: raw.near.is_multiple_of(2) },
             14 => A::Seek { who, fd, offset: at.cast_signed(), whence: 0 },
-            15 => A::Seek { who, fd, offset: i64::from(raw.near) * 16 - 300, whence: i32::from(raw.len % 3) },
+            15 => A::Seek {
+                who,
+                fd,
+                offset: i64::from(raw.near) * 16 - 300,
+                whence: i32::from(raw.len % 3),
+            },
             16..=18 => A::SetLen { who, fd, size: at },
             19 => A::Allocate { who, fd, mode: i32::from(raw.near % 2), at, len: len as u64 },
             20..=21 => A::Allocate { who, fd, mode: 3, at, len: len as u64 },
             22 => A::Close { who, fd },
             23 => A::Dup { who, fd, lowest: i32::from(raw.len % 12) },
-            24 => A::Dup2 { who, fd, onto: if raw.len == 255 { 300 } else { i32::from(raw.len % 8) } },
+            24 => {
+                A::Dup2 { who, fd, onto: if raw.len == 255 { 300 } else { i32::from(raw.len % 8) } }
+            }
             25..=27 => A::Open { who, path, flags: FLAGS[usize::from(raw.len) % FLAGS.len()] },
             28 => match raw.near % 4 {
                 0 => A::Append { who, fd, on: raw.len.is_multiple_of(2) },
@@ -133,7 +174,9 @@ impl Plain {
             29 => A::TruncateAt { who, path, size: at },
             30 => A::Sync { who, fd },
             _ => {
-                let group = PATHS.iter().filter(|to| class_of(to).zero_rule() == class_of(path).zero_rule());
+                let group = PATHS
+                    .iter()
+                    .filter(|to| class_of(to).zero_rule() == class_of(path).zero_rule());
                 let group: Vec<_> = group.copied().collect();
                 let to = group[usize::from(raw.near) % group.len()];
                 if raw.len.is_multiple_of(3) {
@@ -157,7 +200,8 @@ impl Plain {
 pub fn data(stamp: u64, len: usize) -> Vec<u8> {
     let mut state = stamp.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut letter = || {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        state =
+            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         b'a' + u8::try_from((state >> 33) % 26).unwrap_or(0)
     };
     (0..len).map(|_| letter()).collect()
@@ -210,13 +254,19 @@ impl std::fmt::Debug for Action {
             A::Close { who, fd } => write!(f, "{who}: close({fd})"),
             A::Dup { who, fd, lowest } => write!(f, "{who}: dup({fd}, >= {lowest})"),
             A::Dup2 { who, fd, onto } => write!(f, "{who}: dup2({fd}, {onto})"),
-            A::Read { who, fd, len, aligned } => write!(f, "{who}: read({fd}, {len}, aligned {aligned})"),
+            A::Read { who, fd, len, aligned } => {
+                write!(f, "{who}: read({fd}, {len}, aligned {aligned})")
+            }
             A::Pread { who, fd, at, len, aligned } => {
                 write!(f, "{who}: pread({fd}, {len} at {at}, aligned {aligned})")
             }
             A::Write { who, fd, pieces } => write!(f, "{who}: write({fd}, {:?})", lens(pieces)),
-            A::Pwrite { who, fd, at, pieces } => write!(f, "{who}: pwrite({fd}, {:?} at {at})", lens(pieces)),
-            A::Seek { who, fd, offset, whence } => write!(f, "{who}: lseek({fd}, {offset}, {whence})"),
+            A::Pwrite { who, fd, at, pieces } => {
+                write!(f, "{who}: pwrite({fd}, {:?} at {at})", lens(pieces))
+            }
+            A::Seek { who, fd, offset, whence } => {
+                write!(f, "{who}: lseek({fd}, {offset}, {whence})")
+            }
             A::SetLen { who, fd, size } => write!(f, "{who}: ftruncate({fd}, {size})"),
             A::Allocate { who, fd, mode, at, len } => {
                 write!(f, "{who}: fallocate({fd}, mode {mode}, {len} at {at})")

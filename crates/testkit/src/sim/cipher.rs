@@ -102,11 +102,7 @@ impl Schedule {
         let (words, _) = key.expose().as_chunks::<16>();
         let odd = |index: usize| u128::from_le_bytes(words[index]) | 1;
         let multiply = [odd(1), odd(2)];
-        Self {
-            whiten: u128::from_le_bytes(words[0]),
-            multiply,
-            divide: multiply.map(inverse),
-        }
+        Self { whiten: u128::from_le_bytes(words[0]), multiply, divide: multiply.map(inverse) }
     }
 
     fn tweak(&self, unit: UnitNumber, block: usize) -> u128 {

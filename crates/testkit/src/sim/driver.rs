@@ -54,7 +54,9 @@ impl Driver {
         let fd_number = |fd: i32| Ok(Outcome::Number(u64::from(fd.cast_unsigned())));
         let file = |fd: i32| file(process, fd);
         match *action {
-            A::Open { path, flags, .. } => fd_number(process.open(Fd::CWD, &c(path), flags, 0o600)?),
+            A::Open { path, flags, .. } => {
+                fd_number(process.open(Fd::CWD, &c(path), flags, 0o600)?)
+            }
             A::Close { fd, .. } => process.close(fd).and_then(|()| number(0)),
             A::Dup { fd, lowest, .. } => fd_number(process.duplicate(&file(fd)?, lowest, false)?),
             A::Dup2 { fd, onto, .. } => {
@@ -86,7 +88,9 @@ impl Driver {
                     _ => file.pwritev(&slices(pieces), at)?,
                 })
             }
-            A::Seek { fd, offset, whence, .. } => file(fd)?.seek(offset, whence).map(Outcome::Number),
+            A::Seek { fd, offset, whence, .. } => {
+                file(fd)?.seek(offset, whence).map(Outcome::Number)
+            }
             A::SetLen { fd, size, .. } => file(fd)?.set_len(size).and_then(|()| number(0)),
             A::Allocate { fd, mode, at, len, .. } => {
                 file(fd)?.allocate(mode, at, len).and_then(|()| number(0))
@@ -107,7 +111,11 @@ impl Driver {
                 process.link((Fd::CWD, &c(from)), (Fd::CWD, &c(to)), 0).and_then(|()| number(0))
             }
             A::Unlink { path } => {
-                if self.disk.unlink(path) { number(0) } else { Err(Errno::NOENT) }
+                if self.disk.unlink(path) {
+                    number(0)
+                } else {
+                    Err(Errno::NOENT)
+                }
             }
             A::TruncateAt { path, size, .. } => {
                 process.truncate_at(&c(path), size).and_then(|()| number(0))
@@ -138,7 +146,8 @@ impl Driver {
                 (None, true) => return Err(format!("{path} should not be there")),
                 (Some(_), false) => return Err(format!("{path} should be there")),
                 (Some(want), true) => {
-                    let got = self.content(path).map_err(|error| format!("{path}: errno {}", error.0))?;
+                    let got =
+                        self.content(path).map_err(|error| format!("{path}: errno {}", error.0))?;
                     if let Some(difference) = differ(want, &got) {
                         return Err(format!("{path}: {difference}"));
                     }
@@ -161,9 +170,8 @@ impl Driver {
             if !size.is_canonical(layout) {
                 return Err(format!("{path}: no plain size is {} on the disk", size.0));
             }
-            half_hole(file.bytes(), layout, class_of(path)).map_or(Ok(()), |unit| {
-                Err(format!("{path}: unit {unit} is half a hole"))
-            })
+            half_hole(file.bytes(), layout, class_of(path))
+                .map_or(Ok(()), |unit| Err(format!("{path}: unit {unit} is half a hole")))
         })
     }
 
@@ -248,7 +256,10 @@ pub fn differ(want: &[u8], got: &[u8]) -> Option<String> {
     let at = want.iter().zip(got).position(|(want, got)| want != got);
     match at {
         Some(at) => Some(format!(
-            "byte {at} of {} is {:#x} and should be {:#x}", want.len(), got[at], want[at]
+            "byte {at} of {} is {:#x} and should be {:#x}",
+            want.len(),
+            got[at],
+            want[at]
         )),
         None if want.len() != got.len() => {
             Some(format!("{} bytes where there should be {}", got.len(), want.len()))

@@ -61,8 +61,8 @@ impl Call {
 
     pub(super) fn may_fail_with(self, error: Errno) -> bool {
         use Call::{
-            Allocate, Duplicate, Link, Lock, Open, Pread, Pwrite, PwriteFirst, Rename, ReserveHidden, SetSize,
-            Stat,
+            Allocate, Duplicate, Link, Lock, Open, Pread, Pwrite, PwriteFirst, Rename,
+            ReserveHidden, SetSize, Stat,
         };
         match error {
             Errno::NOSPC | Errno::DQUOT => {
@@ -72,7 +72,16 @@ impl Call {
             Errno::MFILE => matches!(self, Open | Duplicate | ReserveHidden),
             Errno::IO => matches!(
                 self,
-                Pread | Pwrite | PwriteFirst | SetSize | Allocate | Open | Stat | Lock | Rename | Link
+                Pread
+                    | Pwrite
+                    | PwriteFirst
+                    | SetSize
+                    | Allocate
+                    | Open
+                    | Stat
+                    | Lock
+                    | Rename
+                    | Link
             ),
             _ => false,
         }

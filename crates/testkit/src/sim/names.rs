@@ -34,7 +34,13 @@ impl Names {
 
     /// Follows `path` from the directory `at`; the last component only if told to. A link met where none is
     /// allowed is ELOOP.
-    pub(super) fn find(&self, at: &[u8], path: &[u8], follow: bool, links: bool) -> Result<Found, Errno> {
+    pub(super) fn find(
+        &self,
+        at: &[u8],
+        path: &[u8],
+        follow: bool,
+        links: bool,
+    ) -> Result<Found, Errno> {
         let mut here = if path.first() == Some(&b'/') { Vec::new() } else { at.to_vec() };
         let mut rest: Vec<Vec<u8>> = parts(path);
         rest.reverse();
