@@ -1,2 +1,45 @@
-//! To come.
-fn main() {}
+//! The command `tidelock`: makes protected directories, runs programs on them, proves what is sealed.
+//!
+//! ```text
+//!   command    what can be typed: one module for each call
+//!      |         init, exec, status, verify, inspect, cat, seal and unseal, keyring, profile
+//!      |
+//!   protected  which directory does this file belong to?    unlock   who opens its keyring?
+//!   walk       which files does it have?                    sealed   header, key, plain bytes
+//!      |
+//!   error      what went wrong, what to do, exit code       console  how it is shown
+//! ```
+//!
+//! Never goes through the hooks: sealed files are read with the format and the cipher themselves, so
+//! that this is a second opinion on what the library wrote.
+
+#![forbid(unsafe_code)]
+
+mod command;
+mod console;
+mod documents;
+mod error;
+mod init;
+mod inspect;
+mod keyring;
+mod owner;
+mod profile;
+mod protected;
+mod unlock;
+mod walk;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let command = match command::parse() {
+        Ok(command) => command,
+        Err(code) => return code,
+    };
+    match command.run() {
+        Ok(code) => code,
+        Err(error) => {
+            console::report(&error);
+            ExitCode::from(error.exit_code())
+        }
+    }
+}

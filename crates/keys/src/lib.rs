@@ -32,7 +32,7 @@ pub use keyring::{DataKeyEntry, KeyState, Keyring, SealedKeyring};
 pub use policy::{
     Action, Decision, Glob, GlobError, Origin, Policy, PolicyError, Rule, RuleIndex, names_program,
 };
-pub use profile::Profile;
+pub use profile::{Profile, Rule as ProfileRule};
 pub use provider::{
     CommandProvider, FileProvider, PassphraseProvider, PassphraseSource, PrincipalKey, Provider,
     Purpose, RecoveryKey,

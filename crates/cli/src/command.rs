@@ -1,0 +1,84 @@
+//! What can be typed.
+
+use std::process::ExitCode;
+
+use clap::error::ErrorKind;
+use clap::{Parser, Subcommand};
+
+use crate::console;
+use crate::documents::{Completions, Man};
+use crate::error::{self, Error, Result};
+use crate::init::Init;
+use crate::inspect::Inspect;
+use crate::keyring::KeyringCommand;
+use crate::profile::ProfileCommand;
+
+/// Transparent encryption for databases: seals every file of a directory, for unmodified servers.
+#[derive(Parser)]
+#[command(name = "tidelock", version, disable_help_subcommand = true)]
+#[command(after_help = "Exit codes: 0 done, 1 failure, 2 usage, 3 refused, 4 key or provider, \
+                        5 verification, 6 partly done, 7 cannot be told, 130 interrupted.")]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Init(Init),
+    Inspect(Inspect),
+    #[command(subcommand)]
+    Keyring(KeyringCommand),
+    #[command(subcommand)]
+    Profile(ProfileCommand),
+    Completions(Completions),
+    Man(Man),
+}
+
+impl Cli {
+    /// Does it; the code that the process ends with.
+    ///
+    /// # Errors
+    /// What went wrong.
+    pub(crate) fn run(self) -> Result<ExitCode> {
+        let done = |()| ExitCode::SUCCESS;
+        match self.command {
+            Command::Init(init) => init.run().map(done),
+            Command::Inspect(inspect) => inspect.run().map(done),
+            Command::Keyring(keyring) => keyring.run().map(done),
+            Command::Profile(profile) => profile.run(),
+            Command::Completions(completions) => completions.run().map(done),
+            Command::Man(man) => man.run().map(done),
+        }
+    }
+}
+
+/// Reads the command line, or says in two lines why not.
+pub(crate) fn parse() -> std::result::Result<Cli, ExitCode> {
+    Cli::try_parse().map_err(|why| match why.kind() {
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
+            let _ = why.print();
+            ExitCode::SUCCESS
+        }
+        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+            let _ = why.print();
+            ExitCode::from(error::USAGE)
+        }
+        _ => {
+            console::report(&usage(&why));
+            ExitCode::from(error::USAGE)
+        }
+    })
+}
+
+/// The parser's several paragraphs as an error and a hint.
+fn usage(why: &clap::Error) -> Error {
+    let text = why.render().to_string();
+    let part = |label: &str| {
+        let from = text.split_once(label)?.1;
+        Some(from.split("\n\n").next().unwrap_or(from).trim().to_owned())
+    };
+    let what = part("error:").unwrap_or_else(|| text.clone());
+    let hint = part("tip:").or_else(|| part("Usage:").map(|usage| format!("usage: {usage}")));
+    Error::usage(what, hint.unwrap_or_else(|| "`tidelock --help` shows what there is".to_owned()))
+}

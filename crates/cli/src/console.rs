@@ -1,0 +1,144 @@
+//! How things are shown: colours only on a terminal and without NO_COLOR, errors in two lines,
+//! progress on terminals only.
+
+use std::fmt::Display;
+use std::io::{self, IsTerminal, Write};
+
+use indicatif::{ProgressBar, ProgressStyle};
+use serde::Serialize;
+
+use crate::error::{Error, Result};
+
+/// The version of everything that `--json` prints.
+pub(crate) const JSON_VERSION: u32 = 1;
+
+/// Prints the two lines of an error.
+pub(crate) fn report(error: &Error) {
+    tell("error:", "31", error);
+    tell("hint: ", "36", error.hint());
+}
+
+/// Prints a warning and what to do about it.
+pub(crate) fn warn(what: impl Display, hint: impl Display) {
+    tell("warning:", "33", what);
+    tell("hint: ", "36", hint);
+}
+
+/// One line on standard error.
+pub(crate) fn tell(label: &str, colour: &str, text: impl Display) {
+    let text = one_line(&text.to_string());
+    // Standard error may be closed; then there is nobody to tell.
+    let _ = if colours(&io::stderr()) {
+        writeln!(io::stderr(), "\x1b[1;{colour}m{label}\x1b[0m {text}")
+    } else {
+        writeln!(io::stderr(), "{label} {text}")
+    };
+}
+
+/// Prints lines on standard output.
+///
+/// # Errors
+/// [`Error::Io`].
+pub(crate) fn print(text: impl Display) -> Result<()> {
+    finish_output(write!(io::stdout().lock(), "{text}"))
+}
+
+/// Prints one line of versioned JSON: `fields` behind `"version"` and `"command"`.
+///
+/// # Errors
+/// [`Error::Io`].
+pub(crate) fn print_json(command: &str, fields: &impl Serialize) -> Result<()> {
+    #[derive(Serialize)]
+    struct Document<'c, T> {
+        version: u32,
+        command: &'c str,
+        #[serde(flatten)]
+        fields: &'c T,
+    }
+    let document = Document { version: JSON_VERSION, command, fields };
+    let text = serde_json::to_string_pretty(&document)
+        .map_err(|why| Error::io("write", "standard output")(why.into()))?;
+    print(format_args!("{text}\n"))
+}
+
+/// What became of a write to standard output: a reader that has seen enough is no failure.
+///
+/// # Errors
+/// [`Error::Io`].
+pub(crate) fn finish_output(done: io::Result<()>) -> Result<()> {
+    match done.and_then(|()| io::stdout().flush()) {
+        Err(why) if why.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        done => done.map_err(Error::io("write to", "standard output")),
+    }
+}
+
+/// Bytes done of `total`, drawn on standard error if that is a terminal.
+pub(crate) fn progress(total: u64, what: &'static str) -> ProgressBar {
+    if !io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let style = ProgressStyle::with_template(
+        "{msg} {bar:30} {bytes} of {total_bytes}, {bytes_per_sec}, {eta} left",
+    );
+    let bar = ProgressBar::new(total).with_message(what);
+    match style {
+        Ok(style) => bar.with_style(style.progress_chars("##-")),
+        Err(_) => bar,
+    }
+}
+
+/// `1.5 MiB`, exact below 1 KiB.
+pub(crate) fn bytes(count: u64) -> String {
+    indicatif::BinaryBytes(count).to_string()
+}
+
+/// Seconds since 1970 as a date and time in UTC.
+pub(crate) fn time(seconds: u64) -> String {
+    let (days, rest) = (seconds / 86_400, seconds % 86_400);
+    let (year, month, day) = civil(days);
+    let (hour, minute, second) = (rest / 3600, rest / 60 % 60, rest % 60);
+    format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02} UTC")
+}
+
+/// The Gregorian date of a day since 1970 (Howard Hinnant, "chrono-compatible low-level date
+/// algorithms").
+const fn civil(days: u64) -> (u64, u64, u64) {
+    let shifted = days + 719_468;
+    let (era, day_of_era) = (shifted / 146_097, shifted % 146_097);
+    let year_of_era =
+        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let from_march = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * from_march + 2) / 5 + 1;
+    let month = if from_march < 10 { from_march + 3 } else { from_march - 9 };
+    (year_of_era + era * 400 + (month <= 2) as u64, month, day)
+}
+
+/// A message in one line: a parser's words may have several.
+fn one_line(text: &str) -> String {
+    text.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join(" ")
+}
+
+/// https://no-color.org: set and not empty means no colours.
+fn colours(stream: &impl IsTerminal) -> bool {
+    std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()) && stream.is_terminal()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dates_are_those_of_the_calendar() {
+        // date -u -d @N
+        for (seconds, text) in [
+            (0, "1970-01-01 00:00:00 UTC"),
+            (951_782_399, "2000-02-28 23:59:59 UTC"),
+            (951_782_400, "2000-02-29 00:00:00 UTC"),
+            (1_709_251_199, "2024-02-29 23:59:59 UTC"),
+            (4_102_444_800, "2100-01-01 00:00:00 UTC"),
+        ] {
+            assert_eq!(time(seconds), text);
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! `tidelock init`: makes an absent or empty directory a protected one.
+//!
+//! The keyring is written last: whatever fails before leaves nothing behind. Converting data that
+//! exists is not this command's work.
+
+mod place;
+mod undo;
+
+use std::fmt::Write as _;
+use std::fs::OpenOptions;
+use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use tidelock_format::Layout;
+use tidelock_keys::{
+    Config, FileProvider, Keyring, KeyringDir, Places, Policy, Profile, Provider, ProviderChoice,
+    RecoveryKey,
+};
+
+use crate::console;
+use crate::error::{Error, Result};
+use crate::init::place::Place;
+use crate::init::undo::Undo;
+use crate::owner::Owner;
+
+/// Make an absent or empty directory a protected one, with a fresh keyring
+#[derive(clap::Args)]
+pub(crate) struct Init {
+    /// The directory
+    dir: PathBuf,
+    /// What is sealed and how: postgres, generic, or the path of a profile
+    #[arg(long, value_name = "PROFILE", default_value = "postgres")]
+    profile: String,
+    /// Where the principal key lives: file:PATH (made if it does not exist), passphrase or command:CMD
+    /// [default: a key file in the caller's configuration]
+    #[arg(long, value_name = "PROVIDER")]
+    provider: Option<ProviderChoice>,
+    /// Read the passphrase from this open descriptor instead of the terminal
+    #[arg(long, value_name = "N")]
+    passphrase_fd: Option<u32>,
+    /// Write the recovery key to this file instead of printing it
+    #[arg(long, value_name = "FILE", conflicts_with = "no_recovery")]
+    recovery_file: Option<PathBuf>,
+    /// Make no recovery key
+    #[arg(long)]
+    no_recovery: bool,
+    /// A file that stays plain although the profile does not say so; may be given several times
+    #[arg(long, value_name = "GLOB")]
+    plain: Vec<String>,
+    /// A program that gets keys besides those of the profile; may be given several times
+    #[arg(long, value_name = "PROGRAM")]
+    program: Vec<String>,
+    /// Whose directory it is, when root makes it [default: the owner of DIR, or of its parent]
+    #[arg(long, value_name = "USER")]
+    owner: Option<Owner>,
+}
+
+impl Init {
+    /// # Errors
+    /// DIR has something in it, the profile is none, a provider refuses.
+    pub(crate) fn run(self) -> Result<()> {
+        let place = Place::check(&self.dir, self.owner)?;
+        let policy = Policy::compile(&self.profile()?, &self.plain, &self.program)
+            .map_err(tidelock_keys::Error::from)?;
+        let mut undo = Undo::default();
+        let choice = self.choice(&place, &mut undo)?;
+        let recovery = if self.no_recovery { None } else { Some(RecoveryKey::random()?) };
+        let provider = choice.provider(&place.path, self.passphrase_fd)?;
+        let mut providers: Vec<&dyn Provider> = vec![&*provider];
+        providers.extend(recovery.as_ref().map(|key| -> &dyn Provider { key }));
+        let keyring = Keyring::create(policy, Layout::DEFAULT, &providers)?;
+        if let (Some(file), Some(key)) = (&self.recovery_file, &recovery) {
+            place.refuse_inside(file)?;
+            write_recovery_key(file, key)?;
+            undo.file(file);
+        }
+        place.make(&mut undo)?;
+        let config = write_config(&place, &keyring, &choice)?;
+        undo.file(&config);
+        KeyringDir::create(&place.path)?.write_first(&keyring)?;
+        undo.forget();
+        self.tell(&place, &keyring, &choice, &config, recovery.as_ref())
+    }
+
+    fn profile(&self) -> Result<Profile> {
+        if !self.profile.contains('/') {
+            return Ok(Profile::builtin(&self.profile)?);
+        }
+        let text = std::fs::read_to_string(&self.profile)
+            .map_err(Error::io("read the profile", &self.profile))?;
+        Ok(Profile::parse(&text)?)
+    }
+
+    /// The provider; a key file that does not exist is made.
+    fn choice(&self, place: &Place, undo: &mut Undo) -> Result<ProviderChoice> {
+        let given = match &self.provider {
+            Some(ProviderChoice::File { path }) => {
+                std::path::absolute(path).map_err(Error::io("find", path))?
+            }
+            Some(other) => return Ok(other.clone()),
+            None => place.default_key_file()?,
+        };
+        place.refuse_inside(&given)?;
+        if given.symlink_metadata().is_err() {
+            FileProvider::create(&given, &place.path)?;
+            undo.file(&given);
+            place.owner.take(&given)?;
+        }
+        Ok(ProviderChoice::File { path: given })
+    }
+
+    fn tell(
+        &self,
+        place: &Place,
+        keyring: &Keyring,
+        choice: &ProviderChoice,
+        config: &Path,
+        recovery: Option<&RecoveryKey>,
+    ) -> Result<()> {
+        let dir = place.path.display();
+        let mut text = String::new();
+        let mut line = |label: &str, words: &dyn std::fmt::Display| {
+            // Writing to a String cannot fail.
+            let _ = writeln!(text, "{label:<14}{words}");
+        };
+        line("protected", &dir);
+        line("profile", &keyring.policy().profile());
+        line("keyring", &keyring.id());
+        match choice {
+            ProviderChoice::File { path } => {
+                line("key file", &path.display());
+                line(
+                    "",
+                    &"Copy it to a safe place that is not this disk: whoever has it and the disk",
+                );
+                line(
+                    "",
+                    &"reads the data, and without it only the recovery key opens the keyring.",
+                );
+            }
+            ProviderChoice::Passphrase {} => line("key", &"the passphrase"),
+            ProviderChoice::Command { command } => line("key", &format!("what `{command}` prints")),
+        }
+        line("provider in", &config.display());
+        match (recovery, &self.recovery_file) {
+            (Some(_), Some(file)) => {
+                line("recovery key", &file.display());
+                line("", &"Take it off this machine: it opens the keyring when the key is lost.");
+            }
+            (Some(key), None) => {
+                line("recovery key", &*key.to_text());
+                line(
+                    "",
+                    &"Write it down now: it is not shown again, and it opens the keyring when the",
+                );
+                line("", &"key is lost.");
+            }
+            (None, _) => {}
+        }
+        if keyring.policy().profile() == "postgres" {
+            line("next", &format!("tidelock exec -D {dir} -- initdb -D {dir}"));
+        } else {
+            line("next", &format!("tidelock exec -D {dir} -- PROGRAM"));
+        }
+        line("", &format!("tidelock keyring backup -D {dir} FILE"));
+        console::print(&text)?;
+        drop(zeroize::Zeroizing::new(text));
+        if recovery.is_none() {
+            console::warn(
+                "there is no recovery key: when the key is lost, the data is lost",
+                "keep a second copy of the key, on another machine",
+            );
+        }
+        Ok(())
+    }
+}
+
+/// Root, who makes it for another user, configures the machine; everybody else their own account.
+fn write_config(place: &Place, keyring: &Keyring, choice: &ProviderChoice) -> Result<PathBuf> {
+    let config = Config {
+        directory: Some(place.path.clone()),
+        providers: vec![choice.clone()],
+        ..Config::default()
+    };
+    let mut places = Places::of_process();
+    if place.for_another() {
+        place::make_machine_folder(&places.system.join("keyrings"))?;
+        places.own = Some(places.system.clone());
+    }
+    let path = places.write(keyring.id(), &config)?;
+    if place.for_another() {
+        place::open_to_all(&path, 0o644)?;
+    }
+    Ok(path)
+}
+
+fn write_recovery_key(file: &Path, key: &RecoveryKey) -> Result<()> {
+    let mut out = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(file)
+        .map_err(Error::io("create the recovery key's file", file))?;
+    out.write_all(key.to_text().as_bytes())
+        .and_then(|()| out.write_all(b"\n"))
+        .and_then(|()| out.sync_all())
+        .map_err(Error::io("write the recovery key to", file))
+}

@@ -1,0 +1,99 @@
+//! Who opens a keyring: the command line first, else what is configured for its id.
+//!
+//! Never what the protected directory says. A passphrase is asked once for each keyring.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use tidelock_keys::{
+    Config, Keyring, Places, Provider, ProviderChoice, RecoveryKey, SealedKeyring,
+};
+use zeroize::Zeroizing;
+
+use crate::error::{Error, Result};
+use crate::protected::Protected;
+
+/// A recovery key with line ends and blanks is no longer.
+const MAX_RECOVERY: u64 = 4096;
+
+/// How to open the keyring, if not as configured.
+#[derive(clap::Args, Default)]
+pub(crate) struct KeyOptions {
+    /// Open the keyring with this provider: file:PATH, passphrase or command:CMD
+    #[arg(long, value_name = "PROVIDER", help_heading = "Keys")]
+    pub(crate) provider: Option<ProviderChoice>,
+    /// Open the keyring with the recovery key that this file holds (-: standard input)
+    #[arg(long, value_name = "FILE", conflicts_with = "provider", help_heading = "Keys")]
+    pub(crate) recovery_file: Option<PathBuf>,
+    /// Read the passphrase from this open descriptor instead of the terminal
+    #[arg(long, value_name = "N", help_heading = "Keys")]
+    pub(crate) passphrase_fd: Option<u32>,
+}
+
+impl KeyOptions {
+    /// Unlocks the keyring of a protected directory.
+    ///
+    /// # Errors
+    /// [`Error::Locked`].
+    pub(crate) fn unlock(&self, protected: &Protected) -> Result<Keyring> {
+        self.unlock_copy(&protected.keyring, &protected.path)
+    }
+
+    /// Unlocks a keyring; `place` is the directory, or the file of a copy.
+    ///
+    /// # Errors
+    /// [`Error::Locked`].
+    pub(crate) fn unlock_copy(&self, keyring: &SealedKeyring, place: &Path) -> Result<Keyring> {
+        self.try_unlock(keyring, place).map_err(|error| match error {
+            Error::Keys(source) => Error::Locked { dir: place.into(), source },
+            other => other,
+        })
+    }
+
+    /// What is configured for a keyring; nothing if the command line names a provider and there is none.
+    ///
+    /// # Errors
+    /// A configuration that cannot be trusted or read.
+    pub(crate) fn configured(&self, keyring: &SealedKeyring) -> Result<Config> {
+        Ok(Places::of_process().find(keyring.id())?.unwrap_or_default())
+    }
+
+    fn try_unlock(&self, keyring: &SealedKeyring, place: &Path) -> Result<Keyring> {
+        if let Some(file) = &self.recovery_file {
+            return Ok(keyring.unlock(&read_recovery_key(file)?)?);
+        }
+        let choices = match &self.provider {
+            Some(choice) => vec![choice.clone()],
+            None => self.configured(keyring)?.providers,
+        };
+        let mut failure = tidelock_keys::Error::NoProvider { keyring: keyring.id() };
+        for choice in choices {
+            let opened = choice.provider(place, self.passphrase_fd).and_then(|provider| {
+                let provider: &dyn Provider = &*provider;
+                keyring.unlock(provider)
+            });
+            match opened {
+                Ok(keyring) => return Ok(keyring),
+                Err(why @ tidelock_keys::Error::Interrupted) => return Err(why.into()),
+                Err(why) => failure = why,
+            }
+        }
+        Err(failure.into())
+    }
+}
+
+fn read_recovery_key(file: &Path) -> Result<RecoveryKey> {
+    let mut text = Zeroizing::new(String::new());
+    let read = if file == Path::new("-") {
+        io::stdin().take(MAX_RECOVERY).read_to_string(&mut text)
+    } else {
+        File::open(file).and_then(|file| file.take(MAX_RECOVERY).read_to_string(&mut text))
+    };
+    read.map_err(|source| tidelock_keys::Error::Io {
+        what: "read the recovery key from",
+        path: file.into(),
+        source,
+    })?;
+    Ok(RecoveryKey::parse(&text)?)
+}
