@@ -5,9 +5,11 @@ use std::process::ExitCode;
 use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
 
+use crate::agent::AgentRole;
 use crate::console;
 use crate::documents::{Completions, Man};
 use crate::error::{self, Error, Result};
+use crate::exec::Exec;
 use crate::init::Init;
 use crate::inspect::Inspect;
 use crate::keyring::KeyringCommand;
@@ -26,6 +28,7 @@ pub(crate) struct Cli {
 #[derive(Subcommand)]
 enum Command {
     Init(Init),
+    Exec(Exec),
     Inspect(Inspect),
     #[command(subcommand)]
     Keyring(KeyringCommand),
@@ -33,6 +36,8 @@ enum Command {
     Profile(ProfileCommand),
     Completions(Completions),
     Man(Man),
+    #[command(subcommand, hide = true)]
+    Agent(AgentRole),
 }
 
 impl Cli {
@@ -44,11 +49,13 @@ impl Cli {
         let done = |()| ExitCode::SUCCESS;
         match self.command {
             Command::Init(init) => init.run().map(done),
+            Command::Exec(exec) => exec.run().map(|never| match never {}),
             Command::Inspect(inspect) => inspect.run().map(done),
             Command::Keyring(keyring) => keyring.run().map(done),
             Command::Profile(profile) => profile.run(),
             Command::Completions(completions) => completions.run().map(done),
             Command::Man(man) => man.run().map(done),
+            Command::Agent(role) => role.run().map(done),
         }
     }
 }

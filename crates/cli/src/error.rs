@@ -35,6 +35,9 @@ pub(crate) enum Error {
     /// Keyring, provider, profile.
     #[error(transparent)]
     Keys(#[from] tidelock_keys::Error),
+    /// The agent.
+    #[error(transparent)]
+    Agent(#[from] tidelock_agent::Error),
     /// The keyring of a directory does not open.
     #[error("the keyring of {} does not open: {source}", .dir.display())]
     Locked {
@@ -95,6 +98,7 @@ impl Error {
     pub(crate) fn exit_code(&self) -> u8 {
         match self {
             Self::Keys(error) => error.exit_class() as u8,
+            Self::Agent(error) => error.exit_class() as u8,
             // A key file that is gone is a matter of keys, whatever the system calls it.
             Self::Locked { source, .. } => match source.exit_class() {
                 ExitClass::Interrupted => ExitClass::Interrupted as u8,
@@ -110,6 +114,7 @@ impl Error {
     pub(crate) fn hint(&self) -> String {
         match self {
             Self::Keys(error) => error.hint().to_owned(),
+            Self::Agent(error) => error.hint().to_owned(),
             Self::Locked { source: tidelock_keys::Error::Io { .. }, .. } => {
                 "bring the key back, name another provider with --provider, or use the recovery key \
                  with --recovery-file"

@@ -15,10 +15,12 @@
 
 #![forbid(unsafe_code)]
 
+mod agent;
 mod command;
 mod console;
 mod documents;
 mod error;
+mod exec;
 mod init;
 mod inspect;
 mod keyring;

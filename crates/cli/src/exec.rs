@@ -1,0 +1,155 @@
+//! `tidelock exec`: unlocks, leaves an agent behind, and becomes the program.
+//!
+//! ```text
+//!   directories --> agents: alive, or unlocked here (a passphrase is asked once) and started
+//!   program     --> judged: would the library be loaded? --> listed for this run
+//!   environment --> LD_PRELOAD, TIDELOCK_AGENT           --> execve
+//! ```
+//!
+//! Everything that can be refused is refused before the first agent is started.
+
+mod library;
+mod program;
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::Command;
+
+use tidelock_agent::server::Options;
+use tidelock_agent::spawn::AgentCommand;
+use tidelock_agent::{RunDir, client, spawn};
+
+pub(crate) use library::Library;
+pub(crate) use program::Program;
+
+use crate::error::{Error, Result};
+use crate::protected::{self, Protected};
+use crate::unlock::KeyOptions;
+
+const PRELOAD: &str = "LD_PRELOAD";
+const AGENT: &str = "TIDELOCK_AGENT";
+
+/// Unlock, then become PROGRAM, whose files below DIR are sealed
+#[derive(clap::Args)]
+pub(crate) struct Exec {
+    /// A protected directory; may be given several times [default: $PGDATA]
+    #[arg(short = 'D', long = "directory", value_name = "DIR")]
+    dirs: Vec<PathBuf>,
+    #[command(flatten)]
+    keys: KeyOptions,
+    /// The program; it gets keys for this run even if the profile does not list it
+    #[arg(required = true, last = true, value_name = "PROGRAM [ARG]...")]
+    program: Vec<OsString>,
+}
+
+impl Exec {
+    /// Returns only if the program does not start.
+    ///
+    /// # Errors
+    /// The program cannot have the library, a directory is none, a keyring does not open.
+    pub(crate) fn run(mut self) -> Result<std::convert::Infallible> {
+        let arguments = self.program.split_off(1);
+        let name = self.program.pop().unwrap_or_default();
+        let directories = self.directories()?;
+        let program = Program::find(&name)?;
+        let library = Library::find()?;
+        program.refuse_unless_it_loads(&library)?;
+        let mut sockets = Vec::new();
+        for protected in &directories {
+            let socket = self.agent(protected)?;
+            if let Some(connection) = client::connect(&socket)? {
+                connection.allow(&program.listed)?;
+            }
+            sockets.push(socket);
+        }
+        let error = Command::new(&program.called)
+            .arg0(&name)
+            .args(&arguments)
+            .env(PRELOAD, preload(&library, std::env::var_os(PRELOAD)))
+            .env(AGENT, joined(&sockets))
+            .exec();
+        Err(Error::io("run", program.called)(error))
+    }
+
+    fn directories(&self) -> Result<Vec<Protected>> {
+        let mut dirs = self.dirs.clone();
+        if dirs.is_empty() {
+            dirs.extend(
+                std::env::var_os("PGDATA").filter(|dir| !dir.is_empty()).map(PathBuf::from),
+            );
+        }
+        if dirs.is_empty() {
+            return Err(Error::usage(
+                "no protected directory is named",
+                "tidelock exec -D DIR -- PROGRAM [ARG]...",
+            ));
+        }
+        let mut found: Vec<Protected> = Vec::new();
+        for dir in dirs {
+            let path = protected::canonical(&dir)?;
+            if found.iter().all(|other| other.path != path) {
+                found.push(Protected::open(&path)?);
+            }
+        }
+        Ok(found)
+    }
+
+    /// The socket of an agent that holds the keyring; started if there is none.
+    fn agent(&self, protected: &Protected) -> Result<PathBuf> {
+        let mut options = Options::new(RunDir::choose()?);
+        let socket = options.run_dir.socket(protected.keyring.id());
+        if let Some(agent) = client::connect(&socket)? {
+            let status = agent.status()?;
+            if status.directory == protected.path
+                && status.generation == protected.keyring.generation()
+            {
+                return Ok(socket);
+            }
+        }
+        options.allow_writable_programs =
+            self.keys.configured(&protected.keyring)?.allow_writable_programs;
+        let keyring = self.keys.unlock(protected)?;
+        Ok(spawn::start(&keyring, &protected.path, &options, &AgentCommand::this_program())?)
+    }
+}
+
+/// Ours first; what the caller preloads stays.
+fn preload(library: &Library, present: Option<OsString>) -> OsString {
+    let ours = library.path.as_os_str();
+    let mut all = ours.to_owned();
+    let present = present.unwrap_or_default();
+    for other in present.as_bytes().split(|byte| b": ".contains(byte)) {
+        if !other.is_empty() && other != ours.as_bytes() {
+            all.push(":");
+            all.push(OsStr::from_bytes(other));
+        }
+    }
+    all
+}
+
+fn joined(sockets: &[PathBuf]) -> OsString {
+    let mut all = OsString::new();
+    for (index, socket) in sockets.iter().enumerate() {
+        if index > 0 {
+            all.push(":");
+        }
+        all.push(socket);
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_callers_own_libraries_stay_behind_ours() {
+        let library = Library { path: "/lib/ours.so".into() };
+        let preload = |present: &str| preload(&library, Some(present.into()));
+        assert_eq!(preload(""), "/lib/ours.so");
+        assert_eq!(preload("/a.so:/b.so"), "/lib/ours.so:/a.so:/b.so");
+        assert_eq!(preload("/a.so /lib/ours.so"), "/lib/ours.so:/a.so");
+    }
+}
