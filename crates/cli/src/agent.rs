@@ -1,7 +1,6 @@
 //! `tidelock agent`: how `exec` runs this program as an agent. Not for people.
 
 use clap::Subcommand;
-use tidelock_agent::Primitives;
 use tidelock_agent::spawn::{self, AgentCommand};
 
 use crate::error::Result;
@@ -21,7 +20,7 @@ impl AgentRole {
     pub(crate) fn run(self) -> Result<()> {
         match self {
             Self::Detach => Ok(spawn::detach(&AgentCommand::this_program())?),
-            Self::Serve => Ok(spawn::serve(Primitives::default())?),
+            Self::Serve => Ok(spawn::serve(tidelock_ffi::primitives())?),
         }
     }
 }

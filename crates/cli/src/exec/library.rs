@@ -1,8 +1,12 @@
 //! Where the preload library is, and whether ld.so can be told of it.
 
 use std::ffi::OsStr;
+use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+
+use object::read::elf::ElfFile64;
+use object::{Endianness, Object, ObjectSymbol, ReadCache};
 
 use crate::error::{Error, Result};
 
@@ -41,7 +45,31 @@ impl Library {
                 "install tidelock in a directory without them",
             ));
         }
-        Ok(Self { path })
+        let library = Self { path };
+        library.refuse_without_hooks()?;
+        Ok(library)
+    }
+
+    /// ld.so only warns of a file that is no library, and says nothing of one that hooks nothing.
+    fn refuse_without_hooks(&self) -> Result<()> {
+        let file = File::open(&self.path).map_err(Error::io("open", &self.path))?;
+        let data = ReadCache::new(file);
+        let hooks = ElfFile64::<Endianness, _>::parse(&data).is_ok_and(|library| {
+            let is_hook = |symbol: object::read::elf::ElfSymbol64<'_, '_, _, _>| {
+                symbol.is_definition() && symbol.name_bytes() == Ok(b"openat")
+            };
+            library.dynamic_symbols().any(is_hook)
+        });
+        if hooks {
+            return Ok(());
+        }
+        Err(Error::refused(
+            format!(
+                "{} does not hook file calls: it is damaged, or built without them",
+                self.path.display()
+            ),
+            "install it again; built by hand: cargo build -p tidelock-preload --features exports",
+        ))
     }
 }
 
