@@ -12,7 +12,7 @@ use tidelock_format::Class;
 pub(crate) use codec::MAX_LEN;
 pub use glob::{Glob, GlobError};
 
-use crate::profile::Profile;
+use crate::profile::{self, Profile};
 
 /// The compiled policy of a protected directory.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -228,6 +228,32 @@ impl Policy {
         }
     }
 
+    /// The policy as a profile, to be shown. Which renames were checked is not kept.
+    #[must_use]
+    pub fn to_profile(&self) -> Profile {
+        let (plain, rules): (Vec<_>, Vec<_>) =
+            self.rules.iter().partition(|rule| rule.origin == Origin::Owner);
+        let shown = |rule: &Rule| {
+            let (class, plain) = match &rule.action {
+                Action::Seal(class) => (Some((*class).into()), None),
+                Action::Plain(reason) => (None, Some(reason.clone())),
+            };
+            profile::Rule { glob: rule.glob.to_string(), class, plain }
+        };
+        Profile {
+            name: self.profile.clone(),
+            programs: self.programs.clone(),
+            recovery: self.recovery.clone(),
+            plain: plain.iter().map(|rule| rule.glob.to_string()).collect(),
+            tablespace: self.tablespace.as_ref().map(|given| profile::Tablespace {
+                component: given.component.to_string(),
+                prefix: given.prefix.to_string(),
+            }),
+            rules: rules.into_iter().map(shown).collect(),
+            renames: Vec::new(),
+        }
+    }
+
     /// The name of the profile.
     #[must_use]
     pub fn profile(&self) -> &str {
@@ -404,6 +430,13 @@ mod tests {
     fn an_owners_glob_that_splits_a_rename_is_refused() {
         assert!(matches!(with_plain(&["current_logfiles"]), Err(PolicyError::Rename { .. })));
         assert!(with_plain(&["current_logfiles*"]).is_ok());
+    }
+
+    #[test]
+    fn a_policy_shown_as_a_profile_compiles_to_itself() {
+        let policy = with_plain(&["log/**"]).unwrap();
+        let shown = Profile::parse(&policy.to_profile().to_toml()).unwrap();
+        assert_eq!(Policy::compile(&shown, &[], &[]).unwrap(), policy);
     }
 
     #[test]

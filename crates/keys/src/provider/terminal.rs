@@ -57,7 +57,7 @@ impl Drop for Quiet<'_> {
     fn drop(&mut self) {
         let _ = tcsetattr(self.terminal, OptionalActions::Flush, &self.before);
         let mut terminal = self.terminal;
-        let _ = terminal.write_all(b"\r\n");
+        let _ = terminal.write_all(b"\n");
     }
 }
 
