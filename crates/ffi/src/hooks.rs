@@ -14,7 +14,6 @@
 //! UNSAFETY: hooks take what C programs pass. Each has the contract of the C function of the same name, and relies
 //! on nothing else: memory of the given length, strings with a final zero byte.
 #![expect(unsafe_code, reason = "C functions with the contract of libc's")]
-#![expect(clippy::missing_safety_doc, reason = "the contract is that of the libc function of that name")]
 
 use core::ffi::{CStr, c_char, c_int, c_void};
 

@@ -13,7 +13,6 @@
 //!
 //! UNSAFETY: as in hooks.rs; FILE is only handed on to libc, but for its flags and its pending bytes (standard.rs).
 #![expect(unsafe_code, reason = "C functions with the contract of libc's")]
-#![expect(clippy::missing_safety_doc, reason = "the contract is that of the libc function of that name")]
 
 pub mod cookie;
 pub(crate) mod mode;
@@ -108,7 +107,9 @@ pub unsafe fn freopen(path: *const c_char, mode: *const c_char, file: *mut FILE)
         // SAFETY: the contract of freopen: an open stream.
         unsafe { libc::fflush(file) };
         // SAFETY: the contract of freopen.
-        let fd = unsafe { open_again(process, path, wanted, fileno(file)) }?;
+        let old = unsafe { fileno(file) };
+        // SAFETY: the contract of freopen.
+        let fd = unsafe { open_again(process, path, wanted, old) }?;
         Ok((fd, wanted))
     });
     match (reopened, ours) {

@@ -8,6 +8,7 @@
 //!          +-- pg: a private PostgreSQL, plain, idle or sealed
 //!          +-- marker: bytes that must be found nowhere
 //!          +-- volume: loop devices whose power is cut (bin/{torn,headers,powercut}.rs)
+//!          +-- ledger: docs/hooks.md, and the imports of real programs (bin/hooks-doc.rs)
 //!          +-- twins: each file-call behaviour as a C program, run twice (tests/twins.rs)
 //!                                 +-- stats: ratios with intervals
 //!
@@ -20,6 +21,7 @@
 #![forbid(unsafe_code)]
 
 pub mod headers;
+pub mod ledger;
 pub mod marker;
 pub mod model;
 pub mod pg;

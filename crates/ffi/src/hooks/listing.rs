@@ -106,7 +106,9 @@ unsafe fn without_hidden(
         return n;
     };
     // SAFETY: scandir has set it to `n` entries.
-    let entries = unsafe { core::slice::from_raw_parts_mut(*list, len) };
+    let first = unsafe { *list };
+    // SAFETY: scandir has set it to `n` entries.
+    let entries = unsafe { core::slice::from_raw_parts_mut(first, len) };
     // SAFETY: each is an entry of scandir.
     let Some(found) = entries.iter().position(|&entry| unsafe { is_control(entry) }) else {
         return n;

@@ -35,8 +35,9 @@ pub unsafe fn renameat2(
 ) -> c_int {
     let process = process_or!(raw!(SYS_renameat2, from_at, from, to_at, to, flags));
     // SAFETY: the contract of renameat2.
-    let (from, to) = unsafe { (path_of(from), path_of(to)) };
-    let (from, to) = (try_or_fail!(from), try_or_fail!(to));
+    let from = try_or_fail!(unsafe { path_of(from) });
+    // SAFETY: the contract of renameat2.
+    let to = try_or_fail!(unsafe { path_of(to) });
     none(process.rename((Fd(from_at), from), (Fd(to_at), to), flags))
 }
 
@@ -59,8 +60,9 @@ pub unsafe fn linkat(
         return raw::fail(Errno::NOENT);
     }
     // SAFETY: the contract of linkat.
-    let (from, to) = unsafe { (path_of(from), path_of(to)) };
-    let (from, to) = (try_or_fail!(from), try_or_fail!(to));
+    let from = try_or_fail!(unsafe { path_of(from) });
+    // SAFETY: the contract of linkat.
+    let to = try_or_fail!(unsafe { path_of(to) });
     none(process.link((Fd(from_at), from), (Fd(to_at), to), flags))
 }
 

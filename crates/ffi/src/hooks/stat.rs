@@ -138,7 +138,7 @@ unsafe fn size_of_named(
     // SAFETY: the contract of fstatat.
     let path = unsafe { path_of(path) }?;
     let regular = mode & libc::S_IFMT == libc::S_IFREG;
-    if !(regular && disk > 0) && !names_control(path) {
+    if (!regular || disk == 0) && !names_control(path) {
         return Ok(disk);
     }
     let follow = flags & libc::AT_SYMLINK_NOFOLLOW == 0;

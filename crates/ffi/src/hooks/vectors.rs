@@ -35,8 +35,12 @@ pub unsafe fn preadv2(
     if flags & !HINTS != 0 {
         return raw::fail(Errno::OPNOTSUPP);
     }
-    // SAFETY: the contract of preadv2 is that of readv or preadv.
-    unsafe { if at == -1 { readv(fd, pieces, n) } else { preadv(fd, pieces, n, at) } }
+    if at == -1 {
+        // SAFETY: the contract of preadv2 is that of readv.
+        return unsafe { readv(fd, pieces, n) };
+    }
+    // SAFETY: the contract of preadv2 is that of preadv.
+    unsafe { preadv(fd, pieces, n, at) }
 }
 
 pub unsafe fn writev(fd: c_int, pieces: *const iovec, n: c_int) -> ssize_t {
@@ -62,9 +66,12 @@ pub unsafe fn pwritev2(
     if flags & !(HINTS | libc::RWF_DSYNC | libc::RWF_SYNC) != 0 {
         return raw::fail(Errno::OPNOTSUPP);
     }
-    // SAFETY: the contract of pwritev2 is that of writev or pwritev.
-    let written = unsafe {
-        if at == -1 { writev(fd, pieces, n) } else { pwritev(fd, pieces, n, at) }
+    let written = if at == -1 {
+        // SAFETY: the contract of pwritev2 is that of writev.
+        unsafe { writev(fd, pieces, n) }
+    } else {
+        // SAFETY: the contract of pwritev2 is that of pwritev.
+        unsafe { pwritev(fd, pieces, n, at) }
     };
     if written > 0 && synchronise(&file, flags) != 0 { -1 } else { written }
 }

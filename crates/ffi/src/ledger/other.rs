@@ -66,4 +66,18 @@ const SINGLE: &[&str] = &[
     "pidfd_send_signal", "adjtime", "adjtimex", "ntp_adjtime", "ntp_gettime", "clone3", "gsignal", "ssignal", "__ctype_b_loc",
     "_res", "__overflow_chk", "hstrerror", "herror", "imaxabs", "imaxdiv", "__poll_free", "obstack_free", "_obstack_begin",
     "_obstack_newchunk", "__signbit", "__fpclassify", "__register_frame_info", "__deregister_frame_info", "_IO_stdin_used",
+    // libm.
+    "acos", "acosf", "acosh", "asin", "asinf", "asinh", "atan", "atan2", "atan2f", "atanf", "atanh", "cbrt", "cbrtf", "ceil",
+    "ceilf", "cos", "cosf", "cosh", "erf", "erfc", "exp", "exp2", "exp10", "expf", "expm1", "fabs", "fabsf", "fdim", "floor",
+    "floorf", "fma", "fmax", "fmin", "fmod", "fmodf", "hypot", "hypotf", "lgamma", "lgamma_r", "llrint", "llround", "log", "log10",
+    "log1p", "log2", "log2f", "logb", "logf", "lrint", "lrintf", "lround", "nan", "nearbyint", "nextafter", "pow", "powf",
+    "remainder", "rint", "rintf", "round", "roundeven", "roundf", "sin", "sincos", "sincosf", "sinf", "sinh", "sqrt", "sqrtf", "tan",
+    "tanf", "tanh", "tgamma", "trunc", "truncf", "signgam", "fesetround", "fegetround", "feclearexcept", "feraiseexcept",
+    "fetestexcept", "feholdexcept", "feupdateenv", "fesetenv", "fegetenv", "fegetexceptflag", "fesetexceptflag",
+    "frexpl", "ldexpl", "tanhf", "coshf", "sinhf", "nexttoward", "scalb", "significand", "llrintf", "lroundf",
+    "clock", "wcwidth", "wcswidth", "in6addr_any", "in6addr_loopback", "timezone", "daylight", "__tzname", "__timezone",
+    "__daylight", "timerfd_settime", "timerfd_gettime", "signal", "parse_printf_format", "obstack_printf", "obstack_vprintf",
+    "errno", "dn_skipname", "dn_expand", "dn_comp", "cfgetospeed", "cfgetispeed", "cfsetospeed", "cfsetispeed", "cfmakeraw",
+    "__xpg_strerror_r", "__uselocale", "__newlocale", "__freelocale", "__duplocale", "__nl_langinfo_l", "__h_errno",
+    "__gmtime_r", "__resp", "__resolv_context_put", "__resolv_context_get", "__resolv_context_get_override", "__wctype_l",
 ];

@@ -308,6 +308,8 @@ passes {
     "A path of the operating system, opened within libc." {
         syslog __syslog_chk vsyslog openlog closelog setmntent getmntent endmntent getpass catopen catgets catclose
         acct swapon swapoff getloadavg setutxent getutxent updwtmp
+        getmntent_r hasmntopt __vsyslog_chk setutent getutent endutent getutline pututline utmpname setpwent endpwent
+        setgrent endgrent
     }
     "Changes what paths mean for the whole process; a server that does so does it before it opens its directory." {
         chroot pivot_root unshare setns

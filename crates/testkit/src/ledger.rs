@@ -1,0 +1,125 @@
+//! The ledger of file calls as a page, and what real programs import beside it.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::io;
+use std::path::Path;
+use std::process::Command;
+
+use tidelock_ffi::ledger::{Action, Entry, LEDGER, unlisted};
+
+/// docs/hooks.md.
+#[must_use]
+pub fn page() -> String {
+    let mut page = String::from(HEAD);
+    for (title, text, wanted) in SECTIONS {
+        let _ = write!(page, "\n## {title}\n\n{text}\n\n{}", columns(*wanted));
+        let mut lines: Vec<(String, &str, Vec<&str>)> = Vec::new();
+        for entry in LEDGER.iter().filter(|entry| wanted(entry.action)) {
+            let errno = errno(*entry);
+            match lines.iter_mut().find(|(e, note, _)| *e == errno && *note == entry.note) {
+                Some((_, _, names)) => names.push(entry.name),
+                None => lines.push((errno, entry.note, vec![entry.name])),
+            }
+        }
+        for (errno, note, names) in lines {
+            let names = names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(" ");
+            let _ = writeln!(page, "| {names} | {errno}{note} |");
+        }
+    }
+    page.push_str(TAIL);
+    page
+}
+
+fn errno(entry: Entry) -> String {
+    match entry.action {
+        Action::Refuse(errno) => format!("{errno} | "),
+        _ => String::new(),
+    }
+}
+
+fn columns(wanted: fn(Action) -> bool) -> &'static str {
+    if wanted(Action::Refuse("")) {
+        "| call | error | reason |\n| --- | --- | --- |\n"
+    } else if wanted(Action::Hook) {
+        "| call | on a sealed file |\n| --- | --- |\n"
+    } else {
+        "| call | reason |\n| --- | --- |\n"
+    }
+}
+
+/// The symbols of libc that a program or library imports and the ledger does not know.
+///
+/// # Errors
+/// If nm of binutils cannot be run, or cannot read the file.
+pub fn unlisted_imports(program: &Path) -> io::Result<BTreeSet<String>> {
+    let output = Command::new("nm").args(["-D", "--undefined-only"]).arg(program).output()?;
+    if !output.status.success() {
+        return Err(io::Error::other(String::from_utf8_lossy(&output.stderr).into_owned()));
+    }
+    let text = String::from_utf8_lossy(&output.stdout);
+    let imports = text.lines().filter_map(of_libc);
+    Ok(unlisted(imports).map(str::to_owned).collect())
+}
+
+/// The name in a line such as `U open@GLIBC_2.2.5`.
+fn of_libc(line: &str) -> Option<&str> {
+    let (name, version) = line.split_whitespace().last()?.split_once('@')?;
+    version.trim_start_matches('@').starts_with("GLIBC_").then_some(name)
+}
+
+type Section = (&'static str, &'static str, fn(Action) -> bool);
+
+const SECTIONS: &[Section] = &[
+    (
+        "Hooked",
+        "A function of ours stands in front of libc's.",
+        |action| action == Action::Hook,
+    ),
+    (
+        "Refused",
+        "On a sealed file the call ends with the error; on others it goes straight through.",
+        |action| matches!(action, Action::Refuse(_)),
+    ),
+    (
+        "Passed",
+        "Not hooked, and why that is safe.",
+        |action| action == Action::Pass,
+    ),
+];
+
+const HEAD: &str = "\
+# Hooks: every file call of libc, and what becomes of it
+
+Generated from the ledger (`crates/ffi/src/ledger/table.rs`) by `cargo run -p tidelock-testkit --bin hooks-doc`;
+do not edit. A test compares this page with the ledger, and the ledger with what the installed PostgreSQL imports:
+a file call that is not listed fails it.
+
+In a program that is not listed, and for every file that is not ours, a hook makes the same system call with
+the same arguments, without libc. What differs from libc then:
+
+* `read`, `write` and the like are no cancellation points (`pthread_cancel`).
+* `vfork` is a fork.
+* A mode, a third argument of `fcntl` and the like are read from the register where the caller puts them, as
+  libc does; only x86-64 is built and tested.
+";
+
+const TAIL: &str = "
+## Not file calls
+
+Functions that take no descriptor, path or stream are listed, by the beginning of their names or one by one, in
+`crates/ffi/src/ledger/other.rs`.
+";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_imports_of_libc_count() {
+        assert_eq!(of_libc("                 U open@GLIBC_2.2.5"), Some("open"));
+        assert_eq!(of_libc("                 U stat@@GLIBC_2.33"), Some("stat"));
+        assert_eq!(of_libc("                 w __gmon_start__"), None);
+        assert_eq!(of_libc("                 U SSL_read@OPENSSL_3.0.0"), None);
+    }
+}
