@@ -268,7 +268,11 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
             return Ok(key);
         }
         self.keys.leave(key);
-        Err(written.err().unwrap_or(Errno::NOSPC))
+        match written {
+            // Open for reading only: whoever opens it for writing will mend it.
+            Err(Errno::BADF) => self.refuse(name, Refusal::LostHeader(behind)),
+            other => Err(other.err().unwrap_or(Errno::NOSPC)),
+        }
     }
 
     fn is_all_zeros(&self, fd: Fd, traits: Traits) -> Result<bool, Errno> {
