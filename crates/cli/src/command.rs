@@ -6,6 +6,7 @@ use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
 
 use crate::agent::AgentRole;
+use crate::cat::Cat;
 use crate::console;
 use crate::documents::{Completions, Man};
 use crate::error::{self, Error, Result};
@@ -14,6 +15,7 @@ use crate::init::Init;
 use crate::inspect::Inspect;
 use crate::keyring::KeyringCommand;
 use crate::profile::ProfileCommand;
+use crate::verify::Verify;
 
 /// Transparent encryption for databases: seals every file of a directory, for unmodified servers.
 #[derive(Parser)]
@@ -29,7 +31,9 @@ pub(crate) struct Cli {
 enum Command {
     Init(Init),
     Exec(Exec),
+    Verify(Verify),
     Inspect(Inspect),
+    Cat(Cat),
     #[command(subcommand)]
     Keyring(KeyringCommand),
     #[command(subcommand)]
@@ -50,6 +54,8 @@ impl Cli {
         match self.command {
             Command::Init(init) => init.run().map(done),
             Command::Exec(exec) => exec.run().map(|never| match never {}),
+            Command::Verify(verify) => verify.run(),
+            Command::Cat(cat) => cat.run().map(done),
             Command::Inspect(inspect) => inspect.run().map(done),
             Command::Keyring(keyring) => keyring.run().map(done),
             Command::Profile(profile) => profile.run(),

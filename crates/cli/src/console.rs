@@ -92,6 +92,11 @@ pub(crate) fn bytes(count: u64) -> String {
     indicatif::BinaryBytes(count).to_string()
 }
 
+/// `1 file`, `2 files`.
+pub(crate) fn count(count: usize, of: &str) -> String {
+    if count == 1 { format!("1 {of}") } else { format!("{count} {of}s") }
+}
+
 /// Seconds since 1970 as a date and time in UTC.
 pub(crate) fn time(seconds: u64) -> String {
     let (days, rest) = (seconds / 86_400, seconds % 86_400);

@@ -25,6 +25,10 @@ pub(crate) const USAGE: u8 = 2;
 pub(crate) const REFUSED: u8 = 3;
 /// 4
 pub(crate) const KEY: u8 = 4;
+/// 5
+pub(crate) const VERIFICATION: u8 = 5;
+/// 7
+pub(crate) const CANNOT_TELL: u8 = 7;
 
 pub(crate) type Result<T> = std::result::Result<T, Error>;
 
@@ -60,6 +64,30 @@ pub(crate) enum Error {
     #[error("{what}")]
     Refused {
         /// Which.
+        what: String,
+        /// What to do.
+        hint: String,
+    },
+    /// The keyring opens, and has not the key.
+    #[error("{what}")]
+    BadKey {
+        /// Of which file.
+        what: String,
+        /// What to do.
+        hint: String,
+    },
+    /// Files are not as they must be.
+    #[error("{what}")]
+    Verification {
+        /// Which.
+        what: String,
+        /// What to do.
+        hint: String,
+    },
+    /// The question has no answer here and now.
+    #[error("{what}")]
+    CannotTell {
+        /// Which question.
         what: String,
         /// What to do.
         hint: String,
@@ -107,6 +135,9 @@ impl Error {
             Self::Io { .. } => FAILURE,
             Self::Refused { .. } => REFUSED,
             Self::Usage { .. } => USAGE,
+            Self::BadKey { .. } => KEY,
+            Self::Verification { .. } => VERIFICATION,
+            Self::CannotTell { .. } => CANNOT_TELL,
         }
     }
 
@@ -129,7 +160,11 @@ impl Error {
                 io::ErrorKind::StorageFull => "make room, then run it again".to_owned(),
                 _ => "see the system's reason above".to_owned(),
             },
-            Self::Refused { hint, .. } | Self::Usage { hint, .. } => hint.clone(),
+            Self::Refused { hint, .. }
+            | Self::Usage { hint, .. }
+            | Self::BadKey { hint, .. }
+            | Self::Verification { hint, .. }
+            | Self::CannotTell { hint, .. } => hint.clone(),
         }
     }
 }

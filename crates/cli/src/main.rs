@@ -16,6 +16,7 @@
 #![forbid(unsafe_code)]
 
 mod agent;
+mod cat;
 mod command;
 mod console;
 mod documents;
@@ -27,7 +28,10 @@ mod keyring;
 mod owner;
 mod profile;
 mod protected;
+mod sealed;
+mod server;
 mod unlock;
+mod verify;
 mod walk;
 
 use std::process::ExitCode;

@@ -1,0 +1,78 @@
+//! Does a server run on a protected directory, and is the library really loaded in it?
+//!
+//! ld.so only warns when it cannot load a library; what /proc says of the running process decides.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+
+/// The library's file; the kernel marks one that was replaced meanwhile as deleted.
+const LIBRARY: &str = "libtidelock_preload.so";
+
+/// The server of a directory.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[serde(tag = "state", rename_all = "snake_case")]
+pub(crate) enum Server {
+    /// None runs.
+    Stopped,
+    /// This process.
+    Running {
+        /// Its id.
+        pid: u32,
+        /// Its program, if it can be seen.
+        program: Option<PathBuf>,
+        /// Is the library in it?
+        library: Loaded,
+    },
+}
+
+/// Is the library in a process?
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Loaded {
+    /// Yes.
+    Loaded,
+    /// No: the process does not see sealed files as plain.
+    NotLoaded,
+    /// The process is somebody else's.
+    CannotBeTold,
+}
+
+impl Server {
+    /// The server that wrote `postmaster.pid` in `dir`, if it lives and works there.
+    pub(crate) fn on(dir: &Path) -> Self {
+        let Ok(text) = fs::read_to_string(dir.join("postmaster.pid")) else {
+            return Self::Stopped;
+        };
+        let Some(pid) = text.lines().next().and_then(|line| line.trim().parse::<u32>().ok()) else {
+            return Self::Stopped;
+        };
+        let process = PathBuf::from(format!("/proc/{pid}"));
+        if !process.is_dir() {
+            return Self::Stopped;
+        }
+        // A number that was given away since: servers work in their directory.
+        if fs::read_link(process.join("cwd")).is_ok_and(|cwd| cwd != dir) {
+            return Self::Stopped;
+        }
+        let program = fs::read_link(process.join("exe")).ok();
+        Self::Running { pid, program, library: loaded(&process) }
+    }
+}
+
+fn loaded(process: &Path) -> Loaded {
+    match fs::read(process.join("maps")) {
+        // A process that ended, or a kernel thread, has no maps.
+        Ok(maps) if maps.is_empty() => Loaded::CannotBeTold,
+        Ok(maps) => {
+            let maps = String::from_utf8_lossy(&maps);
+            let ours =
+                |line: &str| line.rsplit('/').next().is_some_and(|name| name.starts_with(LIBRARY));
+            if maps.lines().any(ours) { Loaded::Loaded } else { Loaded::NotLoaded }
+        }
+        Err(why) if why.kind() == io::ErrorKind::NotFound => Loaded::NotLoaded,
+        Err(_) => Loaded::CannotBeTold,
+    }
+}
