@@ -14,7 +14,9 @@ use crate::exec::Exec;
 use crate::init::Init;
 use crate::inspect::Inspect;
 use crate::keyring::KeyringCommand;
+use crate::pipe::{Seal, Unseal};
 use crate::profile::ProfileCommand;
+use crate::status::Status;
 use crate::verify::Verify;
 
 /// Transparent encryption for databases: seals every file of a directory, for unmodified servers.
@@ -31,9 +33,12 @@ pub(crate) struct Cli {
 enum Command {
     Init(Init),
     Exec(Exec),
+    Status(Status),
     Verify(Verify),
     Inspect(Inspect),
     Cat(Cat),
+    Seal(Seal),
+    Unseal(Unseal),
     #[command(subcommand)]
     Keyring(KeyringCommand),
     #[command(subcommand)]
@@ -54,6 +59,9 @@ impl Cli {
         match self.command {
             Command::Init(init) => init.run().map(done),
             Command::Exec(exec) => exec.run().map(|never| match never {}),
+            Command::Status(status) => status.run(),
+            Command::Seal(seal) => seal.run().map(done),
+            Command::Unseal(unseal) => unseal.run().map(done),
             Command::Verify(verify) => verify.run(),
             Command::Cat(cat) => cat.run().map(done),
             Command::Inspect(inspect) => inspect.run().map(done),

@@ -59,6 +59,14 @@ impl KeyOptions {
         Ok(Places::of_process().find(keyring.id())?.unwrap_or_default())
     }
 
+    /// The providers that would be asked; none if that cannot be found out.
+    pub(crate) fn choices(&self, keyring: &SealedKeyring) -> Vec<ProviderChoice> {
+        match &self.provider {
+            Some(choice) => vec![choice.clone()],
+            None => self.configured(keyring).map(|config| config.providers).unwrap_or_default(),
+        }
+    }
+
     fn try_unlock(&self, keyring: &SealedKeyring, place: &Path) -> Result<Keyring> {
         if let Some(file) = &self.recovery_file {
             return Ok(keyring.unlock(&read_recovery_key(file)?)?);

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustix::fs::OFlags;
+use serde::Serialize;
 use tidelock_format::{Generation, KeyringId};
 use tidelock_keys::{FOLDER, SealedKeyring};
 
@@ -35,7 +36,8 @@ pub(crate) struct Copy {
 pub(crate) struct Copies(pub(crate) Vec<Copy>);
 
 /// What is where a copy was made.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub(crate) enum CopyState {
     /// This keyring.
     Good,

@@ -1,0 +1,207 @@
+//! `tidelock status`: what a protected directory is, how much of it is sealed under which key, whether
+//! the library is really at work, and what is dangerous.
+//!
+//! Reads headers and settings, not data: `verify` does that. Without a key it tells what the open part
+//! of the keyring and the running server say, and ends with 7.
+
+mod agent;
+mod census;
+mod control;
+mod settings;
+mod text;
+mod warnings;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use serde::Serialize;
+use tidelock_keys::{KeyState, Keyring};
+
+use crate::console;
+use crate::error::{Error, Result};
+use crate::keyring::{Copies, CopyState};
+use crate::protected::Protected;
+use crate::sealed::Keys;
+use crate::server::{Loaded, Server};
+use crate::unlock::KeyOptions;
+use agent::Agent;
+use census::Census;
+use control::ControlFile;
+use settings::Setting;
+use warnings::Warning;
+
+/// Show what is sealed under which key, whether the library is at work, and what is dangerous
+#[derive(clap::Args)]
+pub(crate) struct Status {
+    /// The protected directory
+    #[arg(short = 'D', long = "directory", value_name = "DIR", env = "PGDATA")]
+    dir: PathBuf,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    keys: KeyOptions,
+}
+
+#[derive(Serialize)]
+struct Report {
+    directory: PathBuf,
+    keyring: KeyringReport,
+    /// What only an unlocked keyring tells.
+    unlocked: Option<Unlocked>,
+    /// Why it did not open.
+    locked: Option<String>,
+    server: Server,
+    agent: Option<Agent>,
+    settings: Vec<Setting>,
+    warnings: Vec<Warning>,
+}
+
+#[derive(Serialize)]
+struct KeyringReport {
+    id: String,
+    generation: u64,
+    slots: Vec<Slot>,
+    copies: Vec<CopyReport>,
+}
+
+#[derive(Serialize)]
+struct Slot {
+    id: String,
+    kind: &'static str,
+    created: u64,
+}
+
+#[derive(Serialize)]
+struct CopyReport {
+    path: PathBuf,
+    generation: u64,
+    time: u64,
+    state: CopyState,
+}
+
+#[derive(Serialize)]
+struct Unlocked {
+    profile: String,
+    cipher: &'static str,
+    data_offset: u32,
+    data_keys: Vec<DataKey>,
+    files: Census,
+    control_file: Option<ControlFile>,
+}
+
+#[derive(Serialize)]
+struct DataKey {
+    id: String,
+    state: &'static str,
+    created: u64,
+    retired: Option<u64>,
+    files: u64,
+    bytes: u64,
+}
+
+impl Status {
+    /// # Errors
+    /// The directory is none; the library cannot be told to be loaded, or is not.
+    pub(crate) fn run(self) -> Result<ExitCode> {
+        let protected = Protected::open(&self.dir)?;
+        let server = Server::on(&protected.path);
+        let (unlocked, locked) = match self.keys.unlock(&protected) {
+            Ok(keyring) => (Some(unlocked(&protected, &keyring)?), None),
+            Err(Error::Locked { source: tidelock_keys::Error::Interrupted, .. }) => {
+                return Err(tidelock_keys::Error::Interrupted.into());
+            }
+            Err(why) => (None, Some(why)),
+        };
+        let mut report = Report {
+            keyring: keyring_report(&protected),
+            agent: Agent::of(&protected, &server),
+            settings: settings::of(&protected.path),
+            locked: locked.as_ref().map(ToString::to_string),
+            directory: protected.path,
+            unlocked,
+            server,
+            warnings: Vec::new(),
+        };
+        report.warnings = warnings::of(&report, &self.keys.choices(&protected.keyring));
+        if self.json {
+            console::print_json("status", &report)?;
+        } else {
+            console::print(text::of(&report))?;
+            for warning in &report.warnings {
+                console::warn(&warning.what, warning.hint);
+            }
+        }
+        verdict(&report, locked)
+    }
+}
+
+fn verdict(report: &Report, locked: Option<Error>) -> Result<ExitCode> {
+    match (&report.server, locked) {
+        (Server::Running { pid, library: Loaded::NotLoaded, .. }, _) => Err(Error::Verification {
+            what: format!("a server runs without the library: process {pid}"),
+            hint: "stop it at once and start it with `tidelock exec`: what it writes is plain"
+                .into(),
+        }),
+        (_, Some(why)) => Err(Error::CannotTell {
+            what: format!("what is sealed cannot be told: {why}"),
+            hint: why.hint(),
+        }),
+        (Server::Running { pid, library: Loaded::CannotBeTold, .. }, None) => {
+            Err(Error::CannotTell {
+                what: format!("whether the library is loaded in process {pid} cannot be told"),
+                hint: "run it as the user of the server, or as root".into(),
+            })
+        }
+        _ => Ok(ExitCode::SUCCESS),
+    }
+}
+
+fn keyring_report(protected: &Protected) -> KeyringReport {
+    let keyring = &protected.keyring;
+    let slot = |slot: &tidelock_keys::Slot| Slot {
+        id: slot.terms.id.to_string(),
+        kind: slot.terms.kind.name(),
+        created: slot.terms.created,
+    };
+    let copies = Copies::of(&protected.path).0.into_iter().map(|copy| CopyReport {
+        state: copy.state(keyring.id()),
+        generation: copy.generation.0,
+        time: copy.time,
+        path: copy.path,
+    });
+    KeyringReport {
+        id: keyring.id().to_string(),
+        generation: keyring.generation().0,
+        slots: keyring.slots().iter().map(slot).collect(),
+        copies: copies.collect(),
+    }
+}
+
+fn unlocked(protected: &Protected, keyring: &Keyring) -> Result<Unlocked> {
+    let keys = Keys::install(keyring)?;
+    let files = Census::take(&protected.path, keyring.policy());
+    let data_key = |entry: &tidelock_keys::DataKeyEntry| {
+        let under = files.under.get(&entry.id).copied().unwrap_or_default();
+        DataKey {
+            id: entry.id.to_string(),
+            state: entry.state.name(),
+            created: entry.created,
+            retired: entry.retired,
+            files: under.files,
+            bytes: under.bytes,
+        }
+    };
+    // The current one first.
+    let mut entries: Vec<_> = keyring.data_keys().iter().collect();
+    entries.sort_by_key(|entry| entry.state != KeyState::Current);
+    let data_keys = entries.into_iter().map(data_key).collect();
+    Ok(Unlocked {
+        profile: keyring.policy().profile().to_owned(),
+        cipher: "AES-256-XTS",
+        data_offset: keyring.layout().data_offset(),
+        data_keys,
+        control_file: ControlFile::read(&protected.path, &keys),
+        files,
+    })
+}

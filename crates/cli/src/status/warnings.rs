@@ -1,0 +1,130 @@
+//! What is dangerous, and what to do about it.
+
+use serde::Serialize;
+use tidelock_keys::ProviderChoice;
+
+use crate::console;
+use crate::keyring::{CopyState, is_same_filesystem};
+use crate::status::Report;
+
+/// Something that should be otherwise.
+#[derive(Serialize)]
+pub(super) struct Warning {
+    /// For programs; stays the same.
+    pub(super) kind: &'static str,
+    /// For people.
+    pub(super) what: String,
+    /// What to do.
+    pub(super) hint: &'static str,
+}
+
+/// All that is dangerous here; `choices` open the keyring.
+pub(super) fn of(report: &Report, choices: &[ProviderChoice]) -> Vec<Warning> {
+    let mut found = Vec::new();
+    let mut warn = |kind, what: String, hint| found.push(Warning { kind, what, hint });
+    for setting in &report.settings {
+        let (value, from) = (&setting.value, setting.from.display());
+        match setting.name.as_str() {
+            "full_page_writes" if setting.is_off() => warn(
+                "full_page_writes_off",
+                format!("full_page_writes = {value} ({from})"),
+                "set it to on: without it a power cut damages pages, sealed or not",
+            ),
+            "fsync" if setting.is_off() => warn(
+                "fsync_off",
+                format!("fsync = {value} ({from})"),
+                "set it to on: without it a power cut loses headers, and with them whole files",
+            ),
+            "io_method" if value == "io_uring" => warn(
+                "io_uring",
+                format!("io_method = io_uring ({from})"),
+                "set it to worker or sync: io_uring goes round the library, so the server will not start",
+            ),
+            _ => {}
+        }
+    }
+    if let Some(control) = report.unlocked.as_ref().and_then(|all| all.control_file.as_ref()) {
+        if !control.data_checksums {
+            warn(
+                "data_checksums_off",
+                "data checksums are off".to_owned(),
+                "stop the server and run `tidelock exec -D DIR -- pg_checksums -e -D DIR`: they tell damaged \
+                 pages, which the cipher does not",
+            );
+        }
+        let told = report.settings.iter().any(|setting| setting.name == "full_page_writes");
+        if !control.full_page_writes && !told {
+            warn(
+                "full_page_writes_off",
+                "full_page_writes was off at the last checkpoint".to_owned(),
+                "set it to on: without it a power cut damages pages, sealed or not",
+            );
+        }
+    }
+    if let Some(files) = report.unlocked.as_ref().map(|all| &all.files) {
+        let doubtful = usize::try_from(files.doubtful + files.unreadable).unwrap_or(usize::MAX);
+        if doubtful > 0 {
+            warn(
+                "doubtful_files",
+                format!("{} not as expected, or unreadable", console::count(doubtful, "file")),
+                "`tidelock verify -D DIR` names them",
+            );
+        }
+    }
+    copies(report, &mut warn);
+    for choice in choices {
+        if let ProviderChoice::File { path } = choice
+            && is_same_filesystem(&report.directory, path)
+        {
+            warn(
+                "key_beside_data",
+                format!("the key file {} is on the same file system as the data", path.display()),
+                "whoever takes the disk has both: keep the key on another one, or use a passphrase or command",
+            );
+        }
+    }
+    if let Some(agent) = &report.agent
+        && agent.generation != report.keyring.generation
+    {
+        warn(
+            "agent_outdated",
+            format!("the agent holds generation {} of the keyring", agent.generation),
+            "restart the server: it ends with its last client",
+        );
+    }
+    if report.agent.as_ref().is_some_and(|agent| agent.protection == "none") {
+        warn(
+            "agent_memory",
+            "the agent could not lock its memory: keys may be swapped out".to_owned(),
+            "raise the limit of locked memory (ulimit -l), or encrypt the swap",
+        );
+    }
+    found
+}
+
+fn copies(report: &Report, warn: &mut impl FnMut(&'static str, String, &'static str)) {
+    let keyring = &report.keyring;
+    let usable = |copy: &&super::CopyReport| copy.state != CopyState::Other;
+    let Some(best) = keyring.copies.iter().filter(usable).max_by_key(|copy| copy.generation) else {
+        return warn(
+            "no_second_copy",
+            "the keyring has no second copy: when .tidelock is lost, the data is lost".to_owned(),
+            "`tidelock keyring backup -D DIR FILE`, to another disk",
+        );
+    };
+    if best.generation < keyring.generation {
+        warn(
+            "second_copy_old",
+            format!("the newest second copy of the keyring has generation {}", best.generation),
+            "`tidelock keyring backup -D DIR FILE`, again",
+        );
+    }
+    let elsewhere = |copy: &super::CopyReport| !is_same_filesystem(&report.directory, &copy.path);
+    if !keyring.copies.iter().filter(usable).any(elsewhere) {
+        warn(
+            "second_copy_beside_data",
+            format!("the only second copy, {}, is on the same file system", best.path.display()),
+            "take it to another disk or machine",
+        );
+    }
+}
