@@ -10,6 +10,10 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 TOOLS  := $(abspath $(TARGET))/tools
 DENY   := $(TOOLS)/bin/cargo-deny
 DENY_VERSION := 0.20.2
+# The library defines libc's symbols and is built alone: cargo would unify its features with those of
+# the command, which must not hook itself.
+LIBRARY := --locked -p tidelock-preload --features exports
+CRATES  := --locked --workspace --exclude tidelock-preload
 
 .PHONY: build packages demo test test-full check fmt bench install
 build:
@@ -37,9 +41,10 @@ test-full: test
 
 check: $(DENY)
 	$(CARGO) fmt --all --check
-	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
+	$(CARGO) clippy $(CRATES) --all-targets -- -D warnings
+	$(CARGO) clippy $(LIBRARY) -- -D warnings
 	$(DENY) --offline --locked check bans licenses sources
-	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --workspace --no-deps --quiet
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc $(CRATES) --no-deps --quiet
 
 $(DENY):
 	$(CARGO) install cargo-deny --locked --version $(DENY_VERSION) --root $(TOOLS)

@@ -98,7 +98,19 @@ impl<'p> Cluster<'p> {
             .arg("--no-instructions")
             .args(extra)
             .run()?;
+        if self.arm == Arm::Sealed {
+            self.really_sealed()?;
+        }
         self.listen_here()
+    }
+
+    /// A library that was built without its symbols would let everything through unnoticed.
+    fn really_sealed(&self) -> Result<()> {
+        let path = self.dir.join("global/pg_filenode.map");
+        let bytes = fs::read(&path).map_err(Error::io(format!("reading {}", path.display())))?;
+        ensure(!bytes.starts_with(&RELMAPPER_MAGIC), || {
+            format!("{} is plain: was the library built with `--features exports`?", path.display())
+        })
     }
 
     /// Makes this directory a copy of a running server by `pg_basebackup -Fp`.
@@ -340,6 +352,9 @@ impl<'p> Cluster<'p> {
         self.dir.file_name().unwrap_or_default().to_string_lossy().into_owned()
     }
 }
+
+/// RELMAPPER_FILEMAGIC (relmapper.c), little-endian: how a plain relation map begins.
+const RELMAPPER_MAGIC: [u8; 4] = 0x0059_2717_u32.to_le_bytes();
 
 impl Drop for Cluster<'_> {
     fn drop(&mut self) {
