@@ -71,21 +71,13 @@ fn of_libc(line: &str) -> Option<&str> {
 type Section = (&'static str, &'static str, fn(Action) -> bool);
 
 const SECTIONS: &[Section] = &[
-    (
-        "Hooked",
-        "A function of ours stands in front of libc's.",
-        |action| action == Action::Hook,
-    ),
+    ("Hooked", "A function of ours stands in front of libc's.", |action| action == Action::Hook),
     (
         "Refused",
         "On a sealed file the call ends with the error; on others it goes straight through.",
         |action| matches!(action, Action::Refuse(_)),
     ),
-    (
-        "Passed",
-        "Not hooked, and why that is safe.",
-        |action| action == Action::Pass,
-    ),
+    ("Passed", "Not hooked, and why that is safe.", |action| action == Action::Pass),
 ];
 
 const HEAD: &str = "\

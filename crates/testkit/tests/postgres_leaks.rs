@@ -2,6 +2,9 @@
 //!
 //! The same run on a plain server is the negative control: there the marker must be found, in each place
 //! that is searched, or the search proves nothing.
+//!
+//! Not written is what stays plain by policy: `postgresql.auto.conf`, which Debian's pg_ctlcluster reads,
+//! shows what ALTER SYSTEM was given.
 
 use std::path::PathBuf;
 
@@ -118,26 +121,26 @@ fn write_everywhere(main: &Cluster<'_>, marker: &Marker, spaces: &[PathBuf; 2]) 
     // A session that stays open keeps its temporary table and its spilled sort on the disk.
     main.sql(&format!(
         "CREATE TABLESPACE one LOCATION '{one}'; CREATE TABLESPACE two LOCATION '{two}';
-         CREATE TABLE {text}_t (a int, b text) TABLESPACE one;
-         INSERT INTO {text}_t SELECT g, '{text}' || g FROM generate_series(1, 20000) g;
-         CREATE INDEX {text}_i ON {text}_t (b) TABLESPACE two;
+         CREATE TABLE \"t_{text}\" (a int, b text) TABLESPACE one;
+         INSERT INTO \"t_{text}\" SELECT g, '{text}' || g FROM generate_series(1, 20000) g;
+         CREATE INDEX \"i_{text}\" ON \"t_{text}\" (b) TABLESPACE two;
          CREATE TABLE wide (b text); ALTER TABLE wide ALTER b SET STORAGE EXTERNAL;
          INSERT INTO wide SELECT repeat('{text}', 1000) FROM generate_series(1, 20);
-         CREATE UNLOGGED TABLE quick AS SELECT * FROM {text}_t;
+         CREATE UNLOGGED TABLE quick AS SELECT * FROM \"t_{text}\";
          CREATE TABLE utf16 AS SELECT convert_to('{text}', 'UTF8') b;
          SELECT lo_from_bytea(0, convert_to(repeat('{text}', 2000), 'UTF8'));
          ANALYZE; VACUUM FULL wide;
          CREATE EXTENSION pg_stat_statements;
-         COMMENT ON TABLE wide IS '{text}'; ALTER SYSTEM SET cluster_name = '{text}';
+         COMMENT ON TABLE wide IS '{text}';
          CREATE DATABASE copied STRATEGY file_copy; CREATE DATABASE logged STRATEGY wal_log;
-         COPY {text}_t TO '{dir}/copied.text'; COPY {text}_t TO '{dir}/copied.binary' (FORMAT binary);
+         COPY \"t_{text}\" TO '{dir}/copied.text'; COPY \"t_{text}\" TO '{dir}/copied.binary' (FORMAT binary);
          SELECT pg_create_logical_replication_slot('slot', 'test_decoding');
          BEGIN; INSERT INTO wide SELECT '{text}' || g FROM generate_series(1, 20000) g;
          PREPARE TRANSACTION '{text}'; CHECKPOINT;
          BEGIN; INSERT INTO wide SELECT '{text}' || g FROM generate_series(1, 20000) g; COMMIT;
          SELECT count(*) FROM pg_logical_slot_peek_changes('slot', NULL, NULL);
          SET work_mem = '64kB'; SET temp_tablespaces = one, two;
-         CREATE TEMP TABLE mine AS SELECT * FROM {text}_t;
+         CREATE TEMP TABLE mine AS SELECT * FROM \"t_{text}\";
          SELECT count(*) FROM (SELECT b FROM mine ORDER BY b OFFSET 10) s;
          SELECT pg_switch_wal(); CHECKPOINT",
         dir = main.dir().display(),

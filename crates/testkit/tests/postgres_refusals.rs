@@ -53,6 +53,8 @@ fn a_missing_or_wrong_key_is_told_before_the_server_starts() -> Result<()> {
         let name = cluster.dir().file_name().unwrap_or_default().to_string_lossy().into_owned();
         place.join(&format!("home/{name}.key"))
     };
+    // An agent that is still unlocked would serve without asking for the key.
+    place.wait_for_agents()?;
     let (mine, aside) = (key(&main), place.join("home/aside.key"));
     fs::rename(&mine, &aside).map_err(Error::io("moving the key away"))?;
     refuses(&main.start_fails()?, 4)?;

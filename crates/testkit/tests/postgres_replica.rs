@@ -149,8 +149,6 @@ fn an_archive_by_cp_restores_to_a_point_in_time(arm: Arm) -> Result<()> {
         to = copy.dir().display(),
         label = label.display(),
     ))?;
-    // The label arrives as text: the copy's keys seal it on its way in.
-    copy.tool("cp").arg(&label).arg(copy.dir().join("backup_label")).run()?;
     source.sql(
         "INSERT INTO t SELECT generate_series(1, 1000); SELECT pg_create_restore_point('here')",
     )?;
@@ -163,6 +161,10 @@ fn an_archive_by_cp_restores_to_a_point_in_time(arm: Arm) -> Result<()> {
     let bytes = fs::read(&first).map_err(Error::io(format!("reading {}", first.display())))?;
     let plain = bytes.starts_with(&WAL_PAGE_MAGIC);
     ensure(plain == (arm == Arm::Plain), || format!("{arm}: the archive is plain: {plain}"))?;
+    // An agent serves one directory of a keyring at a time. The label arrives as text: the copy's keys
+    // seal it on its way in.
+    place.wait_for_agents()?;
+    copy.tool("cp").arg(&label).arg(copy.dir().join("backup_label")).run()?;
     copy.set("restore_command", &format!("cp {}/%f %p", archive.display()))?;
     copy.set("recovery_target_name", "here")?;
     copy.set("recovery_target_action", "promote")?;

@@ -145,7 +145,7 @@ fn pg_ctlcluster_starts_and_stops(arm: Arm) -> Result<()> {
     if arm == Arm::Sealed {
         let told = place.join("home/environment");
         let script = format!(
-            "printf 'LD_PRELOAD = %s\\nTIDELOCK_AGENT = %s\\n' \"$LD_PRELOAD\" \"$TIDELOCK_AGENT\" \
+            "printf \"LD_PRELOAD = '%s'\\nTIDELOCK_AGENT = '%s'\\n\" \"$LD_PRELOAD\" \"$TIDELOCK_AGENT\" \
              > {told}.new && mv {told}.new {told} && exec sleep 300",
             told = told.display()
         );

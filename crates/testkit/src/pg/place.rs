@@ -8,12 +8,13 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
 use super::account::Account;
 use super::arm::Programs;
-use super::error::{Error, Result};
+use super::error::{Error, Result, ensure};
 use super::process::Process;
 use super::tool::Tool;
 
@@ -95,6 +96,32 @@ impl Place {
         fs::set_permissions(&shelf, fs::Permissions::from_mode(0o755))
             .map_err(Error::io(format!("opening {}", shelf.display())))?;
         Programs::find(&shelf)
+    }
+
+    /// Waits until no agent has an unlocked keyring here: they end soon after their last client.
+    ///
+    /// # Errors
+    /// When one still listens after 90 seconds.
+    pub fn wait_for_agents(&self) -> Result<()> {
+        let start = Instant::now();
+        while self.agents_listen() {
+            ensure(start.elapsed() < Duration::from_secs(90), || {
+                format!("an agent still listens below {}", self.join("run").display())
+            })?;
+            thread::sleep(Duration::from_millis(100));
+        }
+        Ok(())
+    }
+
+    /// Whether a socket below the run directory still has somebody behind it.
+    fn agents_listen(&self) -> bool {
+        let Ok(sockets) = fs::read_dir(self.join("run/tidelock")) else { return false };
+        sockets.filter_map(std::result::Result::ok).any(|entry| {
+            let path = entry.path();
+            let listed = fs::read_to_string("/proc/net/unix").unwrap_or_default();
+            path.extension().is_some_and(|e| e == "sock")
+                && listed.lines().any(|line| line.ends_with(&path.display().to_string()))
+        })
     }
 
     /// One run of `program`: a PostgreSQL program by its name, another by name or path.
