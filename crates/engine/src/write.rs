@@ -195,10 +195,47 @@ impl<S: System, C: UnitCipher, P: Decide> OpenFile<'_, S, C, P> {
     }
 
     fn write_locked(&self, from: &[u8], target: Target) -> Result<(usize, u64), Errno> {
+        if let Target::At(at) = target
+            && let Some(done) = self.write_inside(from, at)?
+        {
+            return Ok((done, at + done as u64));
+        }
         let (key, mut pending) = self.key_or_new_header()?;
         let result = self.write_windows(key, &mut pending, from, target);
         self.settle_key(key, pending.is_none());
         result
+    }
+
+    /// The common case of a small write: within one unit that has bytes, and not at the end of the file. The read
+    /// of what the edges need shows that, so the size need not be asked for. `None` if it is another case.
+    fn write_inside(&self, from: &[u8], at: u64) -> Result<Option<usize>, Errno> {
+        let span = Span::new(place(at)?, from.len()).ok_or(Errno::FBIG)?;
+        let start = span.unit_start();
+        let Some(key) = self.key()?.filter(|_| span.end() <= start + UNIT) else { return Ok(None) };
+        let inside = |at: u64| usize::try_from(at - start).map_err(|_| Errno::INVAL);
+        let (first, to) = (inside(span.block_start())?, inside(span.block_end())?);
+        let mut image = self.kernel().scratch(to + BLOCK_USIZE);
+        let count = self.kernel().pread(self.hidden(), &mut image, self.layout().disk(place(start)?))?;
+        let rule = self.traits().zero_rule;
+        let image = image.get_mut(..to).ok_or(Errno::IO)?;
+        let hole = rule == ZeroRule::Unit && image.first_chunk().is_none_or(|first| *first == [0; BLOCK_USIZE]);
+        if count < to + BLOCK_USIZE || hole {
+            return Ok(None);
+        }
+        open_units(self.cipher(), key, span.first_unit(), rule, image);
+        image.get_mut(inside(at)?..inside(span.end())?).ok_or(Errno::IO)?.copy_from_slice(from);
+        let mut out = self.kernel().scratch(to);
+        let sealed = seal_units(self.cipher(), key, span.first_unit(), image, 0, &mut out)
+            .ok_or(Errno::IO)?
+            .skip(first);
+        let there = self.put(sealed, self.layout().disk(place(start + first as u64)?))?;
+        if there == sealed.len() {
+            return Ok(Some(from.len()));
+        }
+        match (first + whole_blocks(there)).saturating_sub(inside(at)?) {
+            0 => Err(Errno::NOSPC),
+            count => Ok(Some(count.min(from.len()))),
+        }
     }
 
     fn write_windows(

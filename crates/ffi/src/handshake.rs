@@ -1,10 +1,11 @@
 //! Talks to an agent: is this program listed, and what is granted to it?
 
-use std::io::IoSliceMut;
 use std::os::fd::OwnedFd;
 
 use rustix::fs::{CWD, Mode, OFlags};
-use rustix::net::{AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
+};
 use tidelock_agent::wire;
 use zeroize::Zeroizing;
 
@@ -12,8 +13,6 @@ use zeroize::Zeroizing;
 pub(crate) struct Granted {
     /// The directory, its policy and its keys.
     pub(crate) grant: wire::Grant,
-    /// The memory with the sequence words.
-    pub(crate) sequences: Option<OwnedFd>,
     /// Stays open as long as this process lives: the agent ends with its last client.
     pub(crate) connection: OwnedFd,
 }
@@ -50,24 +49,17 @@ pub(crate) fn ask(socket: &[u8]) -> Result<Granted, String> {
         .map_err(failed("its agent does not listen"))?;
 
     let mut message = Zeroizing::new(vec![0u8; wire::MAX_ANSWER]);
-    let mut room = [core::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut control = RecvAncillaryBuffer::new(&mut room);
     let received = loop {
-        let mut pieces = [IoSliceMut::new(&mut message)];
-        match rustix::net::recvmsg(&connection, &mut pieces, &mut control, RecvFlags::CMSG_CLOEXEC) {
+        match rustix::net::recv(&connection, &mut *message, RecvFlags::empty()) {
             Err(rustix::io::Errno::INTR) => {}
             done => break done.map_err(failed("its agent does not answer"))?,
         }
     };
-    let sequences = control.drain().find_map(|item| match item {
-        RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
-        _ => None,
-    });
-    let answer = message.get(..received.bytes).unwrap_or_default();
+    let answer = message.get(..received.0).unwrap_or_default();
     match wire::Answer::decode(answer).map_err(|why| format!("its agent sent {why}"))? {
         wire::Answer::Grant(body) => {
             let grant = wire::Grant::decode(body).map_err(|why| format!("its agent sent {why}"))?;
-            Ok(Granted { grant, sequences, connection })
+            Ok(Granted { grant, connection })
         }
         wire::Answer::Refused(reason, detail) => {
             Err(format!("its agent refuses, since {reason}{detail}; {}", reason.hint()))

@@ -137,12 +137,7 @@ fn set_up(granted: &handshake::Granted, exe: &[u8]) -> Result<(), String> {
     }
     let anchor = control_file(&grant.directory, tidelock_keys::ANCHOR, OFlags::PATH | OFlags::NOFOLLOW)?;
     starting().system().set_anchor(root, Fd(conceal(anchor)));
-    let file = control_file(&grant.directory, tidelock_keys::FILE_LOCK, OFlags::RDWR)
-        .or_else(|_| control_file(&grant.directory, tidelock_keys::FILE_LOCK, OFlags::RDONLY))?;
-    lock::set_file(root, Fd(conceal(file)));
-    if let Some(words) = &granted.sequences {
-        map_sequences(root, words)?;
-    }
+    share_words(root, &grant.directory)?;
     if grant.policy.recovers(exe) {
         let mut control = PathBuffer::new();
         let joined = [directory, b"/global/pg_control"].concat();
@@ -159,26 +154,26 @@ fn control_file(directory: &Path, name: &str, flags: OFlags) -> Result<OwnedFd, 
         .map_err(|error| format!("{}: {error}", path.display()))
 }
 
-fn map_sequences(root: u8, words: &OwnedFd) -> Result<(), String> {
+/// Maps the lock file. One that cannot be written (a read-only copy) is only opened.
+fn share_words(root: u8, directory: &Path) -> Result<(), String> {
     use rustix::mm::{MapFlags, ProtFlags};
-    const LEN: usize = 256 * 64;
-    let stat = rustix::fs::fstat(words).map_err(|error| format!("the shared words: {error}"))?;
-    if stat.st_size < 16_384 {
-        return Err("the shared words of the agent are too few".into());
-    }
-    // SAFETY: a shared mapping of the agent's memory, wherever the kernel likes, for good.
-    let mapped = unsafe {
-        rustix::mm::mmap(
-            core::ptr::null_mut(),
-            LEN,
-            ProtFlags::READ | ProtFlags::WRITE,
-            MapFlags::SHARED,
-            words,
-            0,
-        )
+    let Ok(file) = control_file(directory, tidelock_keys::FILE_LOCK, OFlags::RDWR) else {
+        let file = control_file(directory, tidelock_keys::FILE_LOCK, OFlags::RDONLY)?;
+        lock::set_file(root, Fd(conceal(file)), core::ptr::null_mut());
+        return Ok(());
     };
-    let start = mapped.map_err(|error| format!("the shared words: {error}"))?;
-    starting().system().set_sequences(root, start.cast());
+    let failed = |error| format!("its lock file: {error}");
+    let stat = rustix::fs::fstat(&file).map_err(failed)?;
+    if stat.st_size < i64::try_from(lock::MAP).unwrap_or(0) {
+        rustix::fs::ftruncate(&file, lock::MAP as u64).map_err(failed)?;
+    }
+    let rights = ProtFlags::READ | ProtFlags::WRITE;
+    // SAFETY: a shared mapping of the lock file, wherever the kernel likes, for good.
+    let mapped = unsafe {
+        rustix::mm::mmap(core::ptr::null_mut(), lock::MAP, rights, MapFlags::SHARED, &file, 0)
+    };
+    let map = mapped.map_err(failed)?;
+    lock::set_file(root, Fd(conceal(file)), map.cast());
     Ok(())
 }
 

@@ -88,6 +88,14 @@ pub(crate) fn lock_record(fd: i32, command: i64, lock: &libc::flock) -> Result<(
     check(unsafe { call(nr::FCNTL, args) }).map(|_| ())
 }
 
+/// F_GETLK: who holds a record lock that would be in the way; F_UNLCK in `lock` if nobody does.
+pub(crate) fn query_record(fd: i32, lock: &mut libc::flock) -> Result<(), Errno> {
+    let address = core::ptr::from_mut(lock).addr() as i64;
+    let args = [i64::from(fd), i64::from(libc::F_GETLK), address, 0, 0, 0];
+    // SAFETY: the address is that of a live flock.
+    check(unsafe { call(nr::FCNTL, args) }).map(|_| ())
+}
+
 /// The working directory into `into`; its length without the zero byte.
 pub(crate) fn working_directory(into: &mut [u8]) -> Result<usize, Errno> {
     let args = [into.as_mut_ptr().addr() as i64, into.len() as i64, 0, 0, 0, 0];

@@ -5,7 +5,7 @@
 #![expect(unsafe_code, reason = "descriptors by number")]
 
 use core::ffi::CStr;
-use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 use std::io::IoSlice;
 use std::os::fd::{BorrowedFd, IntoRawFd};
 
@@ -19,8 +19,6 @@ use crate::{lock, report, sys};
 
 const ROOTS: usize = 8;
 const SPARES: usize = 8;
-/// One sequence word for each lock byte, a cache line apart.
-const WORD_STRIDE: usize = 64;
 
 /// The Linux kernel.
 pub struct Linux {
@@ -28,12 +26,8 @@ pub struct Linux {
     spares: [AtomicI32; SPARES],
     /// The lowest number for hidden descriptors.
     hidden_from: AtomicI32,
-    sequences: [AtomicPtr<AtomicU64>; ROOTS],
     may_rekey: [AtomicBool; ROOTS],
 }
-
-/// Shared by all who have no map from an agent: right for one process.
-static OWN_SEQUENCE: AtomicU64 = AtomicU64::new(0);
 
 fn error(from: rustix::io::Errno) -> Errno {
     Errno(from.raw_os_error())
@@ -66,7 +60,6 @@ impl Linux {
             anchors: [const { AtomicI32::new(-1) }; ROOTS],
             spares: [const { AtomicI32::new(-1) }; SPARES],
             hidden_from: AtomicI32::new(512),
-            sequences: [const { AtomicPtr::new(core::ptr::null_mut()) }; ROOTS],
             may_rekey: [const { AtomicBool::new(false) }; ROOTS],
         }
     }
@@ -83,11 +76,6 @@ impl Linux {
 
     pub(crate) fn hidden_from(&self) -> i32 {
         self.hidden_from.load(Relaxed)
-    }
-
-    /// The map of sequence words of a directory, at least 256 words 64 bytes apart, mapped for good.
-    pub(crate) fn set_sequences(&self, root: u8, words: *mut AtomicU64) {
-        self.sequences[usize::from(root) % ROOTS].store(words, Release);
     }
 
     /// This program replays logs: it may give a lost header a new key while it recovers.
@@ -165,15 +153,7 @@ impl Kernel for Linux {
     }
 
     fn sequence(&self, stripe: Stripe) -> &AtomicU64 {
-        let words = self.sequences[usize::from(stripe.root) % ROOTS].load(Acquire);
-        if words.is_null() {
-            return &OWN_SEQUENCE;
-        }
-        let index = usize::from(stripe.byte) * (WORD_STRIDE / size_of::<AtomicU64>());
-        // SAFETY: the map has 256 words at this distance.
-        let word = unsafe { words.add(index) };
-        // SAFETY: it is mapped for the life of the process, and shared memory of atomics.
-        unsafe { &*word }
+        lock::sequence(stripe)
     }
 
     fn pause(&self) {
