@@ -66,7 +66,7 @@ impl Cli {
             Command::Cat(cat) => cat.run().map(done),
             Command::Inspect(inspect) => inspect.run().map(done),
             Command::Keyring(keyring) => keyring.run().map(done),
-            Command::Profile(profile) => profile.run(),
+            Command::Profile(profile) => profile.run().map(done),
             Command::Completions(completions) => completions.run().map(done),
             Command::Man(man) => man.run().map(done),
             Command::Agent(role) => role.run().map(done),

@@ -55,7 +55,7 @@ impl Exec {
         let directories = self.directories()?;
         let program = Program::find(&name)?;
         let library = Library::find()?;
-        program.refuse_unless_it_loads(&library)?;
+        program.refuse_unless_it_loads()?;
         let mut sockets = Vec::new();
         for protected in &directories {
             let socket = self.agent(protected)?;

@@ -1,8 +1,8 @@
 //! `tidelock profile`: what Tidelock knows of an engine, and what a program would meet.
 
+mod check;
+mod imports;
 mod show;
-
-use std::process::ExitCode;
 
 use clap::Subcommand;
 
@@ -12,12 +12,14 @@ use crate::error::Result;
 #[derive(Subcommand)]
 pub(crate) enum ProfileCommand {
     Show(show::Show),
+    Check(check::Check),
 }
 
 impl ProfileCommand {
-    pub(crate) fn run(self) -> Result<ExitCode> {
+    pub(crate) fn run(self) -> Result<()> {
         match self {
-            Self::Show(show) => show.run().map(|()| ExitCode::SUCCESS),
+            Self::Show(show) => show.run(),
+            Self::Check(check) => check.run(),
         }
     }
 }

@@ -16,7 +16,6 @@ use object::{Endianness, Object, ObjectSection, ReadCache};
 use rustix::io::Errno;
 
 use crate::error::{Error, Result};
-use crate::exec::library::Library;
 
 /// The oldest glibc that the library runs on.
 const OLDEST_GLIBC: u32 = 28;
@@ -81,7 +80,7 @@ impl Program {
 
     /// # Errors
     /// [`Error::Refused`] if ld.so would not load the library into it.
-    pub(crate) fn refuse_unless_it_loads(&self, library: &Library) -> Result<()> {
+    pub(crate) fn refuse_unless_it_loads(&self) -> Result<()> {
         let refuse = |why: &str, hint: &str| {
             Err(Error::refused(format!("{} {why}", self.path.display()), hint))
         };
@@ -119,7 +118,7 @@ impl Program {
         }
         match glibc_of_this_process() {
             Some(minor) if minor < OLDEST_GLIBC => Err(Error::refused(
-                format!("this system has glibc 2.{minor}; {} needs 2.28", library.path.display()),
+                format!("this system has glibc 2.{minor}; the library needs 2.28"),
                 "use a distribution of 2018 or later",
             )),
             _ => Ok(()),
