@@ -4,8 +4,8 @@
 //! No read takes a lock. The end of the file shows in the bytes themselves: 16 bytes more than the last
 //! block are asked for, and what comes back tells the plain size (see `format::size`).
 
-use tidelock_cipher::{KeySlot, UnitCipher, open_units};
-use tidelock_format::{BLOCK_USIZE, DiskSize, PlainOffset, Span, UNIT, UNIT_USIZE, UnitNumber};
+use tidelock_cipher::{KeySlot, UnitCipher, is_zero, open_units};
+use tidelock_format::{BLOCK_USIZE, DiskSize, PlainOffset, Span, UNIT, UNIT_USIZE, UnitNumber, ZeroRule};
 
 use crate::errno::Errno;
 use crate::file::{OpenFile, place};
@@ -88,16 +88,22 @@ impl<S: System, C: UnitCipher, P: Decide> OpenFile<'_, S, C, P> {
     fn read_window(&self, key: KeySlot, into: &mut [u8], window: &Window) -> Result<usize, Errno> {
         let mut scratch = self.kernel().scratch(window.len + BLOCK_USIZE);
         let buffer = scratch.get_mut(..window.len + BLOCK_USIZE).ok_or(Errno::IO)?;
-        let valid = self.load(key, buffer, window.first)?;
+        let valid = self.load(key, buffer, window.first, window.skip + window.wanted)?;
         let from = window.skip.min(valid);
         let found = buffer.get(from..valid.min(window.skip + window.wanted)).unwrap_or_default();
         into.get_mut(..found.len()).ok_or(Errno::IO)?.copy_from_slice(found);
         Ok(found.len())
     }
 
-    /// Reads and opens the units from `first` on into `buffer`, which is 16 bytes longer than what is wanted
-    /// of them; how many plain bytes there are, at most the wanted ones. Zeros follow them.
-    fn load(&self, key: KeySlot, buffer: &mut [u8], first: UnitNumber) -> Result<usize, Errno> {
+    /// Reads the units from `first` on into `buffer`, which is 16 bytes longer than they, and opens the first
+    /// `need` bytes; how many plain bytes there are, at most those that were read for.
+    fn load(
+        &self,
+        key: KeySlot,
+        buffer: &mut [u8],
+        first: UnitNumber,
+        need: usize,
+    ) -> Result<usize, Errno> {
         let start = place(first.0 * UNIT)?;
         let traits = self.traits();
         let layout = self.layout();
@@ -113,9 +119,21 @@ impl<S: System, C: UnitCipher, P: Decide> OpenFile<'_, S, C, P> {
             usize::try_from(end.0.saturating_sub(start.get())).map_err(|_| Errno::INVAL)?.min(wanted)
         };
         let blocks = valid.next_multiple_of(BLOCK_USIZE);
-        let (units, behind) = buffer.split_at_mut_checked(blocks).ok_or(Errno::IO)?;
-        open_units(self.cipher(), key, first, traits.zero_rule, units);
-        behind.fill(0);
+        let units = buffer.get_mut(..blocks).ok_or(Errno::IO)?;
+        let need = need.next_multiple_of(BLOCK_USIZE).min(blocks);
+        let whole = need - need % UNIT_USIZE;
+        let (before, last) = units.split_at_mut_checked(whole).ok_or(Errno::IO)?;
+        open_units(self.cipher(), key, first, traits.zero_rule, before);
+        // Of the last unit, only what is needed; but what the zero rule says of it, all of it says.
+        let (last, _) = last.split_at_mut(last.len().min(UNIT_USIZE));
+        let hole = traits.zero_rule == ZeroRule::Unit && is_zero(last);
+        let number = UnitNumber(first.0 + (whole / UNIT_USIZE) as u64);
+        let needed = last.get_mut(..need - whole).unwrap_or_default();
+        match traits.zero_rule {
+            ZeroRule::Unit if hole || needed.is_empty() => {}
+            ZeroRule::Unit => self.cipher().open(key, number, needed),
+            ZeroRule::Block => open_units(self.cipher(), key, number, ZeroRule::Block, needed),
+        }
         Ok(valid)
     }
 }
