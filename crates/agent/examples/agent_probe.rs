@@ -22,6 +22,12 @@ fn main() -> ExitCode {
         ["keys", socket] => keys(socket, false),
         ["hold", socket] => keys(socket, true),
         ["allow", socket, program] => connected(socket, |it| it.allow(Path::new(program))),
+        ["become", socket, program, rest @ ..] => become_program(socket, program, rest),
+        ["spawn", program, rest @ ..] => {
+            let status = std::process::Command::new(program).args(rest).status();
+            let code = status.expect("it starts").code().unwrap_or(1);
+            return ExitCode::from(u8::try_from(code).unwrap_or(1));
+        }
         ["status", socket] => connected(socket, |it| {
             let status = it.status()?;
             println!("pid {}", status.pid);
@@ -75,6 +81,13 @@ fn keys(socket: &str, hold: bool) -> Result<(), Error> {
         }
         Ok(())
     })
+}
+
+/// What `tidelock exec` does.
+fn become_program(socket: &str, program: &str, rest: &[&str]) -> Result<(), Error> {
+    use std::os::unix::process::CommandExt;
+    connected(socket, |it| it.allow(Path::new(program)))?;
+    panic!("{}", std::process::Command::new(program).args(rest).exec());
 }
 
 fn connected(

@@ -62,9 +62,9 @@ impl Connection {
         }
     }
 
-    /// Lists a program for as long as the agent lives; keeps an agent without clients for another
-    /// 30 s. Name the file that will run: for a script, that is its interpreter, and better not
-    /// listed.
+    /// Lists a program for this process, which will become it, and for those that it starts; keeps
+    /// an agent without clients for another 30 s. Name the file that will run: for a script, that is
+    /// its interpreter, and better not listed.
     ///
     /// # Errors
     /// [`Error::Refused`] unless this process runs the agent's own file; [`Error::Wire`],

@@ -19,6 +19,9 @@ use rustix::process::{PidfdFlags, pidfd_open};
 use crate::memory::Primitives;
 use crate::wire::RefusalReason;
 
+/// Processes between one that asks and the one that was listed.
+const MAX_DEPTH: u32 = 64;
+
 /// A process and its program.
 #[derive(Clone, Debug)]
 pub(crate) struct Peer {
@@ -50,6 +53,14 @@ impl Peer {
             .ok()
             .filter(|_| pidfd.is_some_and(|pidfd| is_alive(&pidfd)));
         Ok(Self { pid, uid: credentials.uid.as_raw(), program })
+    }
+
+    /// The process itself, if it still runs the program that was found.
+    pub(crate) fn process(&self) -> Option<OwnedFd> {
+        let pid = rustix::process::Pid::from_raw(self.pid)?;
+        let process = pidfd_open(pid, PidfdFlags::empty()).ok()?;
+        let now = Program::of_process(&self.pid.to_string()).ok();
+        (now == self.program && is_alive(&process)).then_some(process)
     }
 
     /// The program's path for messages.
@@ -131,9 +142,46 @@ fn may_write(place: &OsStr) -> bool {
     accessat(CWD, place, Access::WRITE_OK, AtFlags::EACCESS).is_ok()
 }
 
+/// True if process `pid` is `ancestor` or was started by it, directly or not, and not yet adopted.
+pub(crate) fn descends(pid: i32, ancestor: i32) -> bool {
+    let mut next = Some(pid);
+    for _ in 0..MAX_DEPTH {
+        match next {
+            Some(pid) if pid == ancestor => return true,
+            Some(pid) if pid > 1 => next = parent(pid),
+            _ => return false,
+        }
+    }
+    false
+}
+
+/// proc(5): `PID (NAME) STATE PARENT`; a name may hold anything.
+fn parent(pid: i32) -> Option<i32> {
+    let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
+    let behind = stat.iter().rposition(|byte| *byte == b')')?;
+    let fields = std::str::from_utf8(stat.get(behind + 1..)?).ok()?;
+    fields.split_whitespace().nth(1)?.parse().ok()
+}
+
 /// A pidfd can be read once its process has ended.
-fn is_alive(pidfd: &OwnedFd) -> bool {
+pub(crate) fn is_alive(pidfd: &OwnedFd) -> bool {
     let mut fds = [PollFd::new(pidfd, PollFlags::IN)];
     let now = Timespec { tv_sec: 0, tv_nsec: 0 };
     matches!(poll(&mut fds, Some(&now)), Ok(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_child_descends_from_its_parent_and_not_the_other_way_round() {
+        let me = rustix::process::getpid().as_raw_nonzero().get();
+        let mut child = std::process::Command::new("sleep").arg("10").spawn().unwrap();
+        let pid = i32::try_from(child.id()).unwrap();
+        assert!(descends(pid, me) && descends(me, me));
+        assert!(!descends(me, pid));
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
 }

@@ -28,7 +28,7 @@ use tidelock_keys::{Keyring, Policy};
 use crate::audit::{Audit, Details, Event};
 use crate::error::Error;
 use crate::memory::{LockedBytes, Primitives};
-use crate::peer::{Peer, Program, judge};
+use crate::peer::{Peer, Program, descends, is_alive, judge};
 use crate::rundir::{RunDir, programs_beside};
 use crate::wire::{
     self, ClientInfo, Grant, MAX_ANSWER, MAX_REQUEST, RefusalReason, Request, SEQUENCE_BYTES,
@@ -89,11 +89,15 @@ pub struct Server {
     until: Instant,
 }
 
-/// A program that was listed for this run.
+/// A program that was listed for one run: for the process that asked, which becomes it, and for
+/// those that it starts. Not for others: `cp` named once must not open the `cp` of an archive command.
 struct Allowed {
     program: Program,
     /// Held open: the inode of a file that is gone may be given to another.
     _file: OwnedFd,
+    pid: i32,
+    /// That process, and no other that gets its number.
+    process: OwnedFd,
 }
 
 struct Connection {
@@ -269,7 +273,7 @@ impl Server {
 
     fn grant(&mut self, place: usize, peer: &Peer) -> Result<bool, RefusalReason> {
         let listed = |program: &Program| self.policy.lists(program.bytes());
-        let allowed = |program: &Program| self.is_allowed(program);
+        let allowed = |program: &Program| self.is_allowed(program, peer.pid);
         judge(
             peer,
             peer.program.as_ref().is_some_and(listed),
@@ -296,13 +300,13 @@ impl Server {
         }
         let (program, file) = hold(path).map_err(|_| RefusalReason::UnknownProgram)?;
         let name = program.path.display().to_string();
-        if !self.is_allowed(&program) {
-            self.allowed.push(Allowed { program, _file: file });
-            let list = programs_beside(&self.socket);
-            if write_programs(&list, &self.policy, &self.allowed).is_err() {
-                self.allowed.pop();
-                return Err(RefusalReason::Full);
-            }
+        let process = peer.process().ok_or(RefusalReason::UnknownProgram)?;
+        self.allowed.retain(|allowed| is_alive(&allowed.process));
+        self.allowed.push(Allowed { program, _file: file, pid: peer.pid, process });
+        let list = programs_beside(&self.socket);
+        if write_programs(&list, &self.policy, &self.allowed).is_err() {
+            self.allowed.pop();
+            return Err(RefusalReason::Full);
         }
         self.until = self.until.max(Instant::now() + self.options.grace);
         self.audit
@@ -310,8 +314,10 @@ impl Server {
         Ok(self.answer(place, &wire::allowed()))
     }
 
-    fn is_allowed(&self, program: &Program) -> bool {
-        self.allowed.iter().any(|allowed| allowed.program == *program)
+    fn is_allowed(&self, program: &Program, pid: i32) -> bool {
+        self.allowed.iter().any(|allowed| {
+            allowed.program == *program && is_alive(&allowed.process) && descends(pid, allowed.pid)
+        })
     }
 
     fn refuse(&mut self, place: usize, peer: &Peer, reason: RefusalReason) -> bool {

@@ -50,7 +50,7 @@ const REFUSED: u16 = 0x8004;
 pub enum Request {
     /// A listed program wants keys.
     Keys,
-    /// `tidelock exec` lists the program that it will become, by absolute path.
+    /// `tidelock exec` lists the program that it will become, by absolute path, for itself.
     Allow(PathBuf),
     /// Who is there?
     Status,

@@ -203,13 +203,28 @@ fn only_tidelock_lists_a_program_for_a_run() {
     assert_eq!(code, 4, "{said}");
     assert!(said.contains("only tidelock itself"), "{said}");
     assert_eq!(world.ask("cp", "keys").0, 4);
-    assert_eq!(world.allow("tidelock", &cp), (0, String::new()));
+    let socket = world.socket().to_str().unwrap().to_owned();
+    let named = cp.to_str().unwrap();
+    let run =
+        |rest: &[&str]| world.run("tidelock", &[&["become", &socket, named][..], rest].concat()).0;
+    assert_eq!(run(&["keys", &socket]), 0);
     assert!(list().contains(&cp.display().to_string()));
-    assert_eq!(world.ask("cp", "keys").0, 0);
-    // Another file in its place is another program.
-    fs::remove_file(&cp).unwrap();
-    world.install("cp");
+    // Those that it starts, by whatever way; not the same program of somebody else's.
+    assert_eq!(run(&["spawn", named, "keys", &socket]), 0);
+    world.install("stranger");
+    let stranger = world.bin("stranger");
+    let stranger = stranger.to_str().unwrap();
+    assert_eq!(run(&["spawn", stranger, "spawn", named, "keys", &socket]), 0);
+    assert_eq!(run(&["spawn", stranger, "keys", &socket]), 4);
+    let mut other = world.command(&world.bin("tidelock"));
+    other.args(["become", &socket, named, "hold", &socket]);
+    let mut other = other.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut first = String::new();
+    BufReader::new(other.stdout.as_mut().unwrap()).read_line(&mut first).unwrap();
+    assert!(first.starts_with("directory "), "{first}");
     assert_eq!(world.ask("cp", "keys").0, 4);
+    drop(other.stdin.take());
+    other.wait().unwrap();
     assert_eq!(world.allow("tidelock", &world.bin("missing")).0, 4);
 }
 
@@ -240,8 +255,11 @@ fn a_program_that_its_user_can_replace_is_refused() {
     assert_eq!(world.ask("pg_ctl", "keys").0, 4);
     // Named for this run by the user, it may be the user's own.
     fs::set_permissions(&bin, Permissions::from_mode(0o755)).unwrap();
-    assert_eq!(world.allow("tidelock", &own).0, 0);
-    assert!(ask().contains("keys 1"));
+    let (socket, named) = (world.socket(), own.to_str().unwrap());
+    let socket = socket.to_str().unwrap();
+    let (code, said) = world.run("tidelock", &["become", socket, named, "keys", socket]);
+    assert!(code == 0 && said.contains("keys 1"), "{said}");
+    assert!(ask().contains("could be replaced by the user who runs it"));
 }
 
 #[test]
