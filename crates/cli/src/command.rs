@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::error::ErrorKind;
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::agent::AgentRole;
 use crate::cat::Cat;
@@ -101,5 +101,14 @@ fn usage(why: &clap::Error) -> Error {
     };
     let what = part("error:").unwrap_or_else(|| text.clone());
     let hint = part("tip:").or_else(|| part("Usage:").map(|usage| format!("usage: {usage}")));
-    Error::usage(what, hint.unwrap_or_else(|| "`tidelock --help` shows what there is".to_owned()))
+    Error::usage(what, hint.unwrap_or_else(help))
+}
+
+/// Which help to read: that of the command that was typed, if it is one.
+fn help() -> String {
+    let typed = std::env::args().nth(1).unwrap_or_default();
+    match Cli::command().find_subcommand(&typed) {
+        Some(found) => format!("see `tidelock {} --help`", found.get_name()),
+        None => "see `tidelock --help`".to_owned(),
+    }
 }

@@ -27,12 +27,13 @@ pub(crate) fn warn(what: impl Display, hint: impl Display) {
 /// One line on standard error.
 pub(crate) fn tell(label: &str, colour: &str, text: impl Display) {
     let text = one_line(&text.to_string());
-    // Standard error may be closed; then there is nobody to tell.
-    let _ = if colours(&io::stderr()) {
-        writeln!(io::stderr(), "\x1b[1;{colour}m{label}\x1b[0m {text}")
+    let line = if colours(&io::stderr()) {
+        format!("\x1b[1;{colour}m{label}\x1b[0m {text}\n")
     } else {
-        writeln!(io::stderr(), "{label} {text}")
+        format!("{label} {text}\n")
     };
+    // Standard error may be closed; then there is nobody to tell.
+    let _ = io::stderr().write_all(line.as_bytes());
 }
 
 /// Prints lines on standard output.

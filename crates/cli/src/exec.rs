@@ -54,8 +54,8 @@ impl Exec {
         let name = self.program.pop().unwrap_or_default();
         let directories = self.directories()?;
         let program = Program::find(&name)?;
-        let library = Library::find()?;
         program.refuse_unless_it_loads()?;
+        let library = Library::find()?;
         let mut sockets = Vec::new();
         for protected in &directories {
             let socket = self.agent(protected)?;

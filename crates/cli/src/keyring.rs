@@ -121,7 +121,13 @@ impl Restore {
             Err(tidelock_keys::Error::KeyringExists { .. }) => KeyringDir::open(&dir)?,
             made => made?,
         };
-        folder.restore(&bytes)?;
+        folder.restore(&bytes).map_err(|why| match why {
+            tidelock_keys::Error::KeyringExists { .. } => Error::refused(
+                format!("{} has a keyring of another id", dir.display()),
+                "a keyring is restored only over itself; `tidelock inspect FILE` shows the id",
+            ),
+            other => other.into(),
+        })?;
         console::print(format_args!(
             "keyring {}, generation {}, is restored to {}\n",
             backup.id(),

@@ -147,16 +147,16 @@ impl Report {
         // Several problems of one file stand together.
         let mut names: Vec<_> = self.problems.iter().map(|finding| &finding.file).collect();
         names.dedup();
-        let files = console::count(names.len(), "file");
+        let bad = names.len();
         let dir = dir.display();
         if self.problems.iter().all(|finding| finding.kind == "unreadable") {
             return Err(Error::CannotTell {
-                what: format!("{files} of {dir} could not be read"),
+                what: format!("{} of {dir} could not be read", console::count(bad, "file")),
                 hint: "run it as the owner of the directory, or as root".to_owned(),
             });
         }
         Err(Error::Verification {
-            what: format!("{files} of {dir} not as it must be"),
+            what: format!("{dir} has {}", console::count(bad, "bad file")),
             hint: self.hint(),
         })
     }
@@ -166,8 +166,10 @@ impl Report {
         let hint = if has("plain_where_sealed") {
             "a plain file was put there by a program without the library: move it out, or, to keep such \
              files plain, name them with --plain when the directory is made"
-        } else if has("rolled_back") || has("unknown_key") {
+        } else if has("rolled_back") {
             "restore the newest keyring with `tidelock keyring restore`"
+        } else if has("unknown_key") {
+            "a file of another directory was put there: move it out, or restore the keyring that has its key"
         } else {
             "restore the files that are named from a backup"
         };

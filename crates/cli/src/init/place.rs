@@ -173,8 +173,8 @@ fn refuse_entry(dir: &Path, entry: &Path) -> Result<()> {
             dir.display(),
             entry.file_name().unwrap_or_default().display()
         ),
-        "init makes new directories only; converting existing data comes with another command, later. \
-         Until then make a new directory and restore a dump or base backup into it",
+        "init makes new directories only, converting comes with another command later: for now restore a \
+         dump or base backup into a new one",
     ))
 }
 
