@@ -94,6 +94,7 @@ impl<'p, S: System, C: UnitCipher, P: Decide> OpenFile<'p, S, C, P> {
     /// Remembers that POSIX record locks are held through this file, so that closing a duplicate drops them.
     pub fn note_record_lock(&self) {
         self.slot.mark_locked();
+        self.process.table.note_locks();
     }
 
     pub(crate) fn kernel(&self) -> &'p S {

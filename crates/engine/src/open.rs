@@ -46,6 +46,9 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
             let lookup = Lookup { at: Fd::CWD, path: again.as_c(), links: Self::AS_FLAGS };
             return self.open_sealed(lookup, flags, mode, traits.root, traits.class, path);
         }
+        if flags & O_TMPFILE != 0 {
+            return self.open_unnamed(at, path, flags, mode);
+        }
         let mut text = PathBuffer::new();
         if let Some(decided) = self.judge_text(at, path, &mut text) {
             let lookup = Lookup { at, path, links: Links::Refuse };
@@ -64,6 +67,16 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
         let lookup =
             Lookup { at: place.directory, path: place.name.as_c(), links: Self::AS_FLAGS };
         self.open_decided(lookup, flags | O_NOFOLLOW, mode, place.decided, path)
+    }
+
+    /// O_TMPFILE: a file without a name has no policy, so it would lie plain below a protected directory.
+    fn open_unnamed(&self, at: Fd, path: &[u8], flags: i32, mode: u32) -> Result<i32, Errno> {
+        match self.decide(at, path, true)? {
+            Decided::Outside => {
+                self.open_plain(Lookup { at, path, links: Self::AS_FLAGS }, flags, mode, path)
+            }
+            _ => Err(Errno::OPNOTSUPP),
+        }
     }
 
     fn open_decided(
@@ -128,16 +141,18 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
         let header = &probe.candidates().into_iter().flatten().next()?.header;
         let traits = self.traits_of(0, header.class, header.zero_rule, stat);
         let key = self.unlock(first, traits).ok()?;
-        let hidden = self.system.reserve_hidden(0).and_then(|spare| {
+        let visible = self.system.reserve_hidden(0).and_then(|spare| {
             self.table.hide(spare);
             let concealed = self.conceal(fd, spare, OpenFlags(flags), traits, stat, Some(key));
             concealed.inspect_err(|_| self.retire(0, spare))
         });
-        if let Err(error) = hidden {
-            self.keys.leave(key);
-            return Some(self.system.close(fd).and(Err(error)));
-        }
-        Some(Ok(fd.0))
+        Some(match visible {
+            Ok(visible) => Ok(visible.0),
+            Err(error) => {
+                self.keys.leave(key);
+                self.system.close(fd).and(Err(error))
+            }
+        })
     }
 
     fn open_sealed(
@@ -149,9 +164,6 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
         class: Class,
         name: &[u8],
     ) -> Result<i32, Errno> {
-        if flags & O_TMPFILE != 0 {
-            return Err(Errno::OPNOTSUPP);
-        }
         // Partial blocks are read before they are written; O_APPEND would make pwrite ignore its offset.
         // O_TRUNC empties the file also when it is opened for reading only.
         let writes = flags & O_ACCMODE == O_WRONLY || flags & O_TRUNC != 0;
@@ -163,13 +175,13 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
         let admitted = opened.and_then(|fd| {
             self.table.take(fd.0);
             let admitted = self.admit(fd, spare, flags, root, class, name);
-            if !matches!(admitted, Ok(Admitted::Sealed)) {
+            if !matches!(admitted, Ok(Admitted::Sealed(_))) {
                 self.system.close(fd)?;
             }
             admitted.map(|admitted| (fd, admitted))
         });
         match admitted {
-            Ok((fd, Admitted::Sealed)) => Ok(fd.0),
+            Ok((_, Admitted::Sealed(visible))) => Ok(visible.0),
             Ok((_, Admitted::NotRegular)) => {
                 // A directory, a pipe, a socket: exactly as the program asked for it.
                 self.retire(root, spare);
@@ -209,8 +221,8 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
             self.empty(fd, traits, &stat).inspect_err(|_| self.drop_key(key))?;
         }
         self.conceal(fd, spare, OpenFlags(flags), traits, &stat, key)
-            .inspect_err(|_| self.drop_key(key))?;
-        Ok(Admitted::Sealed)
+            .map(Admitted::Sealed)
+            .inspect_err(|_| self.drop_key(key))
     }
 
     fn key_of(&self, fd: Fd, stat: &FileStat, traits: Traits) -> Result<Option<KeySlot>, Missing> {
@@ -330,7 +342,8 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
 
 /// What became of a descriptor that was opened where sealed files are.
 enum Admitted {
-    Sealed,
+    /// Behind this descriptor.
+    Sealed(Fd),
     NotRegular,
 }
 

@@ -356,7 +356,12 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
         done
     }
 
-    /// Lets an open file with these traits stand behind the descriptor `fd`, whose real file it takes over.
+    /// Lets an open file with these traits stand behind the descriptor `fd`, whose real file it takes over; the
+    /// visible descriptor.
+    ///
+    /// That is `fd` itself, and `spare` becomes the hidden one. But closing any descriptor of a file drops the record
+    /// locks that the process has on it: if there may be some, nothing is closed, the real file stays where it
+    /// is, and the visible descriptor gets the next free number.
     pub(crate) fn conceal(
         &self,
         fd: Fd,
@@ -365,30 +370,42 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
         traits: Traits,
         stat: &FileStat,
         key: Option<KeySlot>,
-    ) -> Result<(), Errno> {
+    ) -> Result<Fd, Errno> {
         const O_CLOEXEC: i32 = 0o2_000_000;
-        if !Table::holds(fd) {
-            return Err(Errno::MFILE);
-        }
         let index = self.table.claim()?;
         let cloexec = flags.0 & O_CLOEXEC != 0;
-        let moved = self
-            .system
-            .duplicate_onto(fd, spare, true)
-            .and_then(|()| self.system.duplicate_onto(self.system.anchor(traits.root), fd, cloexec));
-        if let Err(error) = moved {
-            self.table.free(index);
-            return Err(error);
+        let anchor = self.system.anchor(traits.root);
+        let placed = if self.table.may_hold_locks(stat.device, stat.inode) {
+            self.system.duplicate(anchor, 0, cloexec).map(|visible| (visible, fd))
+        } else {
+            self.system
+                .duplicate_onto(fd, spare, true)
+                .and_then(|()| self.system.duplicate_onto(anchor, fd, cloexec))
+                .map(|()| (fd, spare))
+        };
+        let placed = placed.and_then(|(visible, hidden)| {
+            if Table::holds(visible) {
+                return Ok((visible, hidden));
+            }
+            if visible != fd {
+                self.system.close(visible)?;
+            }
+            Err(Errno::MFILE)
+        });
+        let (visible, hidden) = placed.inspect_err(|_| self.table.free(index))?;
+        if hidden != spare {
+            self.table.hide(hidden);
+            self.retire(traits.root, spare);
         }
         let slot = self.table.slot(index);
-        slot.hidden.store(spare.0, Relaxed);
+        slot.hidden.store(hidden.0, Relaxed);
         slot.flags.store(flags.0.cast_unsigned(), Relaxed);
         slot.set_traits(traits);
         slot.device.store(stat.device, Relaxed);
         slot.inode.store(stat.inode, Relaxed);
         slot.key.store(key.map_or(0, |key| key.0 + 1), Relaxed);
-        self.table.publish(fd, index);
-        Ok(())
+        self.table.publish(visible, index);
+        Ok(visible)
     }
 
     /// The descriptor that `/proc/self/fd/N`, `/dev/fd/N` and `/dev/stdin` name, if it is that of a sealed file.
