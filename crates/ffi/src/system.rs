@@ -207,11 +207,17 @@ impl System for Linux {
                 }
             }
         }
-        self.duplicate(self.anchor(root), self.hidden_from(), true)
+        match self.duplicate(self.anchor(root), self.hidden_from(), true) {
+            // The program has lowered its limit below that: the upper half of what is left.
+            Err(Errno::INVAL) => self.duplicate(self.anchor(root), half_of_the_limit(), true),
+            reserved => reserved,
+        }
     }
 
     fn retire_hidden(&self, root: u8, fd: Fd) -> bool {
-        let kept = self.spares.iter().any(|spare| spare.load(Relaxed) < 0)
+        // A low number is the program's.
+        let kept = fd.0 >= self.hidden_from()
+            && self.spares.iter().any(|spare| spare.load(Relaxed) < 0)
             && self.duplicate_onto(self.anchor(root), fd, true).is_ok();
         if kept {
             for spare in &self.spares {
@@ -283,6 +289,11 @@ impl System for Linux {
     fn report(&self, path: &[u8], why: Refusal) {
         report::refusal(path, why);
     }
+}
+
+fn half_of_the_limit() -> i32 {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+    limit.and_then(|limit| i32::try_from(limit / 2).ok()).unwrap_or(i32::MAX)
 }
 
 fn file_stat(stat: &rustix::fs::Stat) -> FileStat {
