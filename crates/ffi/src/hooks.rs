@@ -17,7 +17,7 @@
 
 use core::ffi::{CStr, c_char, c_int, c_void};
 
-use tidelock_engine::{Descriptor, Errno, OpenFile};
+use tidelock_engine::{Decided, Descriptor, Errno, Fd, OpenFile};
 
 use crate::process::{ActivePolicy, process};
 use crate::raw::fail;
@@ -71,14 +71,18 @@ pub mod locks;
 pub mod map;
 pub mod names;
 pub mod open;
+pub mod print;
+pub mod proc;
 pub mod processes;
 pub mod size;
 pub mod stat;
 pub use crate::stdio as streams;
+pub use crate::stdio::wide;
 pub mod sync;
 pub mod temporary;
 pub mod transfer;
 pub mod vectors;
+pub mod walk;
 pub mod wait;
 
 /// What a descriptor is; all are foreign while the library is inert.
@@ -151,6 +155,34 @@ pub(crate) unsafe fn is_empty(path: *const c_char) -> bool {
     // SAFETY: not null, so there is at least the zero byte.
     path.is_null() || unsafe { *path } == 0
 }
+
+/// The directory of a relative path. A sealed file is none.
+pub(crate) fn directory(at: c_int, path: &[u8]) -> Result<Fd, Errno> {
+    if path.first() == Some(&b'/') {
+        return Ok(Fd(at));
+    }
+    match descriptor(at) {
+        Descriptor::Foreign => Ok(Fd(at)),
+        Descriptor::Hidden => Err(Errno::BADF),
+        Descriptor::Sealed(_) => Err(Errno::NOTDIR),
+    }
+}
+
+/// True if the path may name what is hidden from the engine's programs.
+pub(crate) fn names_control(path: &[u8]) -> bool {
+    path.windows(CONTROL.len()).any(|part| part == CONTROL)
+}
+
+/// True for `.tidelock` of a protected directory and what is below it.
+pub(crate) fn is_control(at: c_int, path: &[u8]) -> bool {
+    let decided = process()
+        .filter(|_| names_control(path))
+        .map(|process| process.decide(Fd(at), path, false));
+    matches!(decided, Some(Ok(Decided::Control(_))))
+}
+
+/// The name of what is hidden.
+pub(crate) const CONTROL: &[u8] = b".tidelock";
 
 /// An offset that the program gave.
 pub(crate) fn place(offset: i64) -> Result<u64, Errno> {

@@ -11,10 +11,11 @@
 use core::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering::Acquire, Ordering::Release};
 
-use libc::{DIR, FILE, aiocb, dirent, off_t, pid_t, sigevent, size_t, statvfs};
+use libc::{DIR, FILE, aiocb, dirent, off_t, pid_t, sigevent, size_t, statvfs, wchar_t};
 use tidelock_engine::Errno;
 
 use crate::hooks::listing::{Filter, Order};
+use crate::hooks::walk::{Glob, Visit};
 use crate::raw::{self, Outcome as _};
 use crate::stdio::cookie::Functions;
 
@@ -66,6 +67,16 @@ next! {
     freopen(path: *const c_char, mode: *const c_char, file: *mut FILE) -> *mut FILE, else NULL.cast();
     fclose(file: *mut FILE) -> c_int, else -1;
     fileno(file: *mut FILE) -> c_int, else -1;
+    fgetwc(file: *mut FILE) -> c_uint, else c_uint::MAX;
+    getwchar() -> c_uint, else c_uint::MAX;
+    ungetwc(letter: c_uint, file: *mut FILE) -> c_uint, else c_uint::MAX;
+    fgetws(into: *mut wchar_t, len: c_int, file: *mut FILE) -> *mut wchar_t, else NULL.cast();
+    __fgetws_chk(into: *mut wchar_t, room: size_t, len: c_int, file: *mut FILE) -> *mut wchar_t, else NULL.cast();
+    vdprintf(fd: c_int, format: *const c_char, list: *mut c_void) -> c_int, else -1;
+    opendir(path: *const c_char) -> *mut DIR, else NULL.cast();
+    glob(pattern: *const c_char, flags: c_int, error: *mut c_void, found: *mut Glob) -> c_int, else libc::ENOSYS;
+    nftw(path: *const c_char, visit: Visit, fds: c_int, flags: c_int) -> c_int, else -1;
+    ftw(path: *const c_char, visit: Visit, fds: c_int) -> c_int, else -1;
     readdir(directory: *mut DIR) -> *mut dirent, else NULL.cast();
     readdir_r(directory: *mut DIR, entry: *mut dirent, result: *mut *mut dirent) -> c_int, else libc::ENOSYS;
     scandir(path: *const c_char, list: *mut *mut *mut dirent, filter: Filter, order: Order) -> c_int, else -1;

@@ -18,6 +18,7 @@ pub mod cookie;
 pub(crate) mod mode;
 pub(crate) mod standard;
 mod streams;
+pub mod wide;
 
 use core::ffi::{CStr, c_char, c_int};
 

@@ -1,4 +1,4 @@
-//! readdir and scandir: `.tidelock` of a protected directory is not there for the engine's programs.
+//! opendir, readdir and scandir: `.tidelock` of a protected directory is not there for the engine's programs.
 //!
 //! initdb and pg_basebackup want an empty directory, pg_rewind would delete what it does not know, a replica must
 //! not receive it.
@@ -9,10 +9,21 @@
 use core::ffi::{CStr, c_char, c_int, c_void};
 
 use libc::{DIR, dirent};
-use tidelock_engine::{Decided, Fd};
+use tidelock_engine::Errno;
 
-use crate::next;
+use crate::hooks::{is_control, path as path_of};
+use crate::{next, raw};
 use crate::process::process;
+
+pub unsafe fn opendir(path: *const c_char) -> *mut DIR {
+    // SAFETY: the contract of opendir.
+    if unsafe { path_of(path) }.is_ok_and(|path| is_control(libc::AT_FDCWD, path)) {
+        raw::set_errno(Errno::NOENT);
+        return core::ptr::null_mut();
+    }
+    // SAFETY: the contract of opendir.
+    unsafe { next::opendir(path) }
+}
 
 pub unsafe fn readdir(directory: *mut DIR) -> *mut dirent {
     loop {
@@ -72,7 +83,7 @@ pub type Order = Option<unsafe extern "C" fn(*mut *const dirent, *mut *const dir
 
 const CONTROL: &CStr = c".tidelock";
 
-unsafe fn is_control(entry: *const dirent) -> bool {
+unsafe fn has_its_name(entry: *const dirent) -> bool {
     // SAFETY: the caller's entry.
     let name = unsafe { &raw const (*entry).d_name };
     // SAFETY: a name in an entry ends with a zero byte.
@@ -82,17 +93,12 @@ unsafe fn is_control(entry: *const dirent) -> bool {
 /// True for the entry that is not to be seen: by its name, and only in a protected directory.
 unsafe fn is_hidden(directory: *mut DIR, entry: *const dirent) -> bool {
     // SAFETY: the caller's entry.
-    if !unsafe { is_control(entry) } {
+    if !unsafe { has_its_name(entry) } {
         return false;
     }
     // SAFETY: the caller's directory.
     let fd = unsafe { libc::dirfd(directory) };
-    is_control_of(fd, CONTROL.to_bytes_with_nul())
-}
-
-fn is_control_of(at: c_int, path: &[u8]) -> bool {
-    let decided = process().map(|process| process.decide(Fd(at), path, false));
-    matches!(decided, Some(Ok(Decided::Control(_))))
+    is_control(fd, CONTROL.to_bytes_with_nul())
 }
 
 /// Takes the entry that is not to be seen out of a list of scandir.
@@ -110,7 +116,7 @@ unsafe fn without_hidden(
     // SAFETY: scandir has set it to `n` entries.
     let entries = unsafe { core::slice::from_raw_parts_mut(first, len) };
     // SAFETY: each is an entry of scandir.
-    let Some(found) = entries.iter().position(|&entry| unsafe { is_control(entry) }) else {
+    let Some(found) = entries.iter().position(|&entry| unsafe { has_its_name(entry) }) else {
         return n;
     };
     let mut name = [0; 4096];
@@ -119,7 +125,8 @@ unsafe fn without_hidden(
     for (to, from) in name.iter_mut().zip(text.iter().chain(b"/.tidelock\0")) {
         *to = *from;
     }
-    if !is_control_of(at, &name) {
+    // A path that is too long for the buffer has no zero byte there.
+    if !CStr::from_bytes_until_nul(&name).is_ok_and(|name| is_control(at, name.to_bytes_with_nul())) {
         return n;
     }
     if let Some(rest) = entries.get_mut(found..) {

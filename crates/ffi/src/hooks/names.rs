@@ -7,7 +7,7 @@ use core::ffi::{c_char, c_int, c_uint};
 
 use tidelock_engine::{Errno, Fd, System as _};
 
-use crate::hooks::{is_empty, is_ours, none, path as path_of};
+use crate::hooks::{directory, is_control, is_empty, is_ours, none, path as path_of};
 use crate::process::{ActiveProcess, process};
 use crate::raw;
 
@@ -38,7 +38,9 @@ pub unsafe fn renameat2(
     let from = try_or_fail!(unsafe { path_of(from) });
     // SAFETY: the contract of renameat2.
     let to = try_or_fail!(unsafe { path_of(to) });
-    none(process.rename((Fd(from_at), from), (Fd(to_at), to), flags))
+    let from_at = try_or_fail!(directory(from_at, from));
+    let to_at = try_or_fail!(directory(to_at, to));
+    none(process.rename((from_at, from), (to_at, to), flags))
 }
 
 pub unsafe fn link(from: *const c_char, to: *const c_char) -> c_int {
@@ -63,7 +65,9 @@ pub unsafe fn linkat(
     let from = try_or_fail!(unsafe { path_of(from) });
     // SAFETY: the contract of linkat.
     let to = try_or_fail!(unsafe { path_of(to) });
-    none(process.link((Fd(from_at), from), (Fd(to_at), to), flags))
+    let from_at = try_or_fail!(directory(from_at, from));
+    let to_at = try_or_fail!(directory(to_at, to));
+    none(process.link((from_at, from), (to_at, to), flags))
 }
 
 pub unsafe fn symlink(target: *const c_char, path: *const c_char) -> c_int {
@@ -98,7 +102,41 @@ fn attach(process: &ActiveProcess, at: c_int, path: &[u8]) {
     process.attach(room.get(..len + 1 + path.len()).unwrap_or_default());
 }
 
+pub unsafe fn unlink(path: *const c_char) -> c_int {
+    // SAFETY: the contract of unlink.
+    unsafe { unlinkat(libc::AT_FDCWD, path, 0) }
+}
+
+pub unsafe fn rmdir(path: *const c_char) -> c_int {
+    // SAFETY: the contract of rmdir.
+    unsafe { unlinkat(libc::AT_FDCWD, path, libc::AT_REMOVEDIR) }
+}
+
+pub unsafe fn remove(path: *const c_char) -> c_int {
+    let before = raw::errno();
+    // SAFETY: the contract of remove.
+    let done = unsafe { unlink(path) };
+    if done == 0 || !matches!(raw::errno(), Errno(libc::EISDIR | libc::EPERM)) {
+        return done;
+    }
+    raw::set_errno(before);
+    // SAFETY: the contract of remove.
+    unsafe { rmdir(path) }
+}
+
+pub unsafe fn unlinkat(at: c_int, path: *const c_char, flags: c_int) -> c_int {
+    // SAFETY: the contract of unlinkat.
+    if unsafe { path_of(path) }.is_ok_and(|path| is_control(at, path)) {
+        return raw::fail(Errno::NOENT);
+    }
+    raw!(SYS_unlinkat, at, path, flags)
+}
+
 pub unsafe fn chdir(path: *const c_char) -> c_int {
+    // SAFETY: the contract of chdir.
+    if unsafe { path_of(path) }.is_ok_and(|path| is_control(libc::AT_FDCWD, path)) {
+        return raw::fail(Errno::NOENT);
+    }
     moved(raw!(SYS_chdir, path))
 }
 

@@ -7,9 +7,8 @@
 use core::ffi::{c_char, c_int};
 
 use libc::mode_t;
-use tidelock_engine::Fd;
 
-use crate::hooks::{number, path as path_of};
+use crate::hooks::{directory, number, path as path_of};
 use crate::stdio;
 
 pub unsafe fn open(path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
@@ -22,7 +21,8 @@ pub unsafe fn openat(at: c_int, path: *const c_char, flags: c_int, mode: mode_t)
     let process = process_or!(raw!(SYS_openat, at, path, flags, mode));
     // SAFETY: the contract of openat.
     let path = try_or_fail!(unsafe { path_of(path) });
-    stdio::standard::landed(number(process.open(Fd(at), path, flags, mode)))
+    let at = try_or_fail!(directory(at, path));
+    stdio::standard::landed(number(process.open(at, path, flags, mode)))
 }
 
 pub unsafe fn creat(path: *const c_char, mode: mode_t) -> c_int {

@@ -9,7 +9,7 @@ use libc::{stat as Stat, statx as Statx};
 use tidelock_engine::{Errno, Fd};
 use tidelock_format::DiskSize;
 
-use crate::hooks::{File, is_empty, path as path_of};
+use crate::hooks::{File, is_empty, names_control, path as path_of, proc};
 use crate::process::process;
 use crate::raw;
 
@@ -40,6 +40,11 @@ pub unsafe fn fstatat(at: c_int, path: *const c_char, into: *mut Stat, flags: c_
         // SAFETY: the contract of fstat.
         return unsafe { fstat(at, into) };
     }
+    // SAFETY: the contract of fstatat.
+    if let Some(fd) = unsafe { proc::followed(path, flags) } {
+        // SAFETY: the contract of fstat.
+        return unsafe { fstat(fd, into) };
+    }
     let done: c_int = raw!(SYS_newfstatat, at, path, into, flags);
     if done != 0 || process().is_none() {
         return done;
@@ -63,6 +68,11 @@ pub unsafe fn statx(
     if flags & libc::AT_EMPTY_PATH != 0 && at >= 0 && unsafe { is_empty(path) } {
         // SAFETY: the contract of statx.
         return unsafe { statx_of(at, flags, mask, into) };
+    }
+    // SAFETY: the contract of statx.
+    if let Some(fd) = unsafe { proc::followed(path, flags) } {
+        // SAFETY: the contract of statx.
+        return unsafe { statx_of(fd, flags | libc::AT_EMPTY_PATH, mask, into) };
     }
     // The size can be told only if the kind is known.
     let mask = if process().is_some() { mask | libc::STATX_TYPE } else { mask };
@@ -145,10 +155,3 @@ unsafe fn size_of_named(
     let plain = process.size_at(Fd(at), path, follow, disk.cast_unsigned())?;
     Ok(if regular { plain.cast_signed() } else { disk })
 }
-
-/// True if the path may name what is hidden from the engine's programs.
-fn names_control(path: &[u8]) -> bool {
-    path.windows(CONTROL.len()).any(|part| part == CONTROL)
-}
-
-const CONTROL: &[u8] = b".tidelock";

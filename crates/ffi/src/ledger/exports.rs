@@ -17,6 +17,17 @@ macro_rules! exports {
 #[doc(hidden)]
 #[macro_export]
 macro_rules! export {
+    ($name:ident, $module:ident::$hook:ident, (...), $result:ty) => {
+        /// See docs/hooks.md.
+        ///
+        /// # Safety
+        /// The contract of the libc function of this name.
+        #[unsafe(naked)]
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name() {
+            core::arch::naked_asm!("jmp {hook}", hook = sym $crate::hooks::$module::$hook)
+        }
+    };
     ($name:ident, $module:ident::$hook:ident, ($($arg:ident: $type:ty),* $(,)?), $result:ty) => {
         /// See docs/hooks.md.
         ///

@@ -148,7 +148,15 @@ hooks {
         names::chdir(path: *const c_char) -> c_int: chdir;
         names::fchdir(fd: c_int) -> c_int: fchdir;
     }
-    "`.tidelock` of a protected directory is not listed." {
+    "`.tidelock` of a protected directory is not there: it can be neither listed nor removed nor entered." {
+        listing::opendir(path: *const c_char) -> *mut DIR: opendir;
+        names::unlink(path: *const c_char) -> c_int: unlink;
+        names::unlinkat(at: c_int, path: *const c_char, flags: c_int) -> c_int: unlinkat;
+        names::rmdir(path: *const c_char) -> c_int: rmdir;
+        names::remove(path: *const c_char) -> c_int: remove;
+        walk::glob(pattern: *const c_char, flags: c_int, error: *mut c_void, found: *mut Glob) -> c_int: glob, glob64;
+        walk::nftw(path: *const c_char, visit: Visit, fds: c_int, flags: c_int) -> c_int: nftw, nftw64;
+        walk::ftw(path: *const c_char, visit: Visit, fds: c_int) -> c_int: ftw, ftw64;
         listing::readdir(directory: *mut DIR) -> *mut dirent: readdir, readdir64;
         listing::readdir_r(directory: *mut DIR, entry: *mut dirent, result: *mut *mut dirent) -> c_int:
             readdir_r, readdir64_r;
@@ -176,6 +184,21 @@ hooks {
     }
     "Standard streams are replaced by new ones; other streams of libc cannot be: EOPNOTSUPP." {
         streams::freopen(path: *const c_char, mode: *const c_char, file: *mut FILE) -> *mut FILE: freopen, freopen64;
+    }
+    "Formatted in memory, then written as by write." {
+        print::dprintf(...) -> c_int: dprintf;
+        print::dprintf_chk(...) -> c_int: __dprintf_chk;
+        print::vdprintf(fd: c_int, format: *const c_char, list: *mut c_void) -> c_int: vdprintf;
+        print::vdprintf_chk(fd: c_int, flag: c_int, format: *const c_char, list: *mut c_void) -> c_int:
+            __vdprintf_chk;
+    }
+    "The link of a descriptor below /proc/self/fd tells the sealed file, not the anchor." {
+        proc::readlink(path: *const c_char, into: *mut c_char, len: size_t) -> ssize_t: readlink;
+        proc::readlinkat(at: c_int, path: *const c_char, into: *mut c_char, len: size_t) -> ssize_t: readlinkat;
+        proc::readlink_chk(path: *const c_char, into: *mut c_char, len: size_t, room: size_t) -> ssize_t:
+            __readlink_chk;
+        proc::readlinkat_chk(at: c_int, path: *const c_char, into: *mut c_char, len: size_t, room: size_t)
+            -> ssize_t: __readlinkat_chk;
     }
     "The descriptor behind a stream of ours; closing a stream of libc also clears the table." {
         streams::fileno(file: *mut FILE) -> c_int: fileno, fileno_unlocked;
@@ -216,6 +239,14 @@ refusals {
         asynchronous::io_uring_setup(entries: c_uint, parameters: *mut c_void) -> c_int: io_uring_setup;
         asynchronous::io_setup(requests: c_int, context: *mut c_void) -> c_int: io_setup;
     }
+    EOPNOTSUPP "A stream on a sealed file is byte-oriented for ever." {
+        wide::fgetwc(file: *mut FILE) -> c_uint: fgetwc, getwc, fgetwc_unlocked, getwc_unlocked;
+        wide::getwchar() -> c_uint: getwchar, getwchar_unlocked;
+        wide::ungetwc(letter: c_uint, file: *mut FILE) -> c_uint: ungetwc;
+        wide::fgetws(into: *mut wchar_t, len: c_int, file: *mut FILE) -> *mut wchar_t: fgetws, fgetws_unlocked;
+        wide::fgetws_chk(into: *mut wchar_t, room: size_t, len: c_int, file: *mut FILE) -> *mut wchar_t:
+            __fgetws_chk, __fgetws_unlocked_chk;
+    }
     EOPNOTSUPP "Opens a file without a path that could be judged." {
         open::open_by_handle_at(mount: c_int, handle: *mut c_void, flags: c_int) -> c_int: open_by_handle_at;
     }
@@ -237,14 +268,14 @@ passes {
         stdin stdout stderr
     }
     "A stream on a sealed file is byte-oriented for ever: the call fails, as glibc lets it on every cookie stream." {
-        fwide fgetwc fgetws getwc getwchar fputwc fputws putwc putwchar ungetwc fwprintf vfwprintf wprintf vwprintf
+        fwide fputwc fputws putwc putwchar fputwc_unlocked fputws_unlocked putwc_unlocked putwchar_unlocked fwprintf vfwprintf wprintf vwprintf
         fwscanf vfwscanf wscanf vwscanf __fwprintf_chk __vfwprintf_chk __wprintf_chk
     }
     "A stream on memory or on functions of the program, not on a file." {
         fopencookie fmemopen open_memstream open_wmemstream
     }
     "libc writes to the descriptor within itself: a sealed file is refused by the kernel, EBADF." {
-        dprintf vdprintf __dprintf_chk __vdprintf_chk backtrace_symbols_fd psiginfo
+        backtrace_symbols_fd psiginfo
     }
     "Lies in /tmp and is deleted at once; no policy holds there." {
         tmpfile tmpfile64
@@ -253,8 +284,8 @@ passes {
         mktemp tempnam tmpnam tmpnam_r mkdtemp
     }
     "Names of files and directories are not sealed." {
-        unlink unlinkat remove rmdir mkdir mkdirat mkfifo mkfifoat mknod mknodat __xmknod __xmknodat access faccessat
-        eaccess euidaccess readlink readlinkat __readlink_chk __readlinkat_chk realpath __realpath_chk
+        mkdir mkdirat mkfifo mkfifoat mknod mknodat __xmknod __xmknodat access faccessat
+        eaccess euidaccess realpath __realpath_chk
         canonicalize_file_name getcwd __getcwd_chk get_current_dir_name getwd __getwd_chk
     }
     "Owner, mode, times and extended attributes of a name are those of the file." {
@@ -265,10 +296,10 @@ passes {
         statfs statfs64 statvfs statvfs64 pathconf fpathconf sync mount umount umount2 quotactl
     }
     "A directory is not sealed; what is read of it comes through readdir." {
-        opendir fdopendir closedir rewinddir seekdir telldir dirfd alphasort alphasort64 versionsort versionsort64
+        fdopendir closedir globfree globfree64 rewinddir seekdir telldir dirfd alphasort alphasort64 versionsort versionsort64
     }
     "Lists names within libc, `.tidelock` among them, with sizes on the disk; opening goes through open." {
-        glob glob64 globfree globfree64 nftw nftw64 ftw ftw64 fts_open fts_read fts_children fts_close fts_set
+        fts_open fts_read fts_children fts_close fts_set
         fts64_open fts64_read fts64_children fts64_close getdents64 getdirentries
     }
     "Works on a handle of the visible descriptor, which leads to the anchor." {

@@ -13,6 +13,7 @@ use libc::{FILE, off_t, size_t, ssize_t};
 use tidelock_engine::Errno;
 
 use super::mode::Mode;
+use super::standard;
 use super::streams::{self, Stream};
 use crate::hooks::{bytes, close as close_hook};
 use crate::next;
@@ -59,7 +60,8 @@ unsafe extern "C" fn read(cookie: *mut c_void, into: *mut c_char, len: size_t) -
 /// All of it, or as much as went well; 0 for an error.
 unsafe extern "C" fn write(cookie: *mut c_void, from: *const c_char, len: size_t) -> ssize_t {
     // SAFETY: libc's promise.
-    let fd = unsafe { entry(cookie) }.descriptor();
+    let entry = unsafe { entry(cookie) };
+    let fd = entry.descriptor();
     let mut done = 0;
     while done < len {
         // SAFETY: within libc's own buffer.
@@ -70,6 +72,11 @@ unsafe extern "C" fn write(cookie: *mut c_void, from: *const c_char, len: size_t
             Ok(count) if count > 0 => done += count,
             _ => break,
         }
+    }
+    let file = entry.file();
+    if !file.is_null() {
+        // SAFETY: libc calls us for this stream.
+        unsafe { standard::note_written(file, done) };
     }
     done.cast_signed()
 }

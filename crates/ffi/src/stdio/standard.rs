@@ -8,7 +8,7 @@
 //! pending bytes are read from the first fields of FILE, whose layout glibc cannot change: programs have them inline.
 #![expect(unsafe_code, reason = "libc's variables and the head of FILE")]
 
-use core::ffi::{c_char, c_int, c_void};
+use core::ffi::{c_char, c_int, c_long, c_void};
 
 use libc::FILE;
 use tidelock_engine::Descriptor;
@@ -26,7 +26,7 @@ unsafe extern "C" {
     fn clearerr(file: *mut FILE);
 }
 
-/// The beginning of `struct _IO_FILE`.
+/// The beginning of `struct _IO_FILE` (bits/types/struct_FILE.h).
 #[repr(C)]
 struct Head {
     flags: c_int,
@@ -35,7 +35,20 @@ struct Head {
     read_base: *mut c_char,
     write_base: *mut c_char,
     write_ptr: *mut c_char,
+    /// write_end to chain: pointers that concern libc alone.
+    pointers: [*mut c_void; 8],
+    fileno: c_int,
+    flags2: c_int,
+    old_offset: c_long,
+    column: u16,
+    vtable_offset: i8,
+    short_buffer: [c_char; 1],
+    lock: *mut c_void,
+    /// Where libc thinks that the descriptor is, or -1.
+    offset: i64,
 }
+
+const _: () = assert!(core::mem::offset_of!(Head, offset) == 144);
 
 const UNBUFFERED: c_int = 0x2;
 const NO_READS: c_int = 0x4;
@@ -78,6 +91,12 @@ fn variable(fd: c_int) -> *mut *mut FILE {
 fn holder(file: *mut FILE) -> Option<*mut *mut FILE> {
     // SAFETY: libc's variables.
     (0..=2).map(variable).find(|&variable| unsafe { *variable } == file)
+}
+
+/// What stdin is now.
+pub(super) fn input() -> *mut FILE {
+    // SAFETY: libc's variable.
+    unsafe { stdin }
 }
 
 /// True for what stdin, stdout or stderr is now.
@@ -126,6 +145,19 @@ unsafe fn hand_over(old: *mut FILE, new: *mut FILE) {
     }
     // SAFETY: an open stream.
     unsafe { __fpurge(old) };
+}
+
+/// After a write through the cookie: libc moves its own idea of the offset for files only, and a later seek from the
+/// current place would miss by as much (glibc 2.36, `_IO_cookie_write`).
+///
+/// # Safety
+/// An open stream of ours, in a call of libc's for it.
+pub(super) unsafe fn note_written(file: *mut FILE, count: usize) {
+    // SAFETY: every FILE begins like this, and libc waits for us.
+    let head = unsafe { &mut *file.cast::<Head>() };
+    if head.offset >= 0 {
+        head.offset = head.offset.wrapping_add_unsigned(count as u64);
+    }
 }
 
 /// A stream of ours begins again on its descriptor, in another mode.

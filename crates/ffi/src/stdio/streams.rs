@@ -41,6 +41,10 @@ impl Stream {
         self.fd.load(Acquire)
     }
 
+    pub(crate) fn file(&self) -> *mut FILE {
+        self.file.load(Acquire)
+    }
+
     pub(crate) fn set_file(&self, file: *mut FILE) {
         self.file.store(file, Release);
     }
