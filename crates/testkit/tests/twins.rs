@@ -77,15 +77,19 @@ twins! {
     stdio_formatted_and_lines
     stdio_modes
     stdio_reopened
+    stdio_reopened_from_outside
     stdio_seek_and_pushback
     stdio_standard_output
     stdio_wide
     symlinks_are_resolved
+    symlinks_lead_out
     temporary_files
+    temporary_unnamed
     threads_on_one_file
     threads_with_files_of_their_own
     truncate_by_path
     truncated_while_another_holds_it
     unlink_while_open
     vectors
+    vectors_with_flags
 }

@@ -50,8 +50,8 @@ int main(int argc, char **argv)
     show_ok("now it opens", fd);
     show("write", write(fd, MARKER " late", 18));
     close(fd);
-    show_file(name);
-    unlink(name);
+    show("rename", rename(name, "late"));
+    show_file("late");
     for (int i = 0; i < n - 2; i++)
         close(fds[i]);
     int round = 0;

@@ -35,6 +35,7 @@ int main(int argc, char **argv)
     try("O_EXCL of a link", open("link", O_RDONLY | O_CREAT | O_EXCL, 0600));
     try("O_EXCL of a dangling one", open("dangling", O_RDONLY | O_CREAT | O_EXCL, 0600));
     try("loop", open("loop", O_RDONLY));
+    show("unlink", unlink("loop"));
     try("dangling", open("dangling", O_RDONLY));
     try("dangling creates", open("dangling", O_RDWR | O_CREAT, 0640));
     show("its target", stat("nowhere", &st));

@@ -1,4 +1,4 @@
-/* freopen: another file, another mode of the same, to and from files that are not sealed; fdopen at an
+/* freopen: another file, another mode of the same, to files that are not sealed and back; fdopen at an
  * offset and in modes that do not fit. */
 #include "twin.h"
 
@@ -32,8 +32,7 @@ int main(int argc, char **argv)
     show("fclose", fclose(file));
     show_file("c");
     show_file("d");
-    file = fopen("/dev/zero", "r");
-    show("freopen from /dev/zero", freopen("a", "r", file) == file);
+    file = fopen("a", "r");
     show_read("fread", fread(line, 1, 40, file), line);
     show("freopen64", freopen64("b", "r", file) == file);
     show_read("fread", fread(line, 1, 40, file), line);

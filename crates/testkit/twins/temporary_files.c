@@ -1,4 +1,4 @@
-/* mkstemp and its forms, O_TMPFILE with and without a later name, and tmpfile. */
+/* mkstemp and its forms, and tmpfile. */
 #include "twin.h"
 
 static void use(const char *what, int fd)
@@ -34,10 +34,6 @@ int main(int argc, char **argv)
     show_pointer("mkdtemp", mkdtemp(dir));
     show("rename", rename(dir, "dir"));
     close(make_file("dir/in", 9, 99));
-
-    int unnamed = open("dir", O_TMPFILE | O_RDWR, 0600);
-    use("O_TMPFILE", unnamed);
-    use("O_TMPFILE of this directory", open(".", O_TMPFILE | O_RDWR | O_EXCL, 0640));
 
     FILE *file = show_pointer("tmpfile", tmpfile());
     char back[60];
