@@ -32,10 +32,12 @@ pub(crate) enum Server {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Loaded {
-    /// Yes.
-    Loaded,
+    /// It is.
+    #[serde(rename = "loaded")]
+    Yes,
     /// No: the process does not see sealed files as plain.
-    NotLoaded,
+    #[serde(rename = "not_loaded")]
+    No,
     /// The process is somebody else's.
     CannotBeTold,
 }
@@ -70,9 +72,9 @@ fn loaded(process: &Path) -> Loaded {
             let maps = String::from_utf8_lossy(&maps);
             let ours =
                 |line: &str| line.rsplit('/').next().is_some_and(|name| name.starts_with(LIBRARY));
-            if maps.lines().any(ours) { Loaded::Loaded } else { Loaded::NotLoaded }
+            if maps.lines().any(ours) { Loaded::Yes } else { Loaded::No }
         }
-        Err(why) if why.kind() == io::ErrorKind::NotFound => Loaded::NotLoaded,
+        Err(why) if why.kind() == io::ErrorKind::NotFound => Loaded::No,
         Err(_) => Loaded::CannotBeTold,
     }
 }

@@ -138,7 +138,7 @@ impl Status {
 
 fn verdict(report: &Report, locked: Option<Error>) -> Result<ExitCode> {
     match (&report.server, locked) {
-        (Server::Running { pid, library: Loaded::NotLoaded, .. }, _) => Err(Error::Verification {
+        (Server::Running { pid, library: Loaded::No, .. }, _) => Err(Error::Verification {
             what: format!("a server runs without the library: process {pid}"),
             hint: "stop it at once and start it with `tidelock exec`: what it writes is plain"
                 .into(),

@@ -5,6 +5,8 @@
 //! standard output and standard error together, and `[exit N]` unless it ends with 0. What differs from
 //! run to run is replaced by names in brackets. With TIDELOCK_BLESS=1 the files are written anew.
 
+#![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
 mod place;
 
 use std::fs;

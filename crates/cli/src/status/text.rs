@@ -75,8 +75,8 @@ fn running(lines: &mut Lines, report: &Report) {
             let program =
                 program.as_ref().map(|it| format!(", {}", it.display())).unwrap_or_default();
             let library = match library {
-                Loaded::Loaded => "the library is loaded",
-                Loaded::NotLoaded => "THE LIBRARY IS NOT LOADED",
+                Loaded::Yes => "the library is loaded",
+                Loaded::No => "THE LIBRARY IS NOT LOADED",
                 Loaded::CannotBeTold => "whether the library is loaded cannot be told",
             };
             lines.add("server", format!("process {pid}{program}; {library}"));
