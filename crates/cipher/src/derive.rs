@@ -61,6 +61,9 @@ impl DataKey {
     }
 
     /// The key of the file with this header: HKDF-Expand over label, cipher, layout and nonce.
+    ///
+    /// # Panics
+    /// If its halves are equal, which SP 800-38E forbids; the odds are 2^-256.
     #[must_use]
     pub fn file_key(&self, header: &Header) -> FileKey {
         let mut key = Secret::new([0; 64]);

@@ -49,7 +49,9 @@ pub enum UnlockError {
     #[error(transparent)]
     Mismatch(#[from] KeyMismatch),
     /// The keyring is older than the file.
-    #[error("the file was written under a later generation of the keyring: the keyring was rolled back")]
+    #[error(
+        "the file was written under a later generation of the keyring: the keyring was rolled back"
+    )]
     RolledBack,
     /// The system gave no random bytes.
     #[error("the system gave no random bytes")]

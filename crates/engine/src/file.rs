@@ -140,12 +140,14 @@ impl<'p, S: System, C: UnitCipher, P: Decide> OpenFile<'p, S, C, P> {
             return Ok(None);
         }
         let mut first = [0u8; tidelock_format::PROBE_LEN];
-        let count = self.kernel().pread(self.hidden(), &mut first, tidelock_format::DiskOffset::HEADER)?;
+        let count =
+            self.kernel().pread(self.hidden(), &mut first, tidelock_format::DiskOffset::HEADER)?;
         let first = first.get(..count).unwrap_or(&[]);
         if Probe::is_blank(first) && stat.size.0 <= u64::from(self.layout().data_offset()) {
             return Ok(None);
         }
-        let key = self.process.unlock(first, self.traits()).map_err(crate::refusal::Refusal::errno)?;
+        let key =
+            self.process.unlock(first, self.traits()).map_err(crate::refusal::Refusal::errno)?;
         Ok(Some(self.adopt(key)))
     }
 

@@ -3,7 +3,9 @@
 //! Opening a file costs two derivations and a MAC; a server opens the same few files over and over. A header
 //! that was verified once is recognised by all of its bytes.
 
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
+use core::sync::atomic::{
+    AtomicU32, AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
+};
 
 use tidelock_cipher::KeySlot;
 use tidelock_format::COPY_LEN;
@@ -49,6 +51,10 @@ impl Default for KeyTable {
 }
 
 impl Entry {
+    #[expect(
+        clippy::declare_interior_mutable_const,
+        reason = "the value that arrays of it begin with"
+    )]
     const EMPTY: Self = Self {
         word: AtomicU32::new(EMPTY),
         uneven: AtomicU32::new(0),
@@ -57,7 +63,10 @@ impl Entry {
 
     fn matches(&self, copy: &Copy) -> bool {
         let (words, _) = copy.as_chunks::<8>();
-        self.header.iter().zip(words).all(|(have, want)| have.load(Relaxed) == u64::from_le_bytes(*want))
+        self.header
+            .iter()
+            .zip(words)
+            .all(|(have, want)| have.load(Relaxed) == u64::from_le_bytes(*want))
     }
 
     fn join(&self) -> bool {

@@ -1,7 +1,10 @@
 //! Opening: path rule, header and key must agree, or there is no open file.
 
 use tidelock_cipher::{KeySlot, UnitCipher, UnlockError, is_zero};
-use tidelock_format::{Class, DiskOffset, DiskSize, HeaderError, Layout, PROBE_LEN, PlainSize, Probe, UNIT, looks_sealed};
+use tidelock_format::{
+    Class, DiskOffset, DiskSize, HeaderError, Layout, PROBE_LEN, PlainSize, Probe, UNIT,
+    looks_sealed,
+};
 
 use crate::errno::Errno;
 use crate::kernel::{Fd, FileStat, Links, Reach, SCRATCH_MAX, System};
@@ -64,8 +67,7 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
             let lookup = Lookup { at, path, links: Self::AS_FLAGS };
             return self.open_decided(lookup, flags, mode, Decided::Outside, path);
         }
-        let lookup =
-            Lookup { at: place.directory, path: place.name.as_c(), links: Self::AS_FLAGS };
+        let lookup = Lookup { at: place.directory, path: place.name.as_c(), links: Self::AS_FLAGS };
         self.open_decided(lookup, flags | O_NOFOLLOW, mode, place.decided, path)
     }
 
@@ -242,9 +244,9 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
         }
         match self.unlock(first, traits) {
             Ok(key) => Ok(Some(key)),
-            Err(Refusal::Unlock(UnlockError::Header(HeaderError::Magic | HeaderError::Truncated))) => {
-                Err(Missing::Refused(Refusal::PlainWhereSealed))
-            }
+            Err(Refusal::Unlock(UnlockError::Header(
+                HeaderError::Magic | HeaderError::Truncated,
+            ))) => Err(Missing::Refused(Refusal::PlainWhereSealed)),
             Err(why) => Err(Missing::Refused(why)),
         }
     }

@@ -429,7 +429,10 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
     }
 
     /// The path of the real file behind a sealed one, to open it once more.
-    pub(crate) fn path_again(file: &OpenFile<'_, S, C, P>, into: &mut PathBuffer) -> Result<(), Errno> {
+    pub(crate) fn path_again(
+        file: &OpenFile<'_, S, C, P>,
+        into: &mut PathBuffer,
+    ) -> Result<(), Errno> {
         let mut digits = [0u8; 10];
         let mut number = file.hidden().0.cast_unsigned();
         let mut at = digits.len();

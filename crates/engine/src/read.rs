@@ -5,7 +5,9 @@
 //! block are asked for, and what comes back tells the plain size (see `format::size`).
 
 use tidelock_cipher::{KeySlot, UnitCipher, is_zero, open_units};
-use tidelock_format::{BLOCK_USIZE, DiskSize, PlainOffset, Span, UNIT, UNIT_USIZE, UnitNumber, ZeroRule};
+use tidelock_format::{
+    BLOCK_USIZE, DiskSize, PlainOffset, Span, UNIT, UNIT_USIZE, UnitNumber, ZeroRule,
+};
 
 use crate::errno::Errno;
 use crate::file::{OpenFile, place};
@@ -27,7 +29,10 @@ impl<S: System, C: UnitCipher, P: Decide> OpenFile<'_, S, C, P> {
         self.may_read()?;
         let span = Span::new(place(at)?, into.len()).ok_or(Errno::INVAL)?;
         let Some(key) = self.key()? else { return Ok(0) };
-        if span.is_whole_units() && self.is_even(key) && into.as_ptr().addr() % CONGRUENCE == 0 {
+        if span.is_whole_units()
+            && self.is_even(key)
+            && into.as_ptr().addr().is_multiple_of(CONGRUENCE)
+        {
             self.read_aligned(key, into, span)
         } else {
             self.read_any(key, into, span)
@@ -59,9 +64,8 @@ impl<S: System, C: UnitCipher, P: Decide> OpenFile<'_, S, C, P> {
         let traits = self.traits();
         let disk = self.layout().disk(at);
         let range = Range::new(traits.stripe(), span.start(), span.end());
-        let count = consistent(self.kernel(), range, || {
-            self.kernel().pread(self.hidden(), into, disk)
-        })?;
+        let count =
+            consistent(self.kernel(), range, || self.kernel().pread(self.hidden(), into, disk))?;
         if !count.is_multiple_of(BLOCK_USIZE) {
             // Another process has made the size uneven.
             self.slot.mark_uneven();
@@ -116,7 +120,9 @@ impl<S: System, C: UnitCipher, P: Decide> OpenFile<'_, S, C, P> {
             wanted
         } else {
             let end = DiskSize(layout.disk(start).get() + count as u64).plain(layout);
-            usize::try_from(end.0.saturating_sub(start.get())).map_err(|_| Errno::INVAL)?.min(wanted)
+            usize::try_from(end.0.saturating_sub(start.get()))
+                .map_err(|_| Errno::INVAL)?
+                .min(wanted)
         };
         let blocks = valid.next_multiple_of(BLOCK_USIZE);
         let units = buffer.get_mut(..blocks).ok_or(Errno::IO)?;
@@ -159,4 +165,3 @@ impl Window {
         Ok(Self { first: UnitNumber(at / UNIT), len, skip, wanted })
     }
 }
-

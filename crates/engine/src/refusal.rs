@@ -9,7 +9,9 @@ use crate::errno::Errno;
 #[non_exhaustive]
 pub enum Refusal {
     /// A plain file where the policy wants a sealed one.
-    #[error("the file must be sealed and is not; to keep it plain, add its name to `plain = [...]` in the profile")]
+    #[error(
+        "the file must be sealed and is not; to keep it plain, add its name to `plain = [...]` in the profile"
+    )]
     PlainWhereSealed,
     /// A sealed file where the policy wants a plain one, or outside every protected directory.
     #[error("the file is sealed, but its place is not one for sealed files")]
@@ -21,10 +23,14 @@ pub enum Refusal {
     #[error("the file's header has another layout or zero rule than the policy of its directory")]
     PolicyMismatch,
     /// All zeros where a header was, data behind it.
-    #[error("the header is lost (all zeros before {0} bytes of data); only crash recovery may replace it")]
+    #[error(
+        "the header is lost (all zeros before {0} bytes of data); only crash recovery may replace it"
+    )]
     LostHeader(u64),
     /// A lost header was replaced: its old blocks read as garbage, which page checks refuse.
-    #[error("the header was lost in a crash and has a new key now; its old blocks will fail their page checks")]
+    #[error(
+        "the header was lost in a crash and has a new key now; its old blocks will fail their page checks"
+    )]
     LostHeaderReplaced,
     /// The call is not possible on sealed bytes.
     #[error("{0} is not possible on a sealed file")]

@@ -41,7 +41,7 @@ impl<S: System, C: UnitCipher, P: Decide> OpenFile<'_, S, C, P> {
         }
         let (key, mut pending) = self.key_or_new_header()?;
         let result = self.put_header(&mut pending).and_then(|()| {
-            if wanted.0 % UNIT != 0 {
+            if !wanted.0.is_multiple_of(UNIT) {
                 self.process.keys.mark_uneven(key);
             }
             if wanted < now { self.cut(key, wanted) } else { self.extend(key, now, wanted) }
@@ -80,8 +80,9 @@ impl<S: System, C: UnitCipher, P: Decide> OpenFile<'_, S, C, P> {
         image.get_mut(keep..).unwrap_or_default().fill(0);
         let zeros = usize::try_from(wanted.remainder()).unwrap_or(0);
         let mut out = self.kernel().scratch(to + zeros);
-        let sealed =
-            seal_units(self.cipher(), key, unit, image, zeros, &mut out).ok_or(Errno::IO)?.skip(last);
+        let sealed = seal_units(self.cipher(), key, unit, image, zeros, &mut out)
+            .ok_or(Errno::IO)?
+            .skip(last);
         let there = self.put(sealed, layout.disk(place(start + last as u64)?))?;
         if there < sealed.len() {
             // The block is there (or the old one is); the size needs no room on the disk.

@@ -91,7 +91,9 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
                 break;
             }
             let mut target = PathBuffer::new();
-            match target.fill(|room| self.system.read_link(place.directory, place.name.as_c(), room)) {
+            match target
+                .fill(|room| self.system.read_link(place.directory, place.name.as_c(), room))
+            {
                 Ok(()) => place = self.enter(place.directory, &mut target)?,
                 Err(_) => break,
             }
@@ -115,7 +117,8 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
         }
         let flags = O_PATH | O_DIRECTORY | O_CLOEXEC;
         let fd = self.system.open(at, directory.as_c(), flags, 0, Links::Follow)?;
-        let mut place = Place { system: &self.system, directory: fd, name, decided: Decided::Outside };
+        let mut place =
+            Place { system: &self.system, directory: fd, name, decided: Decided::Outside };
         let mut real = PathBuffer::new();
         real.fill(|room| self.system.path_of(fd, room))?;
         if real.as_bytes().starts_with(b"/proc/") {

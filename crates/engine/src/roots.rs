@@ -134,9 +134,7 @@ impl<P: Decide> Roots<P> {
     /// # Errors
     /// ENAMETOOLONG, or ENFILE if there are too many.
     pub fn attach(&self, root: u8, path: &[u8], prefix: &[u8]) -> Result<(), Errno> {
-        let mount = |()| {
-            Some(Mount { root, path: Fixed::new(path)?, prefix: Fixed::new(prefix)? })
-        };
+        let mount = |()| Some(Mount { root, path: Fixed::new(path)?, prefix: Fixed::new(prefix)? });
         let mut new = mount(()).ok_or(Errno::NAMETOOLONG)?;
         for place in &self.mounts {
             if place.get().is_some_and(|have| have.path.get() == path) {
@@ -198,9 +196,9 @@ impl<P: Decide> Roots<P> {
             };
         }
         let mut relative = PathBuffer::new();
-        let joined = relative.set(prefix).and_then(|()| {
-            if rest.is_empty() { Ok(()) } else { relative.push(rest) }
-        });
+        let joined = relative
+            .set(prefix)
+            .and_then(|()| if rest.is_empty() { Ok(()) } else { relative.push(rest) });
         match joined {
             Ok(()) => self.judge(mount.root, relative.as_bytes()),
             // Too long to be judged is too long to be opened.
@@ -227,8 +225,14 @@ impl<P: Decide> Roots<P> {
     }
 
     /// The policy name of a canonical path below `root`: what `attach` takes as prefix for a link there.
-    pub(crate) fn relative(&self, root: u8, path: &[u8], into: &mut PathBuffer) -> Result<(), Errno> {
-        for mount in self.mounts.iter().map_while(OnceLock::get).filter(|mount| mount.root == root) {
+    pub(crate) fn relative(
+        &self,
+        root: u8,
+        path: &[u8],
+        into: &mut PathBuffer,
+    ) -> Result<(), Errno> {
+        for mount in self.mounts.iter().map_while(OnceLock::get).filter(|mount| mount.root == root)
+        {
             if let Some(rest) = path::strip_prefix(path, mount.path.get()) {
                 into.set(mount.prefix.get())?;
                 return if into.as_bytes().is_empty() { into.set(rest) } else { into.push(rest) };

@@ -6,7 +6,9 @@
 //! all processes of the directory; files share words by hash. The low 16 bits count the writers at
 //! work, the rest counts writes, so a word only ever grows.
 
-use core::sync::atomic::{AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed, fence};
+use core::sync::atomic::{
+    AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed, fence,
+};
 
 use crate::errno::Errno;
 use crate::kernel::{Kernel, Stripe};

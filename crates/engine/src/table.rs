@@ -4,7 +4,10 @@
 //! lives while a descriptor or a running call holds it, so that a descriptor that is closed and opened again
 //! meanwhile can never lend its key to another file.
 
-use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
+use core::sync::atomic::{
+    AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering::AcqRel, Ordering::Acquire,
+    Ordering::Relaxed, Ordering::Release,
+};
 
 use tidelock_format::{Class, ZeroRule};
 
@@ -109,6 +112,10 @@ impl Traits {
 }
 
 impl Slot {
+    #[expect(
+        clippy::declare_interior_mutable_const,
+        reason = "the value that arrays of it begin with"
+    )]
     const FREE: Self = Self {
         users: AtomicU32::new(0),
         hidden: AtomicI32::new(-1),
@@ -305,7 +312,10 @@ impl Table {
     }
 
     /// The descriptors in `range` that are not hidden, lowest first, that have an entry.
-    pub(crate) fn ours_in(&self, range: core::ops::RangeInclusive<usize>) -> impl Iterator<Item = i32> {
+    pub(crate) fn ours_in(
+        &self,
+        range: core::ops::RangeInclusive<usize>,
+    ) -> impl Iterator<Item = i32> {
         let (first, last) = (*range.start(), (*range.end()).min(DESCRIPTORS - 1));
         let entries = self.descriptors.iter().enumerate().take(last + 1).skip(first);
         entries.filter_map(|(fd, entry)| {
@@ -315,7 +325,10 @@ impl Table {
     }
 
     /// The hidden descriptors, lowest first.
-    pub(crate) fn hidden_in(&self, range: core::ops::RangeInclusive<usize>) -> impl Iterator<Item = i32> {
+    pub(crate) fn hidden_in(
+        &self,
+        range: core::ops::RangeInclusive<usize>,
+    ) -> impl Iterator<Item = i32> {
         let (first, last) = (*range.start(), (*range.end()).min(DESCRIPTORS - 1));
         let entries = self.descriptors.iter().enumerate().take(last + 1).skip(first);
         entries.filter_map(|(fd, entry)| {

@@ -8,8 +8,7 @@ use std::io::IoSlice;
 
 use tidelock_cipher::{KeySlot, Sealed, SealedHeader, UnitCipher, is_zero, open_units, seal_units};
 use tidelock_format::{
-    BLOCK, BLOCK_USIZE, DiskOffset, PlainSize, Span, UNIT, UNIT_USIZE, UnitNumber,
-    ZeroRule,
+    BLOCK, BLOCK_USIZE, DiskOffset, PlainSize, Span, UNIT, UNIT_USIZE, UnitNumber, ZeroRule,
 };
 
 use crate::errno::Errno;
@@ -215,10 +214,12 @@ impl<S: System, C: UnitCipher, P: Decide> OpenFile<'_, S, C, P> {
         let inside = |at: u64| usize::try_from(at - start).map_err(|_| Errno::INVAL);
         let (first, to) = (inside(span.block_start())?, inside(span.block_end())?);
         let mut image = self.kernel().scratch(to + BLOCK_USIZE);
-        let count = self.kernel().pread(self.hidden(), &mut image, self.layout().disk(place(start)?))?;
+        let count =
+            self.kernel().pread(self.hidden(), &mut image, self.layout().disk(place(start)?))?;
         let rule = self.traits().zero_rule;
         let image = image.get_mut(..to).ok_or(Errno::IO)?;
-        let hole = rule == ZeroRule::Unit && image.first_chunk().is_none_or(|first| *first == [0; BLOCK_USIZE]);
+        let hole = rule == ZeroRule::Unit
+            && image.first_chunk().is_none_or(|first| *first == [0; BLOCK_USIZE]);
         if count < to + BLOCK_USIZE || hole {
             return Ok(None);
         }
@@ -334,7 +335,7 @@ impl<S: System, C: UnitCipher, P: Decide> OpenFile<'_, S, C, P> {
         let sealed = seal_units(self.cipher(), key, window.first, plain, zeros, &mut out)
             .ok_or(Errno::IO)?
             .skip(from);
-        if grows && (plain_end.0 % UNIT != 0) {
+        if grows && !plain_end.0.is_multiple_of(UNIT) {
             self.process.keys.mark_uneven(key);
         }
 
@@ -353,7 +354,10 @@ impl<S: System, C: UnitCipher, P: Decide> OpenFile<'_, S, C, P> {
         if there < sealed.len() {
             return self.settle_short(size, window, from, to, there, plain_end);
         }
-        if grows && plain_end.is_even() && size.on_disk(self.layout()) > plain_end.on_disk(self.layout()) {
+        if grows
+            && plain_end.is_even()
+            && size.on_disk(self.layout()) > plain_end.on_disk(self.layout())
+        {
             self.kernel().set_size(self.hidden(), plain_end.on_disk(self.layout()))?;
         }
         Ok(data.len())
@@ -442,8 +446,9 @@ impl<S: System, C: UnitCipher, P: Decide> OpenFile<'_, S, C, P> {
         let zeros = usize::try_from(end.remainder()).unwrap_or(0);
         let mut out = self.kernel().scratch(to + zeros);
         let plain = image.get(..to).ok_or(Errno::IO)?;
-        let sealed =
-            seal_units(self.cipher(), key, unit, plain, zeros, &mut out).ok_or(Errno::IO)?.skip(cut);
+        let sealed = seal_units(self.cipher(), key, unit, plain, zeros, &mut out)
+            .ok_or(Errno::IO)?
+            .skip(cut);
         let at = self.layout().disk(place(start + cut as u64)?);
         let there = self.put(sealed, at)?;
         if there < sealed.len() {

@@ -3,9 +3,7 @@
 use std::os::fd::OwnedFd;
 
 use rustix::fs::{CWD, Mode, OFlags};
-use rustix::net::{
-    AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
-};
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
 use tidelock_agent::wire;
 use zeroize::Zeroizing;
 
@@ -69,7 +67,8 @@ pub(crate) fn ask(socket: &[u8]) -> Result<Granted, String> {
 }
 
 fn read_file(path: &[u8]) -> Option<Vec<u8>> {
-    let file = rustix::fs::openat(CWD, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
+    let file =
+        rustix::fs::openat(CWD, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
     let mut bytes = vec![0u8; 64 * 1024];
     let mut count = 0;
     loop {

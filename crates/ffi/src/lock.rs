@@ -15,7 +15,10 @@
 //! UNSAFETY: the words lie in a mapping that is made once and never undone.
 #![expect(unsafe_code, reason = "atomics in a shared mapping")]
 
-use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
+use core::sync::atomic::{
+    AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering::AcqRel, Ordering::Acquire,
+    Ordering::Relaxed, Ordering::Release,
+};
 
 use rustix::thread::futex;
 use tidelock_engine::{Errno, Fd, Reach, Stripe};
@@ -171,7 +174,8 @@ fn take_number(root: u8) -> u32 {
         let _ = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
         let number = (u32::from_le_bytes(bytes) & NUMBERS).max(1);
         let alone = file < 0
-            || sys::lock_record(file, i64::from(libc::F_SETLK), &record(number, libc::F_WRLCK)).is_ok();
+            || sys::lock_record(file, i64::from(libc::F_SETLK), &record(number, libc::F_WRLCK))
+                .is_ok();
         if alone {
             // Another thread may have been faster; its number is as good, ours stays locked and unused.
             let first = NUMBER[index(root)].compare_exchange(0, number, AcqRel, Acquire);

@@ -8,8 +8,10 @@
 #![expect(unsafe_code, reason = "an allocator")]
 
 use core::alloc::{GlobalAlloc, Layout};
-use core::cell::UnsafeCell;
-use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
+use core::sync::atomic::{
+    AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering::AcqRel, Ordering::Acquire,
+    Ordering::Relaxed, Ordering::Release,
+};
 
 use rustix::mm::{Advice, MapFlags, MlockFlags, ProtFlags};
 
@@ -32,17 +34,15 @@ struct Arena {
     start: AtomicUsize,
     used: AtomicUsize,
     lock: AtomicU32,
-    free: UnsafeCell<[*mut u8; CLASSES]>,
+    /// Free blocks of each class, linked through their first words; changed only under `lock`.
+    free: [AtomicPtr<u8>; CLASSES],
 }
-
-// SAFETY: `free` is touched only while `lock` is held.
-unsafe impl Sync for Arena {}
 
 static MEMORY: Arena = Arena {
     start: AtomicUsize::new(0),
     used: AtomicUsize::new(0),
     lock: AtomicU32::new(0),
-    free: UnsafeCell::new([core::ptr::null_mut(); CLASSES]),
+    free: [const { AtomicPtr::new(core::ptr::null_mut()) }; CLASSES],
 };
 
 /// The lock of the arena; signals are blocked while it is held.
@@ -142,28 +142,26 @@ pub(crate) fn allocate(size: usize) -> *mut u8 {
         return core::ptr::null_mut();
     }
     let _holding = Holding::take();
-    // SAFETY: the lock is held, and `class` is below CLASSES.
-    let head = unsafe { (*MEMORY.free.get()).as_mut_ptr().add(class) };
-    // SAFETY: as above; no other reference to the list exists.
-    let block = unsafe { *head };
+    let head = &MEMORY.free[class];
+    let block = head.load(Relaxed);
     let block = if block.is_null() {
         let at = MEMORY.used.load(Relaxed);
-        if at + room_of(class) > ARENA {
+        let end = at + room_of(class);
+        if end > ARENA {
             return core::ptr::null_mut();
         }
-        let end = at + room_of(class);
         MEMORY.used.store(end, Relaxed);
         lock_range(at.next_multiple_of(CHUNK), end.next_multiple_of(CHUNK));
         core::ptr::with_exposed_provenance_mut::<u8>(MEMORY.start.load(Relaxed) + at)
     } else {
+        let link = block.cast::<*mut u8>();
         // SAFETY: a free block holds the address of the next in its first word.
-        let next = unsafe { block.cast::<*mut u8>().read() };
-        // SAFETY: the lock is held.
-        unsafe { head.write(next) };
+        head.store(unsafe { link.read() }, Relaxed);
         block
     };
+    let class_place = block.cast::<usize>();
     // SAFETY: the block has at least PREFIX bytes.
-    unsafe { block.cast::<usize>().write(class) };
+    unsafe { class_place.write(class) };
     // SAFETY: the block is longer than PREFIX.
     unsafe { block.add(PREFIX) }
 }
@@ -175,17 +173,17 @@ pub(crate) fn allocate(size: usize) -> *mut u8 {
 pub(crate) unsafe fn release(memory: *mut u8) {
     // SAFETY: the caller promises a block of ours, whose prefix lies before it.
     let block = unsafe { memory.sub(PREFIX) };
+    let class_place = block.cast::<usize>();
     // SAFETY: the prefix holds the class.
-    let class = unsafe { block.cast::<usize>().read() };
-    // SAFETY: the block is ours, nobody reads it meanwhile; volatile, so that wiping is not optimised away.
+    let class = unsafe { class_place.read() };
+    // SAFETY: the block is ours, and nobody reads it meanwhile.
     unsafe { wipe(block, room_of(class)) };
     let _holding = Holding::take();
-    // SAFETY: the lock is held; the class was written by `allocate`.
-    let head = unsafe { (*MEMORY.free.get()).as_mut_ptr().add(class) };
+    let head = &MEMORY.free[class];
+    let link = block.cast::<*mut u8>();
     // SAFETY: the block has room for an address.
-    unsafe { block.cast::<*mut u8>().write(*head) };
-    // SAFETY: the lock is held.
-    unsafe { head.write(block) };
+    unsafe { link.write(head.load(Relaxed)) };
+    head.store(block, Relaxed);
 }
 
 /// How many bytes a block of ours has room for.
@@ -193,9 +191,10 @@ pub(crate) unsafe fn release(memory: *mut u8) {
 /// # Safety
 /// `memory` came from [`allocate`].
 pub(crate) unsafe fn room(memory: *mut u8) -> usize {
-    // SAFETY: the caller promises a block of ours.
-    let class = unsafe { memory.sub(PREFIX).cast::<usize>().read() };
-    room_of(class) - PREFIX
+    // SAFETY: the caller promises a block of ours, whose prefix lies before it.
+    let class_place = unsafe { memory.sub(PREFIX) }.cast::<usize>();
+    // SAFETY: the prefix holds the class.
+    room_of(unsafe { class_place.read() }) - PREFIX
 }
 
 /// # Safety
@@ -223,7 +222,9 @@ unsafe impl GlobalAlloc for LockedMemory {
         // SAFETY: there are two alignments more than the size.
         let place = unsafe { block.add(skip) };
         // SAFETY: the word before the place lies within the block.
-        unsafe { place.cast::<usize>().sub(1).write(skip) };
+        let skip_place = unsafe { place.sub(size_of::<usize>()) }.cast::<usize>();
+        // SAFETY: as above, and aligned like the place.
+        unsafe { skip_place.write(skip) };
         place
     }
 
@@ -231,8 +232,10 @@ unsafe impl GlobalAlloc for LockedMemory {
         let block = if layout.align() <= PREFIX {
             memory
         } else {
-            // SAFETY: `alloc` put the distance there.
-            let skip = unsafe { memory.cast::<usize>().sub(1).read() };
+            // SAFETY: `alloc` put the distance before the place.
+            let skip_place = unsafe { memory.sub(size_of::<usize>()) }.cast::<usize>();
+            // SAFETY: as above.
+            let skip = unsafe { skip_place.read() };
             // SAFETY: back to the start of the block.
             unsafe { memory.sub(skip) }
         };
@@ -256,7 +259,9 @@ impl AddAlignment for *mut u8 {
 /// Lets AWS-LC allocate here. Once, before its first use.
 pub(crate) fn serve_aws_lc() {
     // SAFETY: the three functions keep malloc's contract; AWS-LC takes them only once and ignores the rest.
-    unsafe { aws_lc_sys::CRYPTO_set_mem_functions(Some(lc_malloc), Some(lc_realloc), Some(lc_free)) };
+    unsafe {
+        aws_lc_sys::CRYPTO_set_mem_functions(Some(lc_malloc), Some(lc_realloc), Some(lc_free))
+    };
 }
 
 unsafe extern "C" fn lc_malloc(

@@ -58,9 +58,9 @@ impl Drop for Mapped {
 
 fn lock(bytes: Zeroizing<Vec<u8>>) -> Box<dyn LockedBytes> {
     let room = bytes.len().max(1).next_multiple_of(4096);
-    let mapped = secret_mapping(room).map(|start| (start, true)).or_else(|| {
-        private_mapping(room).map(|start| (start, false))
-    });
+    let mapped = secret_mapping(room)
+        .map(|start| (start, true))
+        .or_else(|| private_mapping(room).map(|start| (start, false)));
     let (start, secret) = mapped.expect("a few pages of memory can be mapped");
     // SAFETY: the mapping is fresh, and at least as long as the bytes.
     unsafe { core::ptr::copy_nonoverlapping(bytes.as_ptr(), start, bytes.len()) };
@@ -79,14 +79,17 @@ pub(crate) fn secret_mapping(room: usize) -> Option<*mut u8> {
     let prot = rustix::mm::ProtFlags::READ | rustix::mm::ProtFlags::WRITE;
     let flags = rustix::mm::MapFlags::SHARED;
     // SAFETY: a fresh mapping wherever the kernel likes; it keeps the memory after the descriptor is closed.
-    unsafe { rustix::mm::mmap(core::ptr::null_mut(), room, prot, flags, &fd, 0) }.ok().map(|at| at.cast())
+    unsafe { rustix::mm::mmap(core::ptr::null_mut(), room, prot, flags, &fd, 0) }
+        .ok()
+        .map(|at| at.cast())
 }
 
 fn private_mapping(room: usize) -> Option<*mut u8> {
     let prot = rustix::mm::ProtFlags::READ | rustix::mm::ProtFlags::WRITE;
     let flags = rustix::mm::MapFlags::PRIVATE;
     // SAFETY: a fresh mapping wherever the kernel likes.
-    let start = unsafe { rustix::mm::mmap_anonymous(core::ptr::null_mut(), room, prot, flags) }.ok()?;
+    let start =
+        unsafe { rustix::mm::mmap_anonymous(core::ptr::null_mut(), room, prot, flags) }.ok()?;
     // SAFETY: the range is the mapping.
     let _ = unsafe { rustix::mm::madvise(start, room, rustix::mm::Advice::LinuxDontDump) };
     Some(start.cast())

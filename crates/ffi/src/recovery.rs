@@ -37,5 +37,6 @@ fn state(root: u8) -> Option<u32> {
         _ => Ok(0),
     };
     process.close(fd).ok()?;
-    (count == Ok(first.len())).then(|| first.last_chunk().map(|state| u32::from_le_bytes(*state)))?
+    (count == Ok(first.len()))
+        .then(|| first.last_chunk().map(|state| u32::from_le_bytes(*state)))?
 }

@@ -135,7 +135,8 @@ fn set_up(granted: &handshake::Granted, exe: &[u8]) -> Result<(), String> {
             return Err("it has more data keys than this library can hold".into());
         }
     }
-    let anchor = control_file(&grant.directory, tidelock_keys::ANCHOR, OFlags::PATH | OFlags::NOFOLLOW)?;
+    let anchor =
+        control_file(&grant.directory, tidelock_keys::ANCHOR, OFlags::PATH | OFlags::NOFOLLOW)?;
     starting().system().set_anchor(root, Fd(conceal(anchor)));
     share_words(root, &grant.directory)?;
     if grant.policy.recovers(exe) {
@@ -180,7 +181,8 @@ fn share_words(root: u8, directory: &Path) -> Result<(), String> {
 /// Moves a descriptor of ours to where the program does not find it; its new number.
 fn conceal(fd: OwnedFd) -> i32 {
     let system = starting().system();
-    let moved = system.duplicate(Fd(std::os::fd::AsRawFd::as_raw_fd(&fd)), system.hidden_from(), true);
+    let moved =
+        system.duplicate(Fd(std::os::fd::AsRawFd::as_raw_fd(&fd)), system.hidden_from(), true);
     let raw = fd.into_raw_fd();
     let hidden = match moved {
         Ok(hidden) => {
@@ -218,25 +220,24 @@ fn attach_links_in(directory: &[u8]) {
             starting().attach(&link);
         }
     }
-    drop(entries);
-
 }
 
 /// A regular file of ours that was opened by whoever started us is written without being sealed:
 /// `pg_ctl -l DIR/log` lets a shell do that.
 fn refuse_inherited() {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let Ok(listing) = rustix::fs::openat(CWD, c"/proc/self/fd", flags, Mode::empty()) else { return };
+    let Ok(listing) = rustix::fs::openat(CWD, c"/proc/self/fd", flags, Mode::empty()) else {
+        return;
+    };
     let mut room = [core::mem::MaybeUninit::uninit(); 4096];
     let mut entries = rustix::fs::RawDir::new(listing.as_fd(), &mut room);
     while let Some(Ok(entry)) = entries.next() {
-        let Some(number) = entry.file_name().to_str().ok().and_then(|name| name.parse().ok()) else {
+        let Some(number) = entry.file_name().to_str().ok().and_then(|name| name.parse().ok())
+        else {
             continue;
         };
         refuse_if_ours(number);
     }
-    drop(entries);
-
 }
 
 fn refuse_if_ours(number: i32) {
@@ -259,7 +260,6 @@ fn refuse_if_ours(number: i32) {
         );
     }
 }
-
 
 #[cfg(feature = "exports")]
 mod constructor {

@@ -59,7 +59,10 @@ pub(crate) fn check(result: i64) -> Result<i64, Errno> {
 
 /// A call that takes numbers only.
 pub(crate) fn plain(number: i64, args: [i64; 6]) -> Result<i64, Errno> {
-    debug_assert!(matches!(number, nr::DUP3 | nr::CLOSE | nr::MEMFD_SECRET | nr::FCNTL | nr::CLOSE_RANGE));
+    debug_assert!(matches!(
+        number,
+        nr::DUP3 | nr::CLOSE | nr::MEMFD_SECRET | nr::FCNTL | nr::CLOSE_RANGE
+    ));
     // SAFETY: none of the arguments is an address; DUP3 and CLOSE act on descriptors that the caller owns.
     check(unsafe { call(number, args) })
 }
@@ -68,7 +71,8 @@ pub(crate) fn plain(number: i64, args: [i64; 6]) -> Result<i64, Errno> {
 pub(crate) fn block_signals() -> u64 {
     let all = u64::MAX;
     let mut before = 0u64;
-    let args = [0, (&raw const all).addr().cast_signed() as i64, (&raw mut before).addr() as i64, 8, 0, 0];
+    let args =
+        [0, (&raw const all).addr().cast_signed() as i64, (&raw mut before).addr() as i64, 8, 0, 0];
     // SAFETY: both addresses are those of live local variables of eight bytes.
     unsafe { call(nr::RT_SIGPROCMASK, args) };
     before
@@ -125,9 +129,12 @@ pub(crate) fn two_paths(
 }
 
 /// pwritev of up to three pieces.
-pub(crate) fn write_pieces(fd: i32, pieces: &[std::io::IoSlice<'_>], at: i64) -> Result<usize, Errno> {
-    let args =
-        [i64::from(fd), pieces.as_ptr().addr() as i64, pieces.len() as i64, at, 0, 0];
+pub(crate) fn write_pieces(
+    fd: i32,
+    pieces: &[std::io::IoSlice<'_>],
+    at: i64,
+) -> Result<usize, Errno> {
+    let args = [i64::from(fd), pieces.as_ptr().addr() as i64, pieces.len() as i64, at, 0, 0];
     // SAFETY: IoSlice has the layout of iovec (its documentation promises it), and the slices are live.
     let count = check(unsafe { call(nr::PWRITEV, args) })?;
     Ok(usize::try_from(count).unwrap_or(0))

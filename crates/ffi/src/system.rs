@@ -5,7 +5,10 @@
 #![expect(unsafe_code, reason = "descriptors by number")]
 
 use core::ffi::CStr;
-use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
+use core::sync::atomic::{
+    AtomicBool, AtomicI32, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering::Acquire,
+    Ordering::Relaxed, Ordering::Release,
+};
 use std::io::IoSlice;
 use std::os::fd::{BorrowedFd, IntoRawFd};
 
@@ -283,7 +286,8 @@ impl System for Linux {
     }
 
     fn may_rekey_lost(&self, root: u8) -> bool {
-        self.may_rekey[usize::from(root) % ROOTS].load(Relaxed) && crate::recovery::is_under_way(root)
+        self.may_rekey[usize::from(root) % ROOTS].load(Relaxed)
+            && crate::recovery::is_under_way(root)
     }
 
     fn report(&self, path: &[u8], why: Refusal) {

@@ -8,14 +8,17 @@
 #![expect(unsafe_code, reason = "AWS-LC's C interface")]
 
 use core::ptr::{null, null_mut};
-use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
+use core::sync::atomic::{
+    AtomicPtr, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
+};
 
 use aws_lc_sys::{
     EVP_CIPHER_CTX, EVP_CIPHER_CTX_new, EVP_Cipher, EVP_CipherInit_ex, EVP_aes_256_xts,
 };
 use tidelock_cipher::{DataKey, FileKey, KeySlot, SealedHeader, UnitCipher, UnlockError};
 use tidelock_format::{
-    Cipher, Class, Generation, Header, HeaderRegion, Kdf, Layout, Nonce, UnitNumber, UnverifiedHeader,
+    Cipher, Class, Generation, Header, HeaderRegion, Kdf, Layout, Nonce, UnitNumber,
+    UnverifiedHeader,
 };
 
 use crate::datakeys;
@@ -94,7 +97,14 @@ impl Owned<'_> {
         tweak[..8].copy_from_slice(&unit.0.to_le_bytes());
         // SAFETY: we own the context; a null cipher and key keep what it has.
         let set = unsafe {
-            EVP_CipherInit_ex(self.0.evp, null(), null_mut(), null(), tweak.as_ptr(), self.0.encrypt)
+            EVP_CipherInit_ex(
+                self.0.evp,
+                null(),
+                null_mut(),
+                null(),
+                tweak.as_ptr(),
+                self.0.encrypt,
+            )
         };
         // SAFETY: the callers pass slices of `len` bytes, a multiple of 16.
         let done = unsafe { EVP_Cipher(self.0.evp, output, input, len) };
@@ -137,7 +147,8 @@ impl Xts {
     }
 
     fn install(&self, slot: KeySlot, key: &FileKey) -> Result<(), UnlockError> {
-        let cell = self.cells.get(slot.0 as usize).and_then(cell_in).ok_or(UnlockError::NoRandomness)?;
+        let cell =
+            self.cells.get(slot.0 as usize).and_then(cell_in).ok_or(UnlockError::NoRandomness)?;
         // SAFETY: nobody uses a slot that is being installed.
         unsafe { *cell.key.get() = *key.expose() };
         for context in [&cell.seal, &cell.open] {
@@ -149,7 +160,13 @@ impl Xts {
         Ok(())
     }
 
-    fn run(&self, slot: KeySlot, unit: UnitNumber, encrypt: bool, bytes: (*const u8, *mut u8, usize)) {
+    fn run(
+        &self,
+        slot: KeySlot,
+        unit: UnitNumber,
+        encrypt: bool,
+        bytes: (*const u8, *mut u8, usize),
+    ) {
         let cell = self.cells.get(slot.0 as usize).and_then(existing);
         let cell = cell.expect("a slot is used only after its key was installed");
         let home = if encrypt { &cell.seal } else { &cell.open };

@@ -8,7 +8,7 @@ mod fields;
 mod region;
 
 pub use fields::{
-    COPY_LEN, Cipher, Header, HeaderError, Kdf, MAC_LEN, MAGIC, NONCE_LEN, SIGNED_LEN, UnverifiedHeader,
-    VERSION, looks_sealed,
+    COPY_LEN, Cipher, Header, HeaderError, Kdf, MAC_LEN, MAGIC, NONCE_LEN, SIGNED_LEN,
+    UnverifiedHeader, VERSION, looks_sealed,
 };
 pub use region::{HeaderRegion, PROBE_LEN, Probe, SECOND_COPY_AT};

@@ -20,8 +20,8 @@ mod wire;
 
 pub use class::{Class, ZeroRule};
 pub use header::{
-    COPY_LEN, Cipher, Header, HeaderError, HeaderRegion, Kdf, MAC_LEN, MAGIC, NONCE_LEN, PROBE_LEN, Probe,
-    SECOND_COPY_AT, SIGNED_LEN, UnverifiedHeader, VERSION, looks_sealed,
+    COPY_LEN, Cipher, Header, HeaderError, HeaderRegion, Kdf, MAC_LEN, MAGIC, NONCE_LEN, PROBE_LEN,
+    Probe, SECOND_COPY_AT, SIGNED_LEN, UnverifiedHeader, VERSION, looks_sealed,
 };
 pub use ident::{DataKeyId, Generation, KeyringId, Nonce};
 pub use place::{DiskOffset, Layout, LayoutError, PlainOffset, UnitNumber};

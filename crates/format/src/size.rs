@@ -50,7 +50,7 @@ impl DiskSize {
     #[must_use]
     pub const fn plain(self, layout: Layout) -> PlainSize {
         let body = self.0.saturating_sub(layout.data_offset() as u64);
-        if body % BLOCK == 0 {
+        if body.is_multiple_of(BLOCK) {
             PlainSize(body)
         } else {
             PlainSize(body.saturating_sub(BLOCK))
@@ -79,9 +79,16 @@ mod tests {
     #[test]
     fn worked_sizes_of_the_format_document() {
         let layout = Layout::DEFAULT;
-        for (plain, disk) in
-            [(0, 4096), (1, 4113), (15, 4127), (16, 4112), (17, 4129), (4095, 8207), (4096, 8192), (4097, 8209)]
-        {
+        for (plain, disk) in [
+            (0, 4096),
+            (1, 4113),
+            (15, 4127),
+            (16, 4112),
+            (17, 4129),
+            (4095, 8207),
+            (4096, 8192),
+            (4097, 8209),
+        ] {
             assert_eq!(PlainSize(plain).on_disk(layout), DiskSize(disk));
             assert_eq!(DiskSize(disk).plain(layout), PlainSize(plain));
         }

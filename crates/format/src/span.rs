@@ -45,7 +45,7 @@ impl Span {
     /// True if both ends lie between units, so that no other byte is touched.
     #[must_use]
     pub const fn is_whole_units(self) -> bool {
-        (self.start | self.end) % UNIT == 0
+        (self.start | self.end).is_multiple_of(UNIT)
     }
 
     /// The unit that holds the first byte.

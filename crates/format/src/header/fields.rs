@@ -44,7 +44,8 @@ mod at {
     pub(super) const SECOND_NONCE: usize = SECOND_KEY + 16;
     pub(super) const WATERMARK: usize = SECOND_NONCE + 32;
 }
-const _: () = assert!(at::DATA_KEY == 80 && at::NONCE == 96 && AT_RESERVED == 184 && SIGNED_LEN == 224);
+const _: () =
+    assert!(at::DATA_KEY == 80 && at::NONCE == 96 && AT_RESERVED == 184 && SIGNED_LEN == 224);
 
 /// The cipher of the units.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -176,8 +177,7 @@ impl UnverifiedHeader {
     /// # Errors
     /// [`HeaderError`], the first rule that is broken.
     pub fn parse(copy: &[u8]) -> Result<Self, HeaderError> {
-        let copy: &[u8; COPY_LEN] =
-            copy.first_chunk().ok_or(HeaderError::Truncated)?;
+        let copy: &[u8; COPY_LEN] = copy.first_chunk().ok_or(HeaderError::Truncated)?;
         if copy.iter().all(|&byte| byte == 0) {
             return Err(HeaderError::Zero);
         }
@@ -186,11 +186,7 @@ impl UnverifiedHeader {
         }
         let (signed, mac) = copy.split_first_chunk::<SIGNED_LEN>().ok_or(HeaderError::Truncated)?;
         let header = fields(Reader::new(signed))?;
-        Ok(Self {
-            header,
-            signed: *signed,
-            mac: *mac.first_chunk().ok_or(HeaderError::Truncated)?,
-        })
+        Ok(Self { header, signed: *signed, mac: *mac.first_chunk().ok_or(HeaderError::Truncated)? })
     }
 }
 
