@@ -38,6 +38,11 @@ pub mod sys;
 mod system;
 mod xts;
 
+#[cfg(feature = "fips")]
+use aws_lc_fips_sys as aws_lc;
+#[cfg(not(feature = "fips"))]
+use aws_lc_sys as aws_lc;
+
 pub use primitives::primitives;
 pub use system::{Linux, refresh_working_directory};
 pub use xts::Xts;

@@ -260,7 +260,7 @@ impl AddAlignment for *mut u8 {
 pub(crate) fn serve_aws_lc() {
     // SAFETY: the three functions keep malloc's contract; AWS-LC takes them only once and ignores the rest.
     unsafe {
-        aws_lc_sys::CRYPTO_set_mem_functions(Some(lc_malloc), Some(lc_realloc), Some(lc_free))
+        crate::aws_lc::CRYPTO_set_mem_functions(Some(lc_malloc), Some(lc_realloc), Some(lc_free))
     };
 }
 

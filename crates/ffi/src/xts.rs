@@ -12,7 +12,7 @@ use core::sync::atomic::{
     AtomicPtr, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
 };
 
-use aws_lc_sys::{
+use crate::aws_lc::{
     EVP_CIPHER_CTX, EVP_CIPHER_CTX_new, EVP_Cipher, EVP_CipherInit_ex, EVP_aes_256_xts,
 };
 use tidelock_cipher::{DataKey, FileKey, KeySlot, SealedHeader, UnitCipher, UnlockError};
