@@ -125,7 +125,7 @@ fn one_line(text: &str) -> String {
     text.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join(" ")
 }
 
-/// https://no-color.org: set and not empty means no colours.
+/// Set and not empty, NO_COLOR means no colours (<https://no-color.org>).
 fn colours(stream: &impl IsTerminal) -> bool {
     std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()) && stream.is_terminal()
 }

@@ -35,9 +35,11 @@ impl Protected {
     /// # Errors
     /// As [`Protected::open`]; [`Error::Refused`] if there is none above it.
     pub(crate) fn around(file: &Path) -> Result<Self> {
+        // By the path as it was typed too: a tablespace lies elsewhere and is named by its link.
+        let typed = std::path::absolute(file).map_err(Error::io("find", file))?;
         let real = std::fs::canonicalize(file).map_err(Error::io("find", file))?;
         let holds = |dir: &&Path| dir.join(FOLDER).join(KEYRING).symlink_metadata().is_ok();
-        match real.ancestors().skip(1).find(holds) {
+        match real.ancestors().skip(1).chain(typed.ancestors().skip(1)).find(holds) {
             Some(dir) => Self::open(dir),
             None => Err(Error::refused(
                 format!("{} lies in no protected directory", file.display()),
