@@ -135,6 +135,18 @@ impl Plain {
         self.names.iter().find(|(_, have)| **have == file).map(|(name, _)| *name)
     }
 
+    /// True if writes through this descriptor go to the end.
+    #[must_use]
+    pub fn appends(&self, who: usize, fd: i32) -> bool {
+        self.processes[who].get(&fd).is_some_and(|open| *open.flags.borrow() & O_APPEND != 0)
+    }
+
+    /// Adds a file of no bytes.
+    pub fn add_empty(&mut self, path: &'static str) {
+        self.files.push(Vec::new());
+        self.names.insert(path, self.files.len() - 1);
+    }
+
     /// Moves the offset of a descriptor.
     pub fn set_offset(&mut self, who: usize, fd: i32, at: u64) {
         if let Some(open) = self.processes[who].get(&fd) {

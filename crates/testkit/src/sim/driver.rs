@@ -132,7 +132,7 @@ impl Driver {
     /// # Errors
     /// Those of open and read.
     pub fn content(&self, path: &str) -> Result<Vec<u8>, Errno> {
-        read_all(&self.observer, path)
+        self.disk.quietly(|| read_all(&self.observer, path))
     }
 
     /// The first difference between what the model and a fresh reader see.
