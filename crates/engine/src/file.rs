@@ -143,7 +143,8 @@ impl<'p, S: System, C: UnitCipher, P: Decide> OpenFile<'p, S, C, P> {
         let count =
             self.kernel().pread(self.hidden(), &mut first, tidelock_format::DiskOffset::HEADER)?;
         let first = first.get(..count).unwrap_or(&[]);
-        if Probe::is_blank(first) && stat.size.0 <= u64::from(self.layout().data_offset()) {
+        if Probe::is_blank(first) {
+            // Also where zeros follow: a file that was made longer before a crash and never written.
             return Ok(None);
         }
         let key =

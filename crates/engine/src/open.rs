@@ -217,7 +217,7 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
             Ok(key) => key,
             Err(Missing::Errno(error)) => return Err(error),
             Err(Missing::Refused(why)) => return self.refuse(name, why),
-            Err(Missing::Lost(behind)) => Some(self.replace_lost(fd, traits, behind, name)?),
+            Err(Missing::Lost(_)) => self.mend(fd, flags, traits, name)?,
         };
         if flags & O_TRUNC != 0 {
             self.empty(fd, traits, &stat).inspect_err(|_| self.drop_key(key))?;
@@ -251,21 +251,58 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
         }
     }
 
-    /// All zeros where a header was: see DESIGN, "a lost header".
-    fn replace_lost(
+    /// All zeros where a header was, under the file's lock: somebody else may mend it at the same time.
+    fn mend(
         &self,
         fd: Fd,
+        flags: i32,
         traits: Traits,
-        behind: u64,
         name: &[u8],
-    ) -> Result<KeySlot, Errno> {
+    ) -> Result<Option<KeySlot>, Errno> {
+        self.system.lock(traits.stripe(), Reach::Everyone)?;
+        let mended = self.mend_locked(fd, flags, traits, name);
+        self.system.unlock(traits.stripe(), Reach::Everyone);
+        mended
+    }
+
+    fn mend_locked(
+        &self,
+        fd: Fd,
+        flags: i32,
+        traits: Traits,
+        name: &[u8],
+    ) -> Result<Option<KeySlot>, Errno> {
+        let stat = self.system.stat(fd)?;
+        let behind = match self.key_of(fd, &stat, traits) {
+            Ok(key) => return Ok(key),
+            Err(Missing::Errno(error)) => return Err(error),
+            Err(Missing::Refused(why)) => return self.refuse(name, why),
+            Err(Missing::Lost(behind)) => behind,
+        };
+        if flags & O_TRUNC != 0 {
+            // Nothing of it is wanted.
+            return self.system.set_size(fd, DiskSize(0)).map(|()| None);
+        }
         // Zeros from the first byte to the last hold nothing that a new key could lose: a file that was made
         // longer before a crash and never written.
         let blank = self.is_all_zeros(fd, traits)?;
+        if flags & O_ACCMODE == 0 {
+            // Whoever opens it for writing will mend it; until then zeros are zeros.
+            return if blank { Ok(None) } else { self.refuse(name, Refusal::LostHeader(behind)) };
+        }
         let recovers = || self.system.may_rekey_lost(traits.root) && self.system.is_sole_holder(fd);
         if !blank && !recovers() {
             return self.refuse(name, Refusal::LostHeader(behind));
         }
+        let key = self.replace_lost(fd, traits, name)?;
+        if !blank {
+            self.system.report(name, Refusal::LostHeaderReplaced);
+        }
+        Ok(Some(key))
+    }
+
+    /// Gives a file whose header is lost a new key: see DESIGN, "a lost header".
+    fn replace_lost(&self, fd: Fd, traits: Traits, name: &[u8]) -> Result<KeySlot, Errno> {
         let layout = self.roots.layout(traits.root);
         let refuse = |why| self.refuse(name, why);
         let header = match self.cipher.create(traits.root, traits.class, layout) {
@@ -274,18 +311,12 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
         };
         let key = self.install(header.as_bytes()).or_else(refuse)?;
         let empty = tidelock_cipher::Sealed::EMPTY;
-        let written = self.system.pwrite_first(fd, &header, layout.start(), empty);
-        if written.is_ok_and(|count| count as u64 == layout.start().get()) {
-            if !blank {
-                self.system.report(name, Refusal::LostHeaderReplaced);
+        match self.system.pwrite_first(fd, &header, layout.start(), empty) {
+            Ok(count) if count as u64 == layout.start().get() => Ok(key),
+            other => {
+                self.keys.leave(key);
+                Err(other.err().unwrap_or(Errno::NOSPC))
             }
-            return Ok(key);
-        }
-        self.keys.leave(key);
-        match written {
-            // Open for reading only: whoever opens it for writing will mend it.
-            Err(Errno::BADF) => self.refuse(name, Refusal::LostHeader(behind)),
-            other => Err(other.err().unwrap_or(Errno::NOSPC)),
         }
     }
 

@@ -28,7 +28,7 @@ impl<S: System, C: UnitCipher, P: Decide> OpenFile<'_, S, C, P> {
     pub fn pread(&self, into: &mut [u8], at: u64) -> Result<usize, Errno> {
         self.may_read()?;
         let span = Span::new(place(at)?, into.len()).ok_or(Errno::INVAL)?;
-        let Some(key) = self.key()? else { return Ok(0) };
+        let Some(key) = self.key()? else { return self.read_blank(into, span) };
         if span.is_whole_units()
             && self.is_even(key)
             && into.as_ptr().addr().is_multiple_of(CONGRUENCE)
@@ -74,6 +74,25 @@ impl<S: System, C: UnitCipher, P: Decide> OpenFile<'_, S, C, P> {
         let found = into.get_mut(..count).unwrap_or_default();
         open_units(self.cipher(), key, span.first_unit(), traits.zero_rule, found);
         Ok(count)
+    }
+
+    /// A file without a header: it has no bytes, or a crash has left nothing but zeros.
+    #[cold]
+    fn read_blank(&self, into: &mut [u8], span: Span) -> Result<usize, Errno> {
+        let behind = self.size()?.0.saturating_sub(span.start());
+        let count = usize::try_from(behind).map_err(|_| Errno::INVAL)?.min(into.len());
+        let start = place(span.start())?;
+        let found = into.get_mut(..count).unwrap_or_default();
+        if count > 0 {
+            self.kernel().pread(self.hidden(), found, self.layout().disk(start))?;
+        }
+        if is_zero(found) {
+            return Ok(count);
+        }
+        found.fill(0);
+        // Either somebody gave the file its header at this moment, or it is lost.
+        let key = self.key()?.ok_or(Errno::IO)?;
+        self.read_any(key, into, span)
     }
 
     fn read_any(&self, key: KeySlot, into: &mut [u8], span: Span) -> Result<usize, Errno> {
