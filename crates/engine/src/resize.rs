@@ -150,7 +150,9 @@ impl<S: System, C: UnitCipher, P: Decide> OpenFile<'_, S, C, P> {
         let zeros = [0u8; 512];
         let mut at = at;
         while at < end {
-            let count = usize::try_from((end - at).min(512)).map_err(|_| Errno::INVAL)?;
+            // Up to a block's end each time: no block is half zeros in between.
+            let count = (end - at).min(512 - at % 512);
+            let count = usize::try_from(count).map_err(|_| Errno::INVAL)?;
             at += self.write_zeros(zeros.get(..count).unwrap_or_default(), at)? as u64;
         }
         Ok(())

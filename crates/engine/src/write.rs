@@ -256,7 +256,7 @@ impl<S: System, C: UnitCipher, P: Decide> OpenFile<'_, S, C, P> {
             self.put_header(pending)?;
         }
         let before = size;
-        let jumps = at > size.0 && at / UNIT != size.block_end() / UNIT;
+        let jumps = at > size.0 && at / UNIT != size.0 / UNIT;
         if jumps {
             self.close_last_unit(key, size, at)?;
         }
@@ -325,10 +325,15 @@ impl<S: System, C: UnitCipher, P: Decide> OpenFile<'_, S, C, P> {
         if pending.is_some() && window.first.0 == 0 {
             from = 0;
         }
-        image.get_mut(window.skip..end).ok_or(Errno::IO)?.copy_from_slice(data);
-
         let plain_end = PlainSize(unit_start + end as u64);
         let grows = plain_end > size;
+        let cut_block = size.0 - size.remainder();
+        if grows && !size.is_even() && cut_block >= unit_start {
+            // What a crash may have left behind the old end is not to be seen.
+            from = from.min(usize::try_from(cut_block - unit_start).map_err(|_| Errno::INVAL)?);
+        }
+        image.get_mut(window.skip..end).ok_or(Errno::IO)?.copy_from_slice(data);
+
         let zeros = if grows { usize::try_from(plain_end.remainder()).unwrap_or(0) } else { 0 };
         let mut out = self.kernel().scratch(to + zeros);
         let plain = image.get(..to).ok_or(Errno::IO)?;
@@ -400,8 +405,9 @@ impl<S: System, C: UnitCipher, P: Decide> OpenFile<'_, S, C, P> {
         image: &mut [u8],
     ) -> Result<Existing, Errno> {
         let start = unit.0 * UNIT;
-        let blocks = size.block_end().saturating_sub(start).min(UNIT);
-        let blocks = usize::try_from(blocks).map_err(|_| Errno::INVAL)?;
+        let within = |end: u64| usize::try_from(end.saturating_sub(start).min(UNIT));
+        let blocks = within(size.block_end()).map_err(|_| Errno::INVAL)?;
+        let valid = within(size.0).map_err(|_| Errno::INVAL)?;
         let (body, behind) = image.split_at_mut_checked(blocks).ok_or(Errno::IO)?;
         behind.fill(0);
         if blocks == 0 {
@@ -419,31 +425,40 @@ impl<S: System, C: UnitCipher, P: Decide> OpenFile<'_, S, C, P> {
         }
         let hole = rule == ZeroRule::Unit && is_zero(body);
         open_units(self.cipher(), key, unit, rule, body);
+        body.get_mut(valid..).unwrap_or_default().fill(0);
         Ok(Existing { blocks, hole })
     }
 
-    /// Before the end moves away from a unit that it cuts (zero rule 2): zeros up to the unit's end, or up to
-    /// `new_end` if that is in the same unit, in one write, sealed.
+    /// Before the end moves up to `new_end`, away from a block or unit that it cuts: the last block is sealed
+    /// again with zeros behind the end, since a crash may have left other bytes there; and (zero rule 2) zeros
+    /// follow up to the unit's end, or up to `new_end` if that is in the same unit. In one write.
     pub(crate) fn close_last_unit(
         &self,
         key: KeySlot,
         size: PlainSize,
         new_end: u64,
     ) -> Result<(), Errno> {
-        let cut = usize::try_from(size.block_end() % UNIT).map_err(|_| Errno::INVAL)?;
-        if self.traits().zero_rule == ZeroRule::Block || cut == 0 || new_end <= size.block_end() {
+        let cut_block = size.0 - size.remainder();
+        let unit = UnitNumber(cut_block / UNIT);
+        let start = unit.0 * UNIT;
+        let end = match self.traits().zero_rule {
+            ZeroRule::Block => PlainSize(size.block_end()),
+            ZeroRule::Unit if cut_block == start && size.is_even() => size,
+            ZeroRule::Unit => PlainSize(new_end.min(start + UNIT)),
+        };
+        if new_end <= size.0 || end <= size {
             return Ok(());
         }
-        let unit = UnitNumber(size.block_end() / UNIT);
-        let start = unit.0 * UNIT;
+        let cut = usize::try_from(cut_block - start).map_err(|_| Errno::INVAL)?;
         let mut image = self.kernel().scratch(UNIT_USIZE);
         let image = image.get_mut(..UNIT_USIZE).ok_or(Errno::IO)?;
         if self.load_unit(key, unit, size, image)?.hole {
-            return Ok(());
+            return self.clear_tail(size);
         }
-        let end = PlainSize(new_end.min(start + UNIT));
         let to = usize::try_from(end.block_end() - start).map_err(|_| Errno::INVAL)?;
-        let zeros = usize::try_from(end.remainder()).unwrap_or(0);
+        // Where the block is all that is written, the zeros that tell the size are written again too.
+        let tail = if end.0 == size.block_end() { size } else { end };
+        let zeros = usize::try_from(tail.remainder()).unwrap_or(0);
         let mut out = self.kernel().scratch(to + zeros);
         let plain = image.get(..to).ok_or(Errno::IO)?;
         let sealed = seal_units(self.cipher(), key, unit, plain, zeros, &mut out)
@@ -456,6 +471,21 @@ impl<S: System, C: UnitCipher, P: Decide> OpenFile<'_, S, C, P> {
             return Err(Errno::NOSPC);
         }
         Ok(())
+    }
+
+    /// Behind a hole that the end cuts, the bytes that tell the size must be zeros before the end moves up.
+    fn clear_tail(&self, size: PlainSize) -> Result<(), Errno> {
+        let mut tail = [0u8; BLOCK_USIZE];
+        let len = usize::try_from(size.remainder()).map_err(|_| Errno::INVAL)?;
+        let tail = tail.get_mut(..len).unwrap_or_default();
+        let block_end = PlainSize(size.block_end());
+        if !tail.is_empty() {
+            self.kernel().pread(self.hidden(), tail, self.layout().disk(place(block_end.0)?))?;
+        }
+        if is_zero(tail) {
+            return Ok(());
+        }
+        self.kernel().set_size(self.hidden(), block_end.on_disk(self.layout()))
     }
 
     /// Hands sealed bytes to the kernel until all are there or it refuses; how many are.
@@ -489,11 +519,16 @@ impl<S: System, C: UnitCipher, P: Decide> OpenFile<'_, S, C, P> {
         sealed: Sealed<'_>,
     ) -> Result<usize, Errno> {
         let start = self.layout().start();
-        let written = {
+        let write = || {
             let _writing = self.announce(start, sealed.len());
             self.kernel().pwrite_first(self.hidden(), &header, start, sealed)
         };
         let head = usize::try_from(start.get()).unwrap_or(0);
+        let mut written = write();
+        if matches!(written, Ok(count) if count <= head && count < head + sealed.len()) {
+            // The second try tells whether there is room.
+            written = write();
+        }
         match written {
             Ok(count) if count == head + sealed.len() => Ok(sealed.len()),
             Ok(count) if count > head => {
@@ -528,6 +563,10 @@ impl<S: System, C: UnitCipher, P: Decide> OpenFile<'_, S, C, P> {
             return Ok((key, None));
         }
         let traits = self.traits();
+        if self.stat()?.size.0 > u64::from(self.layout().data_offset()) {
+            // Zeros where the header was: only an open may mend that.
+            return Err(Errno::IO);
+        }
         let header = self
             .cipher()
             .create(traits.root, traits.class, self.layout())
