@@ -246,7 +246,7 @@ fn crash_everywhere(layout: Layout, seeds: std::ops::Range<u64>) {
 
 #[test]
 fn a_crash_at_every_call_leaves_what_a_plain_file_could_be() {
-    with_room(|| crash_everywhere(Layout::DEFAULT, 0..40));
+    with_room(|| crash_everywhere(Layout::DEFAULT, 0..25));
 }
 
 #[test]
