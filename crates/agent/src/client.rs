@@ -3,15 +3,13 @@
 //! The preload library does its own system calls with the codec of [`wire`](crate::wire);
 //! [`Connection::keys`] is the same exchange for programs that are not preloaded.
 
-use std::io::IoSliceMut;
-use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
 use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, SocketAddrUnix,
-    SocketFlags, SocketType, connect as connect_to, recvmsg, send, socket_with, sockopt,
+    AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
+    connect as connect_to, recv, send, socket_with, sockopt,
 };
 use zeroize::Zeroizing;
 
@@ -55,7 +53,7 @@ impl Connection {
     /// # Errors
     /// [`Error::Refused`], [`Error::Wire`], [`Error::Io`].
     pub fn status(&self) -> Result<Status, Error> {
-        let (message, _) = self.ask(&Request::Status)?;
+        let message = self.ask(&Request::Status)?;
         match Answer::decode(&message)? {
             Answer::Status(status) => Ok(status),
             other => Err(unexpected(other)),
@@ -70,48 +68,38 @@ impl Connection {
     /// [`Error::Refused`] unless this process runs the agent's own file; [`Error::Wire`],
     /// [`Error::Io`].
     pub fn allow(&self, program: &Path) -> Result<(), Error> {
-        let (message, _) = self.ask(&Request::Allow(program.into()))?;
+        let message = self.ask(&Request::Allow(program.into()))?;
         match Answer::decode(&message)? {
             Answer::Allowed => Ok(()),
             other => Err(unexpected(other)),
         }
     }
 
-    /// Keys, if this program is listed, and the memory of the sequence words.
+    /// Keys, if this program is listed.
     ///
     /// # Errors
     /// [`Error::Refused`], [`Error::Wire`], [`Error::Io`].
-    pub fn keys(&self) -> Result<(Grant, OwnedFd), Error> {
-        let (message, memory) = self.ask(&Request::Keys)?;
+    pub fn keys(&self) -> Result<Grant, Error> {
+        let message = self.ask(&Request::Keys)?;
         match Answer::decode(&message)? {
-            Answer::Grant(body) => {
-                let memory = memory.ok_or(WireError::Damaged("grant without its memory"))?;
-                Ok((Grant::decode(body)?, memory))
-            }
+            Answer::Grant(body) => Ok(Grant::decode(body)?),
             other => Err(unexpected(other)),
         }
     }
 
-    fn ask(&self, request: &Request) -> Result<(Zeroizing<Vec<u8>>, Option<OwnedFd>), Error> {
+    fn ask(&self, request: &Request) -> Result<Zeroizing<Vec<u8>>, Error> {
         let failed = |errno| Error::sys("talk to the agent at", &self.path)(errno);
         send(&self.socket, &request.encode(), SendFlags::NOSIGNAL).map_err(failed)?;
         let mut message = Zeroizing::new(vec![0; MAX_ANSWER + 1]);
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-        let mut ancillary = RecvAncillaryBuffer::new(&mut space);
         let length = loop {
-            let mut parts = [IoSliceMut::new(&mut message)];
-            match recvmsg(&self.socket, &mut parts, &mut ancillary, RecvFlags::CMSG_CLOEXEC) {
-                Ok(received) => break received.bytes,
+            match recv(&self.socket, &mut *message, RecvFlags::empty()) {
+                Ok((length, _)) => break length,
                 Err(Errno::INTR) => {}
                 Err(errno) => return Err(failed(errno)),
             }
         };
         message.truncate(length);
-        let memory = ancillary.drain().find_map(|part| match part {
-            RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
-            _ => None,
-        });
-        Ok((message, memory))
+        Ok(message)
     }
 }
 

@@ -4,22 +4,19 @@
 //! Holds the grant as bytes in locked memory, and nothing else of the keyring.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, IoSlice, Write};
-use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, OwnedFd};
+use std::io::{self, Write};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::{
-    FlockOperation, MemfdFlags, Mode, OFlags, SealFlags, flock, fstat, ftruncate, memfd_create,
-};
+use rustix::fs::{FlockOperation, Mode, OFlags, flock, fstat};
 use rustix::io::Errno;
 use rustix::net::sockopt::set_socket_send_buffer_size;
 use rustix::net::{
-    AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix,
-    SocketFlags, SocketType, accept_with, bind, listen, recv, send, sendmsg, socket_with,
+    AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, accept_with,
+    bind, listen, recv, send, socket_with,
 };
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 use tidelock_format::{Generation, KeyringId};
@@ -31,8 +28,7 @@ use crate::memory::{LockedBytes, Primitives};
 use crate::peer::{Peer, Program, descends, is_alive, judge};
 use crate::rundir::{RunDir, programs_beside};
 use crate::wire::{
-    self, ClientInfo, Grant, MAX_ANSWER, MAX_REQUEST, RefusalReason, Request, SEQUENCE_BYTES,
-    Status,
+    self, ClientInfo, Grant, MAX_ANSWER, MAX_REQUEST, RefusalReason, Request, Status,
 };
 
 /// Connections at a time; more wait.
@@ -73,7 +69,6 @@ pub struct Server {
     socket_file: (u64, u64),
     /// Held while the agent lives.
     _lock: File,
-    sequence: OwnedFd,
     grant: Box<dyn LockedBytes>,
     policy: Policy,
     allowed: Vec<Allowed>,
@@ -140,7 +135,6 @@ impl Server {
             socket,
             socket_file,
             _lock: lock,
-            sequence: sequence_words()?,
             grant,
             policy,
             allowed: Vec::new(),
@@ -282,11 +276,10 @@ impl Server {
         )?;
         // The line comes first: no keys without a trace.
         self.audit.write(Event::Grant, &details(peer, &peer.name()));
-        let connection = &mut self.connections[place];
-        if send_grant(&connection.socket, self.grant.bytes(), &self.sequence).is_err() {
+        if !self.answer(place, self.grant.bytes()) {
             return Ok(false);
         }
-        connection.client = Some(peer.clone());
+        self.connections[place].client = Some(peer.clone());
         // Whoever was waited for has come.
         self.until = Instant::now();
         Ok(true)
@@ -445,25 +438,4 @@ fn write_programs(path: &Path, policy: &Policy, allowed: &[Allowed]) -> Result<(
         fs::rename(&next, path)
     };
     write().map_err(Error::io("write", path))
-}
-
-/// The sequence words: 64 KiB that nobody can cut or lengthen.
-fn sequence_words() -> Result<OwnedFd, Error> {
-    let failed = |errno| Error::sys("make memory for", "sequence words")(errno);
-    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-    let memory = memfd_create("tidelock-sequence", flags).map_err(failed)?;
-    let length = u64::try_from(SEQUENCE_BYTES).unwrap_or(0);
-    ftruncate(&memory, length).map_err(failed)?;
-    let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
-    rustix::fs::fcntl_add_seals(&memory, seals).map_err(failed)?;
-    Ok(memory)
-}
-
-fn send_grant(socket: &OwnedFd, message: &[u8], sequence: &OwnedFd) -> Result<(), Errno> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut ancillary = SendAncillaryBuffer::new(&mut space);
-    let fds = [sequence.as_fd()];
-    ancillary.push(SendAncillaryMessage::ScmRights(&fds));
-    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-    sendmsg(socket, &[IoSlice::new(message)], &mut ancillary, flags).map(drop)
 }

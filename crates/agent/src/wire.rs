@@ -9,9 +9,8 @@
 //!   16     body
 //! ```
 //!
-//! All numbers are little-endian; a text is a length of 16 bits and bytes. A [`Grant`] comes with
-//! one descriptor (SCM_RIGHTS): the memfd with the sequence words of class log. A program that got
-//! one keeps its connection open for as long as it lives.
+//! All numbers are little-endian; a text is a length of 16 bits and bytes. A program that got a
+//! [`Grant`] keeps its connection open for as long as it lives.
 
 mod grant;
 
@@ -32,8 +31,6 @@ pub const HEAD: usize = 16;
 pub const MAX_REQUEST: usize = 8 * 1024;
 /// No answer is longer.
 pub const MAX_ANSWER: usize = 128 * 1024;
-/// Bytes of the memfd that comes with a grant: 64-bit sequence words.
-pub const SEQUENCE_BYTES: usize = 64 * 1024;
 /// Clients that a status names; more are only counted.
 const MAX_CLIENTS: usize = 256;
 
