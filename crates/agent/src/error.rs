@@ -36,6 +36,14 @@ pub enum Error {
         /// What is loose.
         why: &'static str,
     },
+    /// What tells how to start an agent may be somebody else's, or is something else.
+    #[error("{} is refused: {why}", .path.display())]
+    LooseStarter {
+        /// The file.
+        path: PathBuf,
+        /// What is loose.
+        why: &'static str,
+    },
     /// Another agent holds this keyring.
     #[error("an agent holds keyring {keyring} already")]
     AlreadyRunning {
@@ -98,7 +106,8 @@ impl Error {
             Self::Keys(why) => why.exit_class(),
             Self::AlreadyRunning { .. }
             | Self::OtherDirectory { .. }
-            | Self::LooseRunDir { .. } => ExitClass::Refused,
+            | Self::LooseRunDir { .. }
+            | Self::LooseStarter { .. } => ExitClass::Refused,
             _ => ExitClass::Key,
         }
     }
@@ -110,6 +119,9 @@ impl Error {
             Self::Io { .. } => "see the system's reason above",
             Self::NoRunDir { .. } => "set XDG_RUNTIME_DIR, or have root make /run/tidelock/UID",
             Self::LooseRunDir { .. } => "remove it, or chown it to yourself and chmod 700",
+            Self::LooseStarter { .. } => {
+                "remove it; `tidelock exec` starts an agent and writes it anew"
+            }
             Self::AlreadyRunning { .. } => {
                 "`tidelock status` shows it; it ends with its last client"
             }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   tidelock exec --spawn--> agent detach --> agent serve       (spawn)
-//!                                                |  RUNDIR/ID.sock, ID.programs, ID.audit.log
+//!                                                |  RUNDIR/ID.sock, ID.programs, ID.start, ID.audit.log
 //!   listed program: preload library --Request--> |             (server, peer, audit)
 //!                                   <--Grant---- |             (wire)
 //!   tidelock exec, status   --Allow, Status----> |             (client)
@@ -22,8 +22,10 @@ mod peer;
 mod rundir;
 pub mod server;
 pub mod spawn;
+mod starter;
 pub mod wire;
 
 pub use error::Error;
 pub use memory::{LockedBytes, Primitives};
 pub use rundir::{RunDir, programs_beside};
+pub use starter::Starter;

@@ -27,6 +27,7 @@ use crate::error::Error;
 use crate::memory::{LockedBytes, Primitives};
 use crate::peer::{Peer, Program, descends, is_alive, judge};
 use crate::rundir::{RunDir, programs_beside};
+use crate::starter::{Starter, starter_beside};
 use crate::wire::{
     self, ClientInfo, Grant, MAX_ANSWER, MAX_REQUEST, RefusalReason, Request, Status,
 };
@@ -126,7 +127,11 @@ impl Server {
         let (policy, generation) = (keyring.policy().clone(), keyring.generation());
         drop(keyring);
         let socket = options.run_dir.socket(id);
-        write_programs(&programs_beside(&socket), &policy, &[])?;
+        write_beside(&programs_beside(&socket), &list(&policy))?;
+        let starter = Starter { program: myself.path.clone(), directory: directory.into() };
+        let path = starter_beside(&socket);
+        let text = starter.encode().map_err(Error::io("write", &path))?;
+        write_beside(&path, &text)?;
         let mut audit = Audit::open(&options.run_dir.audit(id), id)?;
         let (listener, socket_file) = listen_at(&socket)?;
         audit.write(Event::Start, &Details { directory: directory.to_str(), ..this_process() });
@@ -156,7 +161,8 @@ impl Server {
         &self.socket
     }
 
-    /// Serves until the last client has left, then takes its files away; the audit log stays.
+    /// Serves until the last client has left, then takes its socket away. The rest stays: the list of
+    /// programs, how to start another agent, the audit log.
     ///
     /// # Errors
     /// [`Error::Io`] if it cannot wait any more.
@@ -296,11 +302,6 @@ impl Server {
         let process = peer.process().ok_or(RefusalReason::UnknownProgram)?;
         self.allowed.retain(|allowed| is_alive(&allowed.process));
         self.allowed.push(Allowed { program, _file: file, pid: peer.pid, process });
-        let list = programs_beside(&self.socket);
-        if write_programs(&list, &self.policy, &self.allowed).is_err() {
-            self.allowed.pop();
-            return Err(RefusalReason::Full);
-        }
         self.until = self.until.max(Instant::now() + self.options.grace);
         self.audit
             .write(Event::Allow, &Details { allowed: Some(&name), ..details(peer, &peer.name()) });
@@ -342,13 +343,12 @@ impl Server {
         send(&self.connections[place].socket, message, flags).is_ok()
     }
 
-    /// Takes the files away, unless somebody put others there.
+    /// Takes the socket away, unless somebody put another there.
     fn close(mut self) {
         let mine = fs::symlink_metadata(&self.socket)
             .is_ok_and(|found| (found.dev(), found.ino()) == self.socket_file);
         if mine {
             let _ = fs::remove_file(&self.socket);
-            let _ = fs::remove_file(programs_beside(&self.socket));
         }
         self.audit.write(Event::End, &this_process());
     }
@@ -414,27 +414,25 @@ fn listen_at(path: &Path) -> Result<(OwnedFd, (u64, u64)), Error> {
     Ok((listener, (made.dev(), made.ino())))
 }
 
-/// The list for the library's pre-filter, replaced whole.
-fn write_programs(path: &Path, policy: &Policy, allowed: &[Allowed]) -> Result<(), Error> {
+/// The list for the library's pre-filter: those of the policy. A program that is named for one run is
+/// told so by its environment, not here, where it would concern all others of its name.
+fn list(policy: &Policy) -> Vec<u8> {
     let mut text = Vec::new();
     for program in policy.programs() {
         text.extend_from_slice(program.as_bytes());
         text.push(b'\n');
     }
-    let allowed = allowed.iter().map(|allowed| &allowed.program);
-    for program in allowed.filter(|program| !policy.lists(program.bytes())) {
-        if program.bytes().contains(&b'\n') {
-            let source = io::Error::other("a program's name has a line break");
-            return Err(Error::Io { what: "list a program in", path: path.into(), source });
-        }
-        text.extend_from_slice(program.bytes());
-        text.push(b'\n');
-    }
-    let next = path.with_extension("programs.new");
+    text
+}
+
+/// Writes a file of mode 0600 whole, in place of an older one.
+fn write_beside(path: &Path, text: &[u8]) -> Result<(), Error> {
+    let mut next = path.as_os_str().to_owned();
+    next.push(".new");
     let write = || {
         let mut file =
             OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&next)?;
-        file.write_all(&text)?;
+        file.write_all(text)?;
         fs::rename(&next, path)
     };
     write().map_err(Error::io("write", path))

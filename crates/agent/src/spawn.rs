@@ -82,10 +82,16 @@ pub fn start(
     command: &AgentCommand,
 ) -> Result<PathBuf, Error> {
     let socket = options.run_dir.socket(keyring.id());
-    if client::connect(&socket)?.is_none() {
-        launch(keyring, directory, options, command)?;
+    // One that was about to end may have been in the way the first time.
+    let mut connection = client::connect(&socket)?;
+    for _ in 0..2 {
+        if connection.is_none() {
+            launch(keyring, directory, options, command)?;
+            connection = connect_soon(&socket)?;
+        }
     }
-    let connection = connect_soon(&socket)?;
+    let connection =
+        connection.ok_or_else(|| Error::NotStarted { why: "it ended at once".to_owned() })?;
     let theirs = connection.status()?.directory;
     if theirs != directory {
         return Err(Error::OtherDirectory { theirs, ours: directory.into() });
@@ -94,13 +100,12 @@ pub fn start(
 }
 
 /// An agent that another command has just started may not listen yet.
-fn connect_soon(socket: &Path) -> Result<Connection, Error> {
+fn connect_soon(socket: &Path) -> Result<Option<Connection>, Error> {
     let until = Instant::now() + Duration::from_secs(2);
     loop {
         match client::connect(socket)? {
-            Some(connection) => return Ok(connection),
             None if Instant::now() < until => sleep(Duration::from_millis(20)),
-            None => return Err(Error::NotStarted { why: "it ended at once".to_owned() }),
+            found => return Ok(found),
         }
     }
 }

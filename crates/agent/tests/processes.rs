@@ -208,7 +208,8 @@ fn only_tidelock_lists_a_program_for_a_run() {
     let run =
         |rest: &[&str]| world.run("tidelock", &[&["become", &socket, named][..], rest].concat()).0;
     assert_eq!(run(&["keys", &socket]), 0);
-    assert!(list().contains(&cp.display().to_string()));
+    // Its environment tells it; the list would tell every cp.
+    assert!(!list().contains(&cp.display().to_string()));
     // Those that it starts, by whatever way; not the same program of somebody else's.
     assert_eq!(run(&["spawn", named, "keys", &socket]), 0);
     world.install("stranger");
@@ -292,7 +293,11 @@ fn it_ends_with_its_last_client() {
     two.wait().unwrap();
     world.wait_for_end();
     assert!(left.elapsed() >= Duration::from_millis(450), "{:?}", left.elapsed());
-    assert!(!world.socket().with_extension("programs").exists());
+    // A program that is not listed stays inert when there is no agent, and a listed one starts another.
+    let beside = |name: &str| fs::read_to_string(world.socket().with_extension(name)).unwrap();
+    assert!(beside("programs").contains("postgres\n"));
+    let (tidelock, data) = (world.bin("tidelock"), world.path("data"));
+    assert_eq!(beside("start"), format!("{}\n{}\n", tidelock.display(), data.display()));
     assert!(world.audit().last().unwrap().contains("\"event\":\"end\""));
     assert_eq!(world.ask("postgres", "keys"), (0, "nobody\n".to_owned()));
 }

@@ -3,7 +3,7 @@
 //! ```text
 //!   directories --> agents: alive, or unlocked here (a passphrase is asked once) and started
 //!   program     --> judged: would the library be loaded? --> listed for this run
-//!   environment --> LD_PRELOAD, TIDELOCK_AGENT           --> execve
+//!   environment --> LD_PRELOAD, TIDELOCK_AGENT, TIDELOCK_PROGRAM --> execve
 //! ```
 //!
 //! Everything that can be refused is refused before the first agent is started.
@@ -30,6 +30,7 @@ use crate::unlock::KeyOptions;
 
 const PRELOAD: &str = "LD_PRELOAD";
 const AGENT: &str = "TIDELOCK_AGENT";
+const NAMED: &str = "TIDELOCK_PROGRAM";
 
 /// Unlock, then become PROGRAM, whose files below DIR are sealed
 #[derive(clap::Args)]
@@ -69,6 +70,7 @@ impl Exec {
             .args(&arguments)
             .env(PRELOAD, preload(&library, std::env::var_os(PRELOAD)))
             .env(AGENT, joined(&sockets))
+            .env(NAMED, &program.listed)
             .exec();
         Err(Error::io("run", program.called)(error))
     }

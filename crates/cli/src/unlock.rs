@@ -56,7 +56,7 @@ impl KeyOptions {
     /// # Errors
     /// A configuration that cannot be trusted or read.
     pub(crate) fn configured(&self, keyring: &SealedKeyring) -> Result<Config> {
-        Ok(Places::of_process().find(keyring.id())?.unwrap_or_default())
+        configured(keyring)
     }
 
     /// The providers that would be asked; none if that cannot be found out.
@@ -75,20 +75,54 @@ impl KeyOptions {
             Some(choice) => vec![choice.clone()],
             None => self.configured(keyring)?.providers,
         };
-        let mut failure = tidelock_keys::Error::NoProvider { keyring: keyring.id() };
-        for choice in choices {
-            let opened = choice.provider(place, self.passphrase_fd).and_then(|provider| {
-                let provider: &dyn Provider = &*provider;
-                keyring.unlock(provider)
-            });
-            match opened {
-                Ok(keyring) => return Ok(keyring),
-                Err(why @ tidelock_keys::Error::Interrupted) => return Err(why.into()),
-                Err(why) => failure = why,
-            }
-        }
-        Err(failure.into())
+        Ok(open(keyring, place, &choices, self.passphrase_fd)?)
     }
+}
+
+/// What is configured for a keyring; nothing if nobody has.
+///
+/// # Errors
+/// A configuration that cannot be trusted or read.
+pub(crate) fn configured(keyring: &SealedKeyring) -> Result<Config> {
+    Ok(Places::of_process().find(keyring.id())?.unwrap_or_default())
+}
+
+/// Unlocks by the configured providers that need nobody at a terminal.
+///
+/// # Errors
+/// [`Error::Locked`].
+pub(crate) fn unattended(protected: &Protected, config: &Config) -> Result<Keyring> {
+    let (keyring, dir) = (&protected.keyring, &protected.path);
+    let (choices, asking): (Vec<_>, Vec<_>) =
+        config.providers.iter().cloned().partition(ProviderChoice::is_unattended);
+    let opened = if choices.is_empty() && !asking.is_empty() {
+        Err(tidelock_keys::Error::NoPassphrase { why: "there is no terminal to ask for it" })
+    } else {
+        open(keyring, dir, &choices, None)
+    };
+    opened.map_err(|source| Error::Locked { dir: dir.clone(), source })
+}
+
+/// Opens a keyring with the first provider that can.
+fn open(
+    keyring: &SealedKeyring,
+    place: &Path,
+    choices: &[ProviderChoice],
+    passphrase_fd: Option<u32>,
+) -> std::result::Result<Keyring, tidelock_keys::Error> {
+    let mut failure = tidelock_keys::Error::NoProvider { keyring: keyring.id() };
+    for choice in choices {
+        let opened = choice.provider(place, passphrase_fd).and_then(|provider| {
+            let provider: &dyn Provider = &*provider;
+            keyring.unlock(provider)
+        });
+        match opened {
+            Ok(keyring) => return Ok(keyring),
+            Err(why @ tidelock_keys::Error::Interrupted) => return Err(why),
+            Err(why) => failure = why,
+        }
+    }
+    Err(failure)
 }
 
 fn read_recovery_key(file: &Path) -> Result<RecoveryKey> {

@@ -7,6 +7,12 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFla
 use tidelock_agent::wire;
 use zeroize::Zeroizing;
 
+use crate::environment::Environment;
+use crate::starter;
+
+/// How often an agent is started: one that was about to end may have been asked.
+const STARTS: u32 = 2;
+
 /// What an agent gave.
 pub(crate) struct Granted {
     /// The directory, its policy and its keys.
@@ -28,12 +34,47 @@ pub(crate) fn lists(socket: &[u8], exe: &[u8]) -> bool {
     }
 }
 
-/// Asks the agent behind `socket` for keys.
+/// Why there are no keys, as a sentence.
+enum Failure {
+    /// Nobody is there.
+    Absent(String),
+    /// The agent says no, or what cannot be understood.
+    Final(String),
+}
+
+/// Asks the agent behind `socket` for keys; starts one if none is alive.
 ///
 /// # Errors
-/// A sentence: the agent cannot be reached, says no, or says what cannot be understood.
-pub(crate) fn ask(socket: &[u8]) -> Result<Granted, String> {
-    let failed = |what: &'static str| move |error: rustix::io::Errno| format!("{what}: {error}");
+/// A sentence: the agent cannot be reached or started, says no, or says what cannot be understood.
+pub(crate) fn ask(socket: &[u8], environment: Environment) -> Result<Granted, String> {
+    let mut starts = 0;
+    loop {
+        match exchange(socket) {
+            Ok(granted) => return Ok(granted),
+            Err(Failure::Final(why)) => return Err(why),
+            Err(Failure::Absent(why)) => {
+                if starts == STARTS || !starter::start_agent(socket, environment)? {
+                    return Err(why);
+                }
+                starts += 1;
+            }
+        }
+    }
+}
+
+fn exchange(socket: &[u8]) -> Result<Granted, Failure> {
+    use rustix::io::Errno;
+    let failed = |what: &'static str| {
+        move |error: Errno| {
+            let why = format!("{what}: {error}");
+            match error {
+                Errno::NOENT | Errno::CONNREFUSED | Errno::CONNRESET | Errno::PIPE => {
+                    Failure::Absent(why)
+                }
+                _ => Failure::Final(why),
+            }
+        }
+    };
     let address = SocketAddrUnix::new(socket).map_err(failed("the agent's address is too long"))?;
     let connection = rustix::net::socket_with(
         AddressFamily::UNIX,
@@ -54,15 +95,20 @@ pub(crate) fn ask(socket: &[u8]) -> Result<Granted, String> {
         }
     };
     let answer = message.get(..received.0).unwrap_or_default();
-    match wire::Answer::decode(answer).map_err(|why| format!("its agent sent {why}"))? {
+    if answer.is_empty() {
+        return Err(Failure::Absent("its agent has ended".into()));
+    }
+    let sent = |why: wire::WireError| Failure::Final(format!("its agent sent {why}"));
+    match wire::Answer::decode(answer).map_err(sent)? {
         wire::Answer::Grant(body) => {
-            let grant = wire::Grant::decode(body).map_err(|why| format!("its agent sent {why}"))?;
+            let grant = wire::Grant::decode(body).map_err(sent)?;
             Ok(Granted { grant, connection })
         }
         wire::Answer::Refused(reason, detail) => {
-            Err(format!("its agent refuses, since {reason}{detail}; {}", reason.hint()))
+            let hint = reason.hint();
+            Err(Failure::Final(format!("its agent refuses, since {reason}{detail}; {hint}")))
         }
-        _ => Err("its agent sent something else".into()),
+        _ => Err(Failure::Final("its agent sent something else".into())),
     }
 }
 

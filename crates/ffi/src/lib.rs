@@ -20,6 +20,7 @@ mod raw;
 #[macro_use]
 pub mod hooks;
 pub mod datakeys;
+mod environment;
 pub mod fork;
 mod handshake;
 pub mod ledger;
@@ -32,6 +33,7 @@ mod recovery;
 mod report;
 mod scratch;
 pub mod start;
+mod starter;
 #[doc(hidden)]
 pub mod stdio;
 pub mod sys;

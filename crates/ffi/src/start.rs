@@ -3,10 +3,10 @@
 //! In a program that is not listed nothing happens but the reading of one small file. In a listed one
 //! everything is ready before main, or the process ends with an error and a hint: it never runs unprotected.
 //!
-//! UNSAFETY: the environment is a C array of C strings.
+//! UNSAFETY: the environment as main gets it, and a mapping for good.
 #![expect(unsafe_code, reason = "the environment and a mapping for good")]
 
-use core::ffi::{CStr, c_char};
+use core::ffi::c_char;
 use std::os::fd::{AsFd, IntoRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -14,11 +14,14 @@ use std::path::Path;
 use rustix::fs::{CWD, Mode, OFlags};
 use tidelock_engine::{Decided, Errno, Fd, PathBuffer, System};
 
+use crate::environment::Environment;
 use crate::process::{ActivePolicy, begin, process, starting};
 use crate::{datakeys, handshake, hooks, lock, memory, next, recovery, report, system};
 
 /// The sockets of the agents, separated by colons, one for each protected directory.
 const AGENTS: &[u8] = b"TIDELOCK_AGENT=";
+/// The program that `tidelock exec` has named for this run.
+const NAMED: &[u8] = b"TIDELOCK_PROGRAM=";
 /// Below this number a program finds its own descriptors.
 const HIDDEN_FROM: i32 = 1024;
 /// The exit code for everything that concerns keys.
@@ -33,8 +36,9 @@ pub unsafe fn start(environment: *const *const c_char) {
     if process().is_some() {
         return;
     }
-    // SAFETY: the caller's promise.
-    let Some(agents) = (unsafe { variable(environment, AGENTS) }) else { return };
+    // SAFETY: the caller's promise; it is the process's own, which nobody changes before main.
+    let environment = unsafe { Environment::new(environment) };
+    let Some(agents) = environment.value(AGENTS) else { return };
     let mut exe = PathBuffer::new();
     let mut room = [0u8; 4096];
     let Ok(count) = starting().system().read_link(Fd::CWD, b"/proc/self/exe\0", &mut room) else {
@@ -44,12 +48,13 @@ pub unsafe fn start(environment: *const *const c_char) {
         return;
     }
     let mut sockets = agents.split(|&byte| byte == b':').filter(|socket| !socket.is_empty());
-    let listed = sockets.clone().any(|socket| handshake::lists(socket, exe.as_bytes()));
-    if listed {
+    // It asks whatever the lists say: an agent that was started anew does not know it, and refuses.
+    let named = environment.value(NAMED) == Some(exe.as_bytes());
+    if named || sockets.clone().any(|socket| handshake::lists(socket, exe.as_bytes())) {
         memory::start();
         memory::serve_aws_lc();
         prepare_numbers();
-        sockets.by_ref().for_each(|socket| protect(socket, exe.as_bytes()));
+        sockets.by_ref().for_each(|socket| protect(socket, exe.as_bytes(), environment));
         starting().cipher().warm_up();
         system::refresh_working_directory();
         next::find_all();
@@ -58,27 +63,6 @@ pub unsafe fn start(environment: *const *const c_char) {
         attach_links();
         refuse_inherited();
     }
-}
-
-/// # Safety
-/// As [`start`].
-unsafe fn variable<'e>(environment: *const *const c_char, name: &[u8]) -> Option<&'e [u8]> {
-    let mut at = environment;
-    while !at.is_null() {
-        // SAFETY: the array ends with a null, where we stop.
-        let entry = unsafe { *at };
-        if entry.is_null() {
-            break;
-        }
-        // SAFETY: entries are C strings that live as long as the process.
-        let text = unsafe { CStr::from_ptr(entry) }.to_bytes();
-        if let Some(value) = text.strip_prefix(name) {
-            return Some(value);
-        }
-        // SAFETY: the end has not been reached.
-        at = unsafe { at.add(1) };
-    }
-    None
 }
 
 /// Room for hidden descriptors above those of the program: the soft limit is raised as far as allowed.
@@ -100,9 +84,9 @@ fn prepare_numbers() {
 }
 
 /// Asks one agent for its directory and keys.
-fn protect(socket: &[u8], exe: &[u8]) {
+fn protect(socket: &[u8], exe: &[u8], environment: Environment) {
     let name = String::from_utf8_lossy(socket);
-    let granted = match handshake::ask(socket) {
+    let granted = match handshake::ask(socket, environment) {
         Ok(granted) => granted,
         Err(why) => report::fatal(
             format_args!("no key for {}: {why} ({name})", String::from_utf8_lossy(exe)),

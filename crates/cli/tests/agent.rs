@@ -1,0 +1,241 @@
+//! A listed program finds no agent alive: it starts one, or ends with an error and a hint.
+//!
+//! Real processes, with the environment that `tidelock exec` has made. The library must lie beside the
+//! command: `make test` builds it.
+
+#![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use tidelock_agent::client;
+
+const TEXT: &str = "a line that is sealed\n";
+const HINT: &str =
+    "\nhint:  start the program with `tidelock exec -D DIR -- PROGRAM`, which unlocks the directory\n";
+
+/// A protected directory whose policy lists `cat`, with a file, and what `exec` has put into the
+/// environment of a program named `env`. Its agent has been killed.
+struct World {
+    home: tempfile::TempDir,
+    environment: Vec<(String, String)>,
+}
+
+impl World {
+    fn new(init: &str, exec: &str) -> Self {
+        // Short: the path of a socket has 107 bytes.
+        let home = tempfile::Builder::new().prefix("tl").tempdir_in("/tmp").unwrap();
+        fs::create_dir(home.path().join("run")).unwrap();
+        fs::set_permissions(home.path().join("run"), Permissions::from_mode(0o700)).unwrap();
+        let mut world = Self { home, environment: Vec::new() };
+        world.shell(&format!(
+            "echo 'open sesame' > words; tidelock init data --profile generic --program cat \
+             --no-recovery {init}"
+        ));
+        world.shell(&format!("printf '{TEXT}' | tidelock exec {exec} -D data -- dd of=data/file"));
+        let said = world.shell(&format!("tidelock exec {exec} -D data -- env"));
+        let ours = ["LD_PRELOAD", "TIDELOCK_AGENT", "TIDELOCK_PROGRAM"];
+        world.environment = said
+            .lines()
+            .filter_map(|line| line.split_once('='))
+            .filter(|(name, _)| ours.contains(name))
+            .map(|(name, value)| (name.to_owned(), value.to_owned()))
+            .collect();
+        assert_eq!(world.environment.len(), 3, "{said}");
+        assert!(!fs::read(world.path("data/file")).unwrap().ends_with(TEXT.as_bytes()));
+        world.kill_agent();
+        world
+    }
+
+    fn with_key_file() -> Self {
+        Self::new("--provider file:key", "")
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.home.path().join(name)
+    }
+
+    fn command(&self, program: &str) -> Command {
+        let programs = Path::new(env!("CARGO_BIN_EXE_tidelock")).parent().unwrap();
+        let mut command = Command::new(program);
+        command
+            .current_dir(self.home.path())
+            .env_clear()
+            .env("PATH", format!("{}:/usr/bin:/bin", programs.display()))
+            .env("HOME", self.home.path())
+            .env("XDG_RUNTIME_DIR", self.path("run"))
+            .env("LC_ALL", "C");
+        command
+    }
+
+    fn shell(&self, line: &str) -> String {
+        let output = self.command("/bin/sh").args(["-c", line]).output().unwrap();
+        assert!(output.status.success(), "{line}: {output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// A program in the environment that `exec` has made, as one of its children would start it.
+    fn preloaded(&self, program: &str, arguments: &[&str]) -> Command {
+        let mut command = self.command(program);
+        command.args(arguments).envs(self.environment.iter().cloned());
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    }
+
+    fn cat(&self) -> Output {
+        self.preloaded("/bin/cat", &["data/file"]).output().unwrap()
+    }
+
+    fn socket(&self) -> PathBuf {
+        let socket = self.environment.iter().find(|(name, _)| name == "TIDELOCK_AGENT");
+        PathBuf::from(&socket.unwrap().1)
+    }
+
+    fn beside(&self, extension: &str) -> PathBuf {
+        self.socket().with_extension(extension)
+    }
+
+    fn agent(&self) -> Option<i32> {
+        Some(client::connect(&self.socket()).ok()??.status().ok()?.pid)
+    }
+
+    /// As a crash would. Its socket stays, and nobody is connected.
+    fn kill_agent(&self) {
+        let Some(pid) = self.agent() else { return };
+        let status = Command::new("kill").args(["-9", &pid.to_string()]).status().unwrap();
+        assert!(status.success());
+        let until = Instant::now() + Duration::from_secs(10);
+        while self.agent().is_some() {
+            assert!(Instant::now() < until, "the agent does not end");
+            sleep(Duration::from_millis(20));
+        }
+    }
+
+    fn starts(&self) -> usize {
+        let audit = fs::read_to_string(self.beside("audit.log")).unwrap();
+        audit.lines().filter(|line| line.contains("\"event\":\"start\"")).count()
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        if self.environment.is_empty() {
+            return;
+        }
+        if let Some(pid) = self.agent() {
+            let _ = Command::new("kill").args(["-9", &pid.to_string()]).status();
+        }
+        // As root they lie in /run/tidelock/0.
+        for extension in ["sock", "programs", "start", "lock", "audit.log"] {
+            let _ = fs::remove_file(self.beside(extension));
+        }
+    }
+}
+
+fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).unwrap()
+}
+
+/// Ended with 4, after an error and a hint.
+#[track_caller]
+fn refused(output: &Output, why: &str) {
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(4), "{said}");
+    assert!(said.contains(why) && said.ends_with(HINT), "{said}");
+    assert_eq!(text(&output.stdout), "");
+}
+
+#[test]
+fn a_listed_program_starts_another_agent() {
+    let world = World::with_key_file();
+    assert!(world.socket().exists() && world.agent().is_none());
+    let output = world.cat();
+    assert_eq!((text(&output.stdout), text(&output.stderr)), (TEXT, ""));
+    // Nobody's child, and no other program's: its parent has ended.
+    let agent = world.agent().expect("it stays for a while");
+    let stat = fs::read_to_string(format!("/proc/{agent}/stat")).unwrap();
+    let parent = stat.rsplit(')').next().unwrap().split_whitespace().nth(1).unwrap();
+    assert_ne!(parent, std::process::id().to_string());
+    // The same when it has taken its socket with it, and by its configured command alone.
+    world.kill_agent();
+    fs::remove_file(world.socket()).unwrap();
+    let output = world.preloaded("/bin/cat", &["data/file"]).env_remove("PATH").output().unwrap();
+    assert_eq!((text(&output.stdout), text(&output.stderr)), (TEXT, ""));
+    // Where signals are ignored and blocked, as below nohup and some supervisors.
+    world.kill_agent();
+    let ignoring = "import os,signal; signal.signal(signal.SIGCHLD, signal.SIG_IGN); \
+                    signal.pthread_sigmask(signal.SIG_BLOCK, range(1, 30)); \
+                    os.execv('/bin/cat', ['cat', 'data/file'])";
+    let output = world.preloaded("/usr/bin/python3", &["-c", ignoring]).output().unwrap();
+    assert_eq!((text(&output.stdout), text(&output.stderr)), (TEXT, ""));
+}
+
+#[test]
+fn of_several_at_once_one_agent_remains() {
+    let world = World::with_key_file();
+    let before = world.starts();
+    let children: Vec<Child> = (0..8)
+        .map(|_| world.preloaded("/bin/cat", &["data/file"]).spawn().unwrap())
+        .collect();
+    for child in children {
+        let output = child.wait_with_output().unwrap();
+        assert_eq!((text(&output.stdout), text(&output.stderr)), (TEXT, ""));
+    }
+    assert_eq!(world.starts(), before + 1);
+}
+
+#[test]
+fn a_passphrase_is_not_asked_by_a_program() {
+    let asking = "--provider passphrase --passphrase-fd 3 3< words";
+    let world = World::new(asking, "--passphrase-fd 3 3< words");
+    let output = world.cat();
+    refused(&output, "no agent is alive, and none could be started without a terminal");
+    let said = text(&output.stderr);
+    assert!(said.contains("no passphrase was given: there is no terminal to ask for it"), "{said}");
+    assert!(world.agent().is_none());
+}
+
+#[test]
+fn a_key_that_is_gone_is_told() {
+    let world = World::with_key_file();
+    fs::remove_file(world.path("key")).unwrap();
+    let output = world.cat();
+    refused(&output, "none could be started");
+    assert!(text(&output.stderr).contains("does not open: cannot open"), "{output:?}");
+}
+
+/// The agent that a program starts knows the policy alone. The program that was named to `exec` must
+/// not run on without keys then: it would read sealed bytes and write plain ones.
+#[test]
+fn a_program_of_the_run_is_refused_by_another_agent() {
+    let world = World::with_key_file();
+    for _ in 0..2 {
+        let output = world.preloaded("/usr/bin/env", &[]).output().unwrap();
+        refused(&output, "its agent refuses, since the program is not listed: /usr/bin/env");
+    }
+    // Others are still none of its business.
+    let output = world.preloaded("/usr/bin/head", &["-c", "5", "data/file"]).output().unwrap();
+    assert_eq!(output.stdout, b"\x89TDLK");
+}
+
+#[test]
+fn what_tells_how_to_start_it_must_be_ones_own() {
+    let world = World::with_key_file();
+    let start = world.beside("start");
+    fs::set_permissions(&start, Permissions::from_mode(0o622)).unwrap();
+    refused(&world.cat(), "somebody else may have written it");
+    fs::remove_file(&start).unwrap();
+    refused(&world.cat(), "its agent does not answer");
+    fs::write(&start, format!("/nowhere/tidelock\n{}\n", world.path("data").display())).unwrap();
+    fs::set_permissions(&start, Permissions::from_mode(0o600)).unwrap();
+    refused(&world.cat(), "/nowhere/tidelock cannot be run");
+    fs::write(&start, format!("{}\n/tmp\n", env!("CARGO_BIN_EXE_tidelock"))).unwrap();
+    let output = world.cat();
+    refused(&output, "none could be started");
+    assert!(text(&output.stderr).contains("/tmp is not a protected directory"), "{output:?}");
+    assert!(world.agent().is_none());
+}

@@ -1,0 +1,59 @@
+//! The environment that a process is started with, before libc has looked at it.
+//!
+//! UNSAFETY: it is a C array of C strings.
+#![expect(unsafe_code, reason = "a C array of C strings")]
+
+use core::ffi::{CStr, c_char};
+
+/// The environment that main gets.
+#[derive(Clone, Copy)]
+pub(crate) struct Environment(*const *const c_char);
+
+impl Environment {
+    /// # Safety
+    /// `array` is null, or a null-terminated array of C strings; both stay as they are while this lives.
+    pub(crate) const unsafe fn new(array: *const *const c_char) -> Self {
+        Self(array)
+    }
+
+    /// The value of a variable; `name` ends with its equals sign.
+    pub(crate) fn value(self, name: &[u8]) -> Option<&'static [u8]> {
+        self.entries().find_map(|entry| entry.to_bytes().strip_prefix(name))
+    }
+
+    /// Every `NAME=VALUE`.
+    pub(crate) fn entries(self) -> impl Iterator<Item = &'static CStr> {
+        let mut at = self.0;
+        core::iter::from_fn(move || {
+            if at.is_null() {
+                return None;
+            }
+            // SAFETY: the array ends with a null, behind which `at` never gets.
+            let entry = unsafe { *at };
+            if entry.is_null() {
+                return None;
+            }
+            // SAFETY: the end has not been reached.
+            at = unsafe { at.add(1) };
+            // SAFETY: a C string, by the promise of `new`.
+            Some(unsafe { CStr::from_ptr(entry) })
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn variables_are_found_by_their_whole_name() {
+        let array = [c"AB=1".as_ptr(), c"A=2=3".as_ptr(), c"odd".as_ptr(), core::ptr::null()];
+        // SAFETY: an array of C strings with a null behind them.
+        let environment = unsafe { Environment::new(array.as_ptr()) };
+        assert_eq!(environment.value(b"A="), Some(&b"2=3"[..]));
+        assert_eq!(environment.value(b"B="), None);
+        assert_eq!(environment.entries().count(), 3);
+        // SAFETY: null is allowed.
+        assert_eq!(unsafe { Environment::new(core::ptr::null()) }.entries().count(), 0);
+    }
+}
