@@ -8,11 +8,12 @@
 //!   engine              Process::open, OpenFile::read ...
 //! ```
 //!
-//! No hook allocates, logs, looks up symbols or takes a lock of its own. errno is touched on failure only. Before
-//! the library has started, and in programs that are not listed, everything goes straight to the kernel.
+//! No hook allocates, logs, looks up symbols or takes a lock of its own. errno is touched on
+//! failure only. Before the library has started, and in programs that are not listed, everything
+//! goes straight to the kernel.
 //!
-//! UNSAFETY: hooks take what C programs pass. Each has the contract of the C function of the same name, and relies
-//! on nothing else: memory of the given length, strings with a final zero byte.
+//! UNSAFETY: hooks take what C programs pass. Each has the contract of the C function of the same
+//! name, and relies on nothing else: memory of the given length, strings with a final zero byte.
 #![expect(unsafe_code, reason = "C functions with the contract of libc's")]
 
 use core::ffi::{CStr, c_char, c_int, c_void};
@@ -26,7 +27,8 @@ use crate::{Linux, Xts};
 /// A sealed file of this process.
 pub(crate) type File = OpenFile<'static, Linux, Xts, ActivePolicy>;
 
-/// The sealed file behind a descriptor; or leaves the hook with the straight call, or with EBADF for a hidden one.
+/// The sealed file behind a descriptor; or leaves the hook with the straight call, or with EBADF
+/// for a hidden one.
 macro_rules! sealed_or {
     ($fd:expr, $straight:expr) => {
         match $crate::hooks::descriptor($fd) {
@@ -82,8 +84,8 @@ pub mod sync;
 pub mod temporary;
 pub mod transfer;
 pub mod vectors;
-pub mod walk;
 pub mod wait;
+pub mod walk;
 
 /// What a descriptor is; all are foreign while the library is inert.
 #[inline]
@@ -99,7 +101,8 @@ pub(crate) fn is_ours(fd: c_int) -> bool {
     !matches!(descriptor(fd), Descriptor::Foreign)
 }
 
-/// The descriptor for calls that do not touch bytes: the hidden one of a sealed file. The file keeps it open.
+/// The descriptor for calls that do not touch bytes: the hidden one of a sealed file. The file
+/// keeps it open.
 pub(crate) fn beneath(fd: c_int) -> Result<(c_int, Option<File>), Errno> {
     match descriptor(fd) {
         Descriptor::Foreign => Ok((fd, None)),

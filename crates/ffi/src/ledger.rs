@@ -1,12 +1,14 @@
 //! The ledger: every file call of libc, and what becomes of it.
 //!
-//! One table (`ledger/table.rs`) has three sections: *hook* (a function of ours stands in its place), *refuse* (the
-//! same, and on a file of ours it ends with a named error) and *pass* (not hooked, and the reason why that is safe).
-//! From it come the exported symbols ([`exports`](crate::exports)), the list [`LEDGER`] that docs/hooks.md is
-//! written from, and the check of a program's imports ([`unlisted`]).
+//! One table (`ledger/table.rs`) has three sections: *hook* (a function of ours stands in its
+//! place), *refuse* (the same, and on a file of ours it ends with a named error) and *pass* (not
+//! hooked, and the reason why that is safe). From it come the exported symbols
+//! ([`exports`](crate::exports)), the list [`LEDGER`] that docs/hooks.md is written from, and the
+//! check of a program's imports ([`unlisted`]).
 //!
-//! The symbols are defined by the preload library alone: it hands the table to `exports!`. So the command and the
-//! tests link this crate, also in one build with the library, and do not hook themselves.
+//! The symbols are defined by the preload library alone: it hands the table to `exports!`. So the
+//! command and the tests link this crate, also in one build with the library, and do not hook
+//! themselves.
 
 mod exports;
 mod other;
@@ -38,8 +40,12 @@ pub enum Action {
 
 macro_rules! entries {
     (
-        hooks { $( $note:literal { $( $function:ident :: $hook:ident $args:tt -> $result:ty : $($name:ident),+ ; )+ } )+ }
-        refusals { $( $errno:ident $why:literal { $( $rfunction:ident :: $refusal:ident $rargs:tt -> $rresult:ty : $($rname:ident),+ ; )+ } )+ }
+        hooks { $( $note:literal { $(
+            $function:ident :: $hook:ident $args:tt -> $result:ty : $($name:ident),+ ;
+        )+ } )+ }
+        refusals { $( $errno:ident $why:literal { $(
+            $rfunction:ident :: $refusal:ident $rargs:tt -> $rresult:ty : $($rname:ident),+ ;
+        )+ } )+ }
         passes { $( $reason:literal { $($pass:ident)+ } )+ }
     ) => {
         /// Every file call, in the order of the table.

@@ -1,8 +1,8 @@
-//! The functions of libc, and of libraries behind us, that a hook stands in front of and must call: those that own
-//! memory of their own (FILE, DIR, rings), which no system call can replace.
+//! The functions of libc, and of libraries behind us, that a hook stands in front of and must call:
+//! those that own memory of their own (FILE, DIR, rings), which no system call can replace.
 //!
-//! Looked up once when the library starts; a constructor of another library that calls first looks up what it needs,
-//! and finds the same.
+//! Looked up once when the library starts; a constructor of another library that calls first looks
+//! up what it needs, and finds the same.
 //!
 //! UNSAFETY: an address from dlsym has the type that the C library documents for that name.
 #![expect(unsafe_code, reason = "functions found by name")]
@@ -61,27 +61,33 @@ macro_rules! name {
 const NULL: *mut c_void = core::ptr::null_mut();
 
 next! {
-    fopencookie(cookie: *mut c_void, mode: *const c_char, functions: Functions) -> *mut FILE, else NULL.cast();
+    fopencookie(cookie: *mut c_void, mode: *const c_char, functions: Functions) -> *mut FILE, else
+        NULL.cast();
     fopen(path: *const c_char, mode: *const c_char) -> *mut FILE, else NULL.cast();
     fdopen(fd: c_int, mode: *const c_char) -> *mut FILE, else NULL.cast();
-    freopen(path: *const c_char, mode: *const c_char, file: *mut FILE) -> *mut FILE, else NULL.cast();
+    freopen(path: *const c_char, mode: *const c_char, file: *mut FILE) -> *mut FILE, else
+        NULL.cast();
     fclose(file: *mut FILE) -> c_int, else -1;
     fileno(file: *mut FILE) -> c_int, else -1;
     fgetwc(file: *mut FILE) -> c_uint, else c_uint::MAX;
     getwchar() -> c_uint, else c_uint::MAX;
     ungetwc(letter: c_uint, file: *mut FILE) -> c_uint, else c_uint::MAX;
     fgetws(into: *mut wchar_t, len: c_int, file: *mut FILE) -> *mut wchar_t, else NULL.cast();
-    __fgetws_chk(into: *mut wchar_t, room: size_t, len: c_int, file: *mut FILE) -> *mut wchar_t, else NULL.cast();
+    __fgetws_chk(into: *mut wchar_t, room: size_t, len: c_int, file: *mut FILE) -> *mut wchar_t,
+        else NULL.cast();
     vdprintf(fd: c_int, format: *const c_char, list: *mut c_void) -> c_int, else -1;
     opendir(path: *const c_char) -> *mut DIR, else NULL.cast();
-    glob(pattern: *const c_char, flags: c_int, error: *mut c_void, found: *mut Glob) -> c_int, else libc::ENOSYS;
+    glob(pattern: *const c_char, flags: c_int, error: *mut c_void, found: *mut Glob) -> c_int, else
+        libc::ENOSYS;
     nftw(path: *const c_char, visit: Visit, fds: c_int, flags: c_int) -> c_int, else -1;
     ftw(path: *const c_char, visit: Visit, fds: c_int) -> c_int, else -1;
     readdir(directory: *mut DIR) -> *mut dirent, else NULL.cast();
-    readdir_r(directory: *mut DIR, entry: *mut dirent, result: *mut *mut dirent) -> c_int, else libc::ENOSYS;
-    scandir(path: *const c_char, list: *mut *mut *mut dirent, filter: Filter, order: Order) -> c_int, else -1;
-    scandirat(at: c_int, path: *const c_char, list: *mut *mut *mut dirent, filter: Filter, order: Order)
-        -> c_int, else -1;
+    readdir_r(directory: *mut DIR, entry: *mut dirent, result: *mut *mut dirent) -> c_int, else
+        libc::ENOSYS;
+    scandir(path: *const c_char, list: *mut *mut *mut dirent, filter: Filter, order: Order) ->
+        c_int, else -1;
+    scandirat(at: c_int, path: *const c_char, list: *mut *mut *mut dirent, filter: Filter, order:
+        Order) -> c_int, else -1;
     fstatvfs(fd: c_int, into: *mut statvfs) -> c_int, else -1;
     posix_fallocate(fd: c_int, at: off_t, len: off_t) -> c_int, else libc::ENOSYS;
     ttyname(fd: c_int) -> *mut c_char, else NULL.cast();
@@ -93,12 +99,14 @@ next! {
     aio_read(request: *mut aiocb) -> c_int, else -1;
     aio_write(request: *mut aiocb) -> c_int, else -1;
     aio_fsync(operation: c_int, request: *mut aiocb) -> c_int, else -1;
-    lio_listio(mode: c_int, requests: *const *mut aiocb, n: c_int, event: *mut sigevent) -> c_int, else -1;
-    io_uring_queue_init(entries: c_uint, ring: *mut c_void, flags: c_uint) -> c_int, else -libc::ENOSYS;
-    io_uring_queue_init_params(entries: c_uint, ring: *mut c_void, parameters: *mut c_void)
-        -> c_int, else -libc::ENOSYS;
-    io_uring_queue_init_mem(entries: c_uint, ring: *mut c_void, parameters: *mut c_void,
-        memory: *mut c_void, len: usize) -> c_int, else -libc::ENOSYS;
+    lio_listio(mode: c_int, requests: *const *mut aiocb, n: c_int, event: *mut sigevent) -> c_int,
+        else -1;
+    io_uring_queue_init(entries: c_uint, ring: *mut c_void, flags: c_uint) -> c_int, else
+        -libc::ENOSYS;
+    io_uring_queue_init_params(entries: c_uint, ring: *mut c_void, parameters: *mut c_void) ->
+        c_int, else -libc::ENOSYS;
+    io_uring_queue_init_mem(entries: c_uint, ring: *mut c_void, parameters: *mut c_void, memory:
+        *mut c_void, len: usize) -> c_int, else -libc::ENOSYS;
     io_uring_setup(entries: c_uint, parameters: *mut c_void) -> c_int, else -libc::ENOSYS;
     io_setup(requests: c_int, context: *mut c_void) -> c_int, else -libc::ENOSYS;
 }

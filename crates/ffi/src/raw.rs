@@ -1,10 +1,12 @@
-//! System calls exactly as the program made them: for descriptors that are not ours, and while the library is inert.
+//! System calls exactly as the program made them: for descriptors that are not ours, and while the
+//! library is inert.
 //!
-//! Results come back as libc gives them: -1 and errno. errno is never touched otherwise. libc's own functions are
-//! not used: they may be our hooks, and before other constructors ran they may not be there.
+//! Results come back as libc gives them: -1 and errno. errno is never touched otherwise. libc's own
+//! functions are not used: they may be our hooks, and before other constructors ran they may not be
+//! there.
 //!
-//! UNSAFETY: the arguments are the program's, addresses included; a hook's contract is that of the C function it
-//! stands for, and it is passed on as it is.
+//! UNSAFETY: the arguments are the program's, addresses included; a hook's contract is that of the
+//! C function it stands for, and it is passed on as it is.
 #![expect(unsafe_code, reason = "system calls with the program's own arguments")]
 
 use core::ffi::{c_int, c_long, c_void};
@@ -13,12 +15,13 @@ use tidelock_engine::Errno;
 
 /// A call with the program's arguments, answered as libc would.
 ///
-/// Only for use in hooks: the arguments must be what the program passed, or numbers and addresses of our own that
-/// are good for the time of the call.
+/// Only for use in hooks: the arguments must be what the program passed, or numbers and addresses
+/// of our own that are good for the time of the call.
 macro_rules! raw {
     ($number:ident $(, $arg:expr)* $(,)?) => {{
         let words = [$($crate::raw::Word::word($arg)),*];
-        // SAFETY: the program's own arguments to the same call: what they promise libc, they promise the kernel.
+        // SAFETY: the program's own arguments to the same call: what they promise libc, they
+        // promise the kernel.
         let result = unsafe { $crate::raw::call(libc::$number, words) };
         $crate::raw::answer(result)
     }};
@@ -119,8 +122,8 @@ impl Outcome for *mut c_void {
 
 /// One system call; what the kernel returned.
 ///
-/// # Safety
-/// The arguments must be what the call with this number wants; addresses must be good for its whole time.
+/// # Safety The arguments must be what the call with this number wants; addresses must be good for
+/// its whole time.
 #[inline]
 pub(crate) unsafe fn call<const N: usize>(number: c_long, words: [i64; N]) -> i64 {
     let mut args = [0; 6];

@@ -1,5 +1,5 @@
-//! Streams: libc's fopen and friends go round our open and read, so a stream on a sealed file is one of
-//! fopencookie, whose functions are our hooks.
+//! Streams: libc's fopen and friends go round our open and read, so a stream on a sealed file is
+//! one of fopencookie, whose functions are our hooks.
 //!
 //! ```text
 //!   fopen, fdopen, freopen     mode.rs      what the mode string asks for
@@ -8,10 +8,11 @@
 //!   stdin, stdout, stderr      standard.rs  replaced when a sealed file comes to lie on 0, 1 or 2
 //! ```
 //!
-//! Such a stream is byte-oriented for ever: wide functions fail on it. A stream of libc cannot become one, so
-//! freopen of a stream other than the standard three onto a sealed file is refused.
+//! Such a stream is byte-oriented for ever: wide functions fail on it. A stream of libc cannot
+//! become one, so freopen of a stream other than the standard three onto a sealed file is refused.
 //!
-//! UNSAFETY: as in hooks.rs; FILE is only handed on to libc, but for its flags and its pending bytes (standard.rs).
+//! UNSAFETY: as in hooks.rs; FILE is only handed on to libc, but for its flags and its pending
+//! bytes (standard.rs).
 #![expect(unsafe_code, reason = "C functions with the contract of libc's")]
 
 pub mod cookie;

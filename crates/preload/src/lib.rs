@@ -4,9 +4,7 @@
 compile_error!("a panic must end the process: build with panic = \"abort\"");
 
 #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
-compile_error!(
-    "the library stands in front of glibc: build it for linux-gnu (musl has no LD_PRELOAD order to rely on)"
-);
+compile_error!("the library stands in front of glibc: build it for linux-gnu, not for musl");
 
 /// Rust's allocations lie in locked memory of our own, never in the program's heap.
 #[cfg(feature = "exports")]

@@ -53,13 +53,33 @@ fn columns(wanted: fn(Action) -> bool) -> &'static str {
 /// # Errors
 /// If nm of binutils cannot be run, or cannot read the file.
 pub fn unlisted_imports(program: &Path) -> io::Result<BTreeSet<String>> {
-    let output = Command::new("nm").args(["-D", "--undefined-only"]).arg(program).output()?;
+    let text = nm("--undefined-only", program)?;
+    let imports = text.lines().filter_map(of_libc);
+    Ok(unlisted(imports).map(str::to_owned).collect())
+}
+
+/// The symbols that a library defines for others.
+///
+/// # Errors
+/// As [`unlisted_imports`].
+pub fn exports(library: &Path) -> io::Result<BTreeSet<String>> {
+    let text = nm("--defined-only", library)?;
+    Ok(text.lines().filter_map(|line| line.split_whitespace().last()).map(str::to_owned).collect())
+}
+
+/// The symbols that the ledger hooks, to carry out or to refuse.
+#[must_use]
+pub fn hooked() -> BTreeSet<String> {
+    let hooked = LEDGER.iter().filter(|entry| entry.action != Action::Pass);
+    hooked.map(|entry| entry.name.to_owned()).collect()
+}
+
+fn nm(which: &str, program: &Path) -> io::Result<String> {
+    let output = Command::new("nm").args(["-D", which]).arg(program).output()?;
     if !output.status.success() {
         return Err(io::Error::other(String::from_utf8_lossy(&output.stderr).into_owned()));
     }
-    let text = String::from_utf8_lossy(&output.stdout);
-    let imports = text.lines().filter_map(of_libc);
-    Ok(unlisted(imports).map(str::to_owned).collect())
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
 /// The name in a line such as `U open@GLIBC_2.2.5`.

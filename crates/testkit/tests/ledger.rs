@@ -1,4 +1,5 @@
-//! docs/hooks.md is the ledger's page, and the ledger knows every file call of the installed PostgreSQL.
+//! docs/hooks.md is the ledger's page, and the ledger knows every file call of the installed
+//! PostgreSQL.
 #![forbid(unsafe_code)]
 
 use std::fs;
@@ -12,6 +13,18 @@ fn the_page_is_the_one_of_the_ledger() {
     let page = fs::read_to_string(&path).unwrap();
     let hint = "cargo run -p tidelock-testkit --bin hooks-doc > docs/hooks.md";
     assert!(page == ledger::page(), "docs/hooks.md is old: {hint}");
+}
+
+/// The library lies beside the test, or where `TIDELOCK_BUILT` says.
+#[test]
+fn the_library_exports_the_ledger_and_nothing_else() {
+    let built = std::env::var_os("TIDELOCK_BUILT").map(PathBuf::from).unwrap_or_else(|| {
+        let me = std::env::current_exe().unwrap();
+        me.ancestors().nth(2).unwrap().to_owned()
+    });
+    let library = built.join("libtidelock_preload.so");
+    assert!(library.is_file(), "{} is missing: make build", library.display());
+    assert_eq!(ledger::exports(&library).unwrap(), ledger::hooked());
 }
 
 /// Server, tools, modules, libpq: whatever versions are installed.

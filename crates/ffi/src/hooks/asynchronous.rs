@@ -1,4 +1,5 @@
-//! Asynchronous I/O goes round libc: it is refused on sealed files, or from the start, so that programs fall back.
+//! Asynchronous I/O goes round libc: it is refused on sealed files, or from the start, so that
+//! programs fall back.
 //!
 //! UNSAFETY: see hooks.rs.
 #![expect(unsafe_code, reason = "C functions with the contract of libc's")]

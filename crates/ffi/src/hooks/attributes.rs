@@ -1,5 +1,5 @@
-//! Owner, mode, times, extended attributes and the file system of an open file: asked of, and changed on, the
-//! hidden descriptor, because nothing of it is about bytes.
+//! Owner, mode, times, extended attributes and the file system of an open file: asked of, and
+//! changed on, the hidden descriptor, because nothing of it is about bytes.
 //!
 //! UNSAFETY: see hooks.rs.
 #![expect(unsafe_code, reason = "C functions with the contract of libc's")]
@@ -55,8 +55,8 @@ pub unsafe fn futimes(fd: c_int, times: *const timeval) -> c_int {
     if times.iter().any(|time| !(0..1_000_000).contains(&time.tv_usec)) {
         return crate::raw::fail(tidelock_engine::Errno::INVAL);
     }
-    let times =
-        times.map(|time| timespec { tv_sec: time.tv_sec, tv_nsec: time.tv_usec.wrapping_mul(1000) });
+    let times = times
+        .map(|time| timespec { tv_sec: time.tv_sec, tv_nsec: time.tv_usec.wrapping_mul(1000) });
     // SAFETY: two times, as futimens wants.
     unsafe { futimens(fd, times.as_ptr()) }
 }
@@ -88,12 +88,7 @@ pub unsafe fn fstatvfs(fd: c_int, into: *mut statvfs) -> c_int {
     unsafe { next::fstatvfs(fd, into) }
 }
 
-pub unsafe fn fgetxattr(
-    fd: c_int,
-    name: *const c_char,
-    into: *mut c_void,
-    len: size_t,
-) -> ssize_t {
+pub unsafe fn fgetxattr(fd: c_int, name: *const c_char, into: *mut c_void, len: size_t) -> ssize_t {
     on_hidden!(SYS_fgetxattr, fd, name, into, len)
 }
 

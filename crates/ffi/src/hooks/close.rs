@@ -1,4 +1,5 @@
-//! close, close_range and closefrom: what is sealed is closed in the table too, what is hidden stays.
+//! close, close_range and closefrom: what is sealed is closed in the table too, what is hidden
+//! stays.
 //!
 //! UNSAFETY: see hooks.rs.
 #![expect(unsafe_code, reason = "C functions with the contract of libc's")]

@@ -1,6 +1,7 @@
 //! fcntl, ioctl and isatty: each command of a sealed file by name, and no other.
 //!
-//! UNSAFETY: see hooks.rs. The variadic argument is hooked as a fixed one; it comes in the same register.
+//! UNSAFETY: see hooks.rs. The variadic argument is hooked as a fixed one; it comes in the same
+//! register.
 #![expect(unsafe_code, reason = "C functions with the contract of libc's")]
 
 use core::ffi::{c_char, c_int, c_long, c_ulong, c_void};
@@ -21,16 +22,32 @@ pub unsafe fn fcntl(fd: c_int, command: c_int, arg: c_long) -> c_int {
         libc::F_GETFD | libc::F_SETFD => raw!(SYS_fcntl, fd, command, arg),
         libc::F_GETFL => get_flags(&file),
         libc::F_SETFL => set_flags(&file, c_int::from_word(arg)),
-        libc::F_GETLK | libc::F_SETLK | libc::F_SETLKW | libc::F_OFD_GETLK | libc::F_OFD_SETLK
+        libc::F_GETLK
+        | libc::F_SETLK
+        | libc::F_SETLKW
+        | libc::F_OFD_GETLK
+        | libc::F_OFD_SETLK
         | libc::F_OFD_SETLKW => {
             // SAFETY: the contract of fcntl: these commands take a struct flock.
             let lock = unsafe { pointer::<libc::flock>(arg).as_mut() };
-            none(lock.ok_or(crate::hooks::FAULT).and_then(|lock| locks::record(&file, command, lock)))
+            none(
+                lock.ok_or(crate::hooks::FAULT)
+                    .and_then(|lock| locks::record(&file, command, lock)),
+            )
         }
         // Whom to tell of what, advice about lifetime, and what only memory files or pipes have.
-        libc::F_GETOWN | libc::F_SETOWN | F_SETSIG | F_GETSIG | F_SETOWN_EX | F_GETOWN_EX
-        | F_GET_RW_HINT..=F_SET_FILE_RW_HINT | libc::F_ADD_SEALS | libc::F_GET_SEALS
-        | libc::F_GETPIPE_SZ | libc::F_SETPIPE_SZ | libc::F_NOTIFY => {
+        libc::F_GETOWN
+        | libc::F_SETOWN
+        | F_SETSIG
+        | F_GETSIG
+        | F_SETOWN_EX
+        | F_GETOWN_EX
+        | F_GET_RW_HINT..=F_SET_FILE_RW_HINT
+        | libc::F_ADD_SEALS
+        | libc::F_GET_SEALS
+        | libc::F_GETPIPE_SZ
+        | libc::F_SETPIPE_SZ
+        | libc::F_NOTIFY => {
             raw!(SYS_fcntl, file.hidden().0, command, arg)
         }
         // Leases: the engine takes them itself to learn whether it is alone.
@@ -76,8 +93,13 @@ pub unsafe fn ioctl(fd: c_int, request: c_ulong, arg: c_long) -> c_int {
                 Ok(())
             }))
         }
-        libc::FIONBIO | libc::FS_IOC_GETFLAGS | libc::FS_IOC_SETFLAGS | libc::FS_IOC_GETVERSION
-        | FS_IOC_FSGETXATTR | FS_IOC_FSSETXATTR | FIGETBSZ => {
+        libc::FIONBIO
+        | libc::FS_IOC_GETFLAGS
+        | libc::FS_IOC_SETFLAGS
+        | libc::FS_IOC_GETVERSION
+        | FS_IOC_FSGETXATTR
+        | FS_IOC_FSSETXATTR
+        | FIGETBSZ => {
             raw!(SYS_ioctl, file.hidden().0, request, arg)
         }
         // Bytes shared with another file would be sealed under that file's key.

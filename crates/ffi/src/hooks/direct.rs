@@ -1,8 +1,9 @@
-//! syscall(2) by number: what opens files or changes descriptors goes the way of its function; what would go round
-//! the table is refused; all else is straight, and fails with EBADF on a visible descriptor.
+//! syscall(2) by number: what opens files or changes descriptors goes the way of its function; what
+//! would go round the table is refused; all else is straight, and fails with EBADF on a visible
+//! descriptor.
 //!
-//! UNSAFETY: see hooks.rs. The six arguments are hooked as fixed ones; a program that passes fewer leaves us words
-//! that the call does not look at.
+//! UNSAFETY: see hooks.rs. The six arguments are hooked as fixed ones; a program that passes fewer
+//! leaves us words that the call does not look at.
 #![expect(unsafe_code, reason = "C functions with the contract of libc's")]
 
 use core::ffi::{c_int, c_long, c_uint};
@@ -29,8 +30,18 @@ pub unsafe fn syscall(
         }
     }
     // SAFETY: the program's own arguments.
-    raw::answer(unsafe { raw::call(number, [a, b, c, d, e, f]) })
+    let straight = || unsafe { raw::call(number, [a, b, c, d, e, f]) };
+    let flags = match number {
+        libc::SYS_clone => Some(a),
+        // SAFETY: the contract of clone3: its arguments, flags first.
+        libc::SYS_clone3 => unsafe { at::<c_long>(a).as_ref() }.copied(),
+        _ => None,
+    };
+    let makes_process = flags.is_some_and(|flags| flags & SHARES_MEMORY == 0);
+    raw::answer(if makes_process { processes::around_fork(straight) } else { straight() })
 }
+
+const SHARES_MEMORY: c_long = libc::CLONE_VM as c_long;
 
 /// The calls that must not go round us.
 #[expect(clippy::multiple_unsafe_ops_per_block, reason = "one table, one call is made")]

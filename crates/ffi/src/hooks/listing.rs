@@ -1,7 +1,8 @@
-//! opendir, readdir and scandir: `.tidelock` of a protected directory is not there for the engine's programs.
+//! opendir, readdir and scandir: `.tidelock` of a protected directory is not there for the engine's
+//! programs.
 //!
-//! initdb and pg_basebackup want an empty directory, pg_rewind would delete what it does not know, a replica must
-//! not receive it.
+//! initdb and pg_basebackup want an empty directory, pg_rewind would delete what it does not know,
+//! a replica must not receive it.
 //!
 //! UNSAFETY: see hooks.rs.
 #![expect(unsafe_code, reason = "C functions with the contract of libc's")]
@@ -12,8 +13,8 @@ use libc::{DIR, dirent};
 use tidelock_engine::Errno;
 
 use crate::hooks::{is_control, path as path_of};
-use crate::{next, raw};
 use crate::process::process;
+use crate::{next, raw};
 
 pub unsafe fn opendir(path: *const c_char) -> *mut DIR {
     // SAFETY: the contract of opendir.
@@ -126,12 +127,14 @@ unsafe fn without_hidden(
         *to = *from;
     }
     // A path that is too long for the buffer has no zero byte there.
-    if !CStr::from_bytes_until_nul(&name).is_ok_and(|name| is_control(at, name.to_bytes_with_nul())) {
+    if !CStr::from_bytes_until_nul(&name).is_ok_and(|name| is_control(at, name.to_bytes_with_nul()))
+    {
         return n;
     }
     if let Some(rest) = entries.get_mut(found..) {
         rest.rotate_left(1);
-        // SAFETY: scandir allocates each entry with malloc, and the program frees only those that it is told of.
+        // SAFETY: scandir allocates each entry with malloc, and the program frees only those that
+        // it is told of.
         unsafe { libc::free(rest[rest.len() - 1].cast::<c_void>()) };
     }
     n - 1

@@ -1,7 +1,7 @@
 //! Record locks, flock and lockf: held on the real file, counted in plain bytes.
 //!
-//! A range from the start or from the offset needs no change, because the kernel's offset of a sealed file is the
-//! plain one; a range from the end is converted, because the end is not.
+//! A range from the start or from the offset needs no change, because the kernel's offset of a
+//! sealed file is the plain one; a range from the end is converted, because the end is not.
 //!
 //! UNSAFETY: see hooks.rs.
 #![expect(unsafe_code, reason = "C functions with the contract of libc's")]

@@ -1,9 +1,11 @@
 //! mmap: a private map is a copy of bounded size, a shared one is refused.
 //!
-//! A shared map would be the page cache itself: sealed bytes to read, plain bytes to write. A copy would go stale, so
-//! shared maps are refused whatever their protection; programs fall back to reading.
+//! A shared map would be the page cache itself: sealed bytes to read, plain bytes to write. A copy
+//! would go stale, so shared maps are refused whatever their protection; programs fall back to
+//! reading.
 //!
-//! UNSAFETY: see hooks.rs. The copy is made in memory that was mapped a moment ago and that nobody else knows.
+//! UNSAFETY: see hooks.rs. The copy is made in memory that was mapped a moment ago and that nobody
+//! else knows.
 #![expect(unsafe_code, reason = "C functions with the contract of libc's")]
 
 use core::ffi::{c_int, c_void};

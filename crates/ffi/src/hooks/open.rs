@@ -1,7 +1,8 @@
 //! open and its kin: the engine decides whose the file is.
 //!
-//! UNSAFETY: see hooks.rs. The variadic C functions are hooked with the mode as a fixed argument: on x86-64 and
-//! aarch64 it comes in the same register; it is looked at only if the flags say that it was passed.
+//! UNSAFETY: see hooks.rs. The variadic C functions are hooked with the mode as a fixed argument:
+//! on x86-64 and aarch64 it comes in the same register; it is looked at only if the flags say that
+//! it was passed.
 #![expect(unsafe_code, reason = "C functions with the contract of libc's")]
 
 use core::ffi::{c_char, c_int};

@@ -1,8 +1,8 @@
 //! dprintf and its kin: libc would write to the descriptor within itself.
 //!
-//! UNSAFETY: see hooks.rs. A variadic function cannot be written in stable Rust: two functions of a few
-//! instructions build the va_list of the System V ABI for x86-64 (3.5.7) as a C compiler does, and call the function
-//! that takes one.
+//! UNSAFETY: see hooks.rs. A variadic function cannot be written in stable Rust: two functions of a
+//! few instructions build the va_list of the System V ABI for x86-64 (3.5.7) as a C compiler does,
+//! and call the function that takes one.
 #![expect(unsafe_code, reason = "C functions with the contract of libc's")]
 
 use core::arch::naked_asm;

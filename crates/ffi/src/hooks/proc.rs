@@ -1,4 +1,5 @@
-//! Names of descriptors: /proc/self/fd/N, /dev/fd/N and /dev/stdin are the file itself, not its anchor.
+//! Names of descriptors: /proc/self/fd/N, /dev/fd/N and /dev/stdin are the file itself, not its
+//! anchor.
 //!
 //! UNSAFETY: see hooks.rs.
 #![expect(unsafe_code, reason = "C functions with the contract of libc's")]
@@ -43,7 +44,8 @@ pub unsafe fn readlinkat(
 ) -> ssize_t {
     let process = process_or!(raw!(SYS_readlinkat, at, path, into, len));
     // SAFETY: the contract of readlinkat.
-    let fd = unsafe { path_of(path) }.ok().filter(|path| path.starts_with(b"/proc/")).and_then(named);
+    let fd =
+        unsafe { path_of(path) }.ok().filter(|path| path.starts_with(b"/proc/")).and_then(named);
     let file = match fd.map(descriptor) {
         Some(Descriptor::Sealed(file)) => file,
         _ => return raw!(SYS_readlinkat, at, path, into, len),
@@ -74,7 +76,8 @@ pub unsafe fn readlinkat_chk(
     unsafe { readlinkat(at, path, into, len.min(room)) }
 }
 
-/// True if a stat of this path, which follows links, is one of the named descriptor; that descriptor.
+/// True if a stat of this path, which follows links, is one of the named descriptor; that
+/// descriptor.
 pub(crate) unsafe fn followed(path: *const c_char, flags: c_int) -> Option<c_int> {
     process()?;
     // SAFETY: the contract of the stat family.

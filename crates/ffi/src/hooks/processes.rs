@@ -1,7 +1,7 @@
 //! fork and its kin: from then on every offset is shared with another process.
 //!
-//! fork itself is not hooked: libc runs the handlers that are registered at start, also for fork calls of its own
-//! (daemon, forkpty). What does not run them is hooked.
+//! fork itself is not hooked: libc runs the handlers that are registered at start, also for fork
+//! calls of its own (daemon, forkpty). What does not run them is hooked.
 //!
 //! UNSAFETY: see hooks.rs.
 #![expect(unsafe_code, reason = "C functions with the contract of libc's")]
@@ -10,8 +10,9 @@ use core::ffi::{c_int, c_void};
 
 use libc::pid_t;
 
-use crate::{fork, next};
 use crate::process::process;
+use crate::raw::Outcome as _;
+use crate::{fork, next};
 
 /// Registers the handlers; called once, when the library starts in a listed program.
 pub(crate) fn watch_forks() {
@@ -38,18 +39,21 @@ pub unsafe fn vfork() -> pid_t {
 }
 
 pub unsafe fn fork_without_handlers() -> pid_t {
-    fork::before();
     // SAFETY: takes nothing.
-    match unsafe { next::_Fork() } {
-        0 => {
-            fork::after_in_child();
-            0
-        }
-        child => {
-            fork::after_in_parent();
-            child
-        }
+    let child = around_fork(|| i64::from(unsafe { next::_Fork() }));
+    pid_t::from_word(child)
+}
+
+/// Runs a fork that does not run libc's handlers.
+pub(crate) fn around_fork(run: impl FnOnce() -> i64) -> i64 {
+    fork::before();
+    let child = run();
+    if child == 0 {
+        fork::after_in_child();
+    } else {
+        fork::after_in_parent();
     }
+    child
 }
 
 pub unsafe fn clone(

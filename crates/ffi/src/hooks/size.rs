@@ -69,8 +69,9 @@ pub unsafe fn readahead(fd: c_int, at: off_t, len: size_t) -> ssize_t {
 pub unsafe fn sync_file_range(fd: c_int, at: off_t, len: off_t, flags: c_uint) -> c_int {
     let file = sealed_or!(fd, raw!(SYS_sync_file_range, fd, at, len, flags));
     let at = try_or_fail!(on_disk(&file, at));
-    // The header first: a range that reaches the disk before it would be lost with it (docs/decisions/0004).
-    // On a page that is clean this does nothing; its errors are those of the range that follows.
+    // The header first: a range that reaches the disk before it would be lost with it
+    // (docs/decisions/0004). On a page that is clean this does nothing; its errors are those of the
+    // range that follows.
     const WRITE: c_uint = 2;
     let start = i64::from(file.layout().data_offset());
     let _: c_int = raw!(SYS_sync_file_range, file.hidden().0, 0i64, start, WRITE);

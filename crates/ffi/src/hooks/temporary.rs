@@ -1,6 +1,7 @@
 //! mkstemp and its kin: libc opens the file within itself, so we open it instead.
 //!
-//! UNSAFETY: see hooks.rs. The template is the program's own buffer, changed in place as the functions promise.
+//! UNSAFETY: see hooks.rs. The template is the program's own buffer, changed in place as the
+//! functions promise.
 #![expect(unsafe_code, reason = "C functions with the contract of libc's")]
 
 use core::ffi::{CStr, c_char, c_int, c_void};
@@ -28,7 +29,8 @@ pub unsafe fn mkstemps(template: *mut c_char, suffix: c_int) -> c_int {
 pub unsafe fn mkostemps(template: *mut c_char, suffix: c_int, flags: c_int) -> c_int {
     // SAFETY: the contract of mkostemps: a string.
     let len = unsafe { CStr::from_ptr(template) }.to_bytes().len();
-    let start = usize::try_from(suffix).ok().and_then(|suffix| len.checked_sub(MARK.len() + suffix));
+    let start =
+        usize::try_from(suffix).ok().and_then(|suffix| len.checked_sub(MARK.len() + suffix));
     let start = try_or_fail!(start.ok_or(Errno::INVAL));
     // SAFETY: the contract of mkostemps: the string may be changed.
     let text = unsafe { core::slice::from_raw_parts_mut(template.cast::<u8>(), len) };

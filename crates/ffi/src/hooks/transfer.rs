@@ -1,5 +1,5 @@
-//! Calls that move bytes from file to file within the kernel: refused on sealed files, with the error after which
-//! programs copy by reading and writing.
+//! Calls that move bytes from file to file within the kernel: refused on sealed files, with the
+//! error after which programs copy by reading and writing.
 //!
 //! UNSAFETY: see hooks.rs.
 #![expect(unsafe_code, reason = "C functions with the contract of libc's")]

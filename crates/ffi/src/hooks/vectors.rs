@@ -21,7 +21,10 @@ pub unsafe fn readv(fd: c_int, pieces: *const iovec, n: c_int) -> ssize_t {
 pub unsafe fn preadv(fd: c_int, pieces: *const iovec, n: c_int, at: off_t) -> ssize_t {
     let file = sealed_or!(fd, raw!(SYS_preadv, fd, pieces, n, at, 0));
     // SAFETY: the contract of preadv.
-    count(place(at).and_then(|at| unsafe { fill(pieces, n, |into, done| file.pread(into, at + done)) }))
+    count(
+        place(at)
+            .and_then(|at| unsafe { fill(pieces, n, |into, done| file.pread(into, at + done)) }),
+    )
 }
 
 pub unsafe fn preadv2(
@@ -148,7 +151,8 @@ unsafe fn with(
     // SAFETY: the caller's promise.
     let pieces = unsafe { vector(pieces, n) }?;
     if pieces.iter().all(|piece| !piece.iov_base.is_null()) {
-        // SAFETY: IoSlice has the layout of iovec (its documentation promises it), and no address is null.
+        // SAFETY: IoSlice has the layout of iovec (its documentation promises it), and no address
+        // is null.
         return write(unsafe { core::slice::from_raw_parts(pieces.as_ptr().cast(), pieces.len()) });
     }
     let mut room = core::array::from_fn::<_, 64, _>(|_| IoSlice::new(&[]));

@@ -1,7 +1,7 @@
 //! poll, select and epoll_ctl: a regular file is always ready, and epoll does not take it.
 //!
-//! To the kernel a visible descriptor is none at all: poll marks it POLLNVAL at once, select refuses it. So poll's
-//! answer is corrected, and select is asked about the others only.
+//! To the kernel a visible descriptor is none at all: poll marks it POLLNVAL at once, select
+//! refuses it. So poll's answer is corrected, and select is asked about the others only.
 //!
 //! UNSAFETY: see hooks.rs.
 #![expect(unsafe_code, reason = "C functions with the contract of libc's")]

@@ -1,12 +1,16 @@
-//! glob, ftw and nftw: libc lists and asks within itself, so it is given our functions, or our callback.
+//! glob, ftw and nftw: libc lists and asks within itself, so it is given our functions, or our
+//! callback.
 //!
-//! UNSAFETY: see hooks.rs. A callback of nftw has no word of its own: the program's function is found by the thread
-//! that walks, in a table of fixed size.
+//! UNSAFETY: see hooks.rs. A callback of nftw has no word of its own: the program's function is
+//! found by the thread that walks, in a table of fixed size.
 #![expect(unsafe_code, reason = "C functions with the contract of libc's")]
 
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::ptr::null_mut;
-use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
+use core::sync::atomic::{
+    AtomicPtr, AtomicU32, AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed,
+    Ordering::Release,
+};
 
 use libc::{DIR, dirent, stat as Stat};
 use tidelock_engine::Errno;
@@ -41,7 +45,8 @@ pub unsafe fn glob(
         // SAFETY: the contract of glob.
         return unsafe { next::glob(pattern, flags, error, found) };
     }
-    // SAFETY: the contract of glob. Without its flag, the five functions are unused words of the program's.
+    // SAFETY: the contract of glob. Without its flag, the five functions are unused words of the
+    // program's.
     let place = unsafe { &mut *found };
     place.close = close_directory;
     place.read = read_directory;
@@ -141,7 +146,8 @@ unsafe extern "C" fn visited(
     // SAFETY: libc's promise: filled, if only with zeros.
     let mut told = unsafe { *found };
     if told.st_mode & libc::S_IFMT == libc::S_IFREG {
-        // SAFETY: the contract of lstat. With FTW_CHDIR the path may lead nowhere: then it stays as it is.
+        // SAFETY: the contract of lstat. With FTW_CHDIR the path may lead nowhere: then it stays as
+        // it is.
         unsafe { size_of(path, &mut told) };
     }
     // SAFETY: stored by `walk` as such a function.

@@ -4,8 +4,12 @@
 #[macro_export]
 macro_rules! exports {
     (
-        hooks { $( $note:literal { $( $function:ident :: $hook:ident $args:tt -> $result:ty : $($name:ident),+ ; )+ } )+ }
-        refusals { $( $errno:ident $why:literal { $( $rfunction:ident :: $refusal:ident $rargs:tt -> $rresult:ty : $($rname:ident),+ ; )+ } )+ }
+        hooks { $( $note:literal { $(
+            $function:ident :: $hook:ident $args:tt -> $result:ty : $($name:ident),+ ;
+        )+ } )+ }
+        refusals { $( $errno:ident $why:literal { $(
+            $rfunction:ident :: $refusal:ident $rargs:tt -> $rresult:ty : $($rname:ident),+ ;
+        )+ } )+ }
         passes $passes:tt
     ) => {
         $($($($crate::export!($name, $function::$hook, $args, $result);)+)+)+

@@ -1,7 +1,7 @@
 //! The table itself: a macro that hands all lines to another macro.
 //!
-//! A line of hooks is `module::function(arguments) -> result: names;`. Arguments are those of the C function; where it
-//! is variadic, the one argument that is ever looked at (see the hook's module).
+//! A line of hooks is `module::function(arguments) -> result: names;`. Arguments are those of the C
+//! function; where it is variadic, the one argument that is ever looked at (see the hook's module).
 
 /// Hands the ledger to the macro `$to`.
 #[doc(hidden)]
@@ -9,18 +9,22 @@
 macro_rules! ledger {
     ($($to:tt)+) => { $($to)+! {
 hooks {
-    "The engine judges the path: sealed files are opened behind a visible descriptor, all others as they are." {
+    "The engine judges the path: sealed files are opened behind a visible descriptor, all \
+        others as they are." {
         open::open(path: *const c_char, flags: c_int, mode: mode_t) -> c_int: open, open64;
-        open::openat(at: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int: openat, openat64;
+        open::openat(at: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int: openat,
+            openat64;
         open::creat(path: *const c_char, mode: mode_t) -> c_int: creat, creat64;
         open::open_2(path: *const c_char, flags: c_int) -> c_int: __open_2, __open64_2;
-        open::openat_2(at: c_int, path: *const c_char, flags: c_int) -> c_int: __openat_2, __openat64_2;
+        open::openat_2(at: c_int, path: *const c_char, flags: c_int) -> c_int: __openat_2,
+            __openat64_2;
     }
     "Opened by us under a random name: libc would open it within itself." {
         temporary::mkstemp(template: *mut c_char) -> c_int: mkstemp, mkstemp64;
         temporary::mkostemp(template: *mut c_char, flags: c_int) -> c_int: mkostemp, mkostemp64;
         temporary::mkstemps(template: *mut c_char, suffix: c_int) -> c_int: mkstemps, mkstemps64;
-        temporary::mkostemps(template: *mut c_char, suffix: c_int, flags: c_int) -> c_int: mkostemps, mkostemps64;
+        temporary::mkostemps(template: *mut c_char, suffix: c_int, flags: c_int) -> c_int:
+            mkostemps, mkostemps64;
     }
     "The descriptor and its entry in the table go together; hidden descriptors stay." {
         close::close(fd: c_int) -> c_int: close;
@@ -29,22 +33,28 @@ hooks {
     }
     "Opened, sealed and counted in plain bytes by the engine." {
         bytes::read(fd: c_int, into: *mut c_void, len: size_t) -> ssize_t: read;
-        bytes::read_chk(fd: c_int, into: *mut c_void, len: size_t, room: size_t) -> ssize_t: __read_chk;
-        bytes::pread(fd: c_int, into: *mut c_void, len: size_t, at: off_t) -> ssize_t: pread, pread64;
-        bytes::pread_chk(fd: c_int, into: *mut c_void, len: size_t, at: off_t, room: size_t) -> ssize_t:
-            __pread_chk, __pread64_chk;
+        bytes::read_chk(fd: c_int, into: *mut c_void, len: size_t, room: size_t) -> ssize_t:
+            __read_chk;
+        bytes::pread(fd: c_int, into: *mut c_void, len: size_t, at: off_t) -> ssize_t: pread,
+            pread64;
+        bytes::pread_chk(fd: c_int, into: *mut c_void, len: size_t, at: off_t, room: size_t) ->
+            ssize_t: __pread_chk, __pread64_chk;
         bytes::write(fd: c_int, from: *const c_void, len: size_t) -> ssize_t: write;
-        bytes::pwrite(fd: c_int, from: *const c_void, len: size_t, at: off_t) -> ssize_t: pwrite, pwrite64;
+        bytes::pwrite(fd: c_int, from: *const c_void, len: size_t, at: off_t) -> ssize_t: pwrite,
+            pwrite64;
         vectors::readv(fd: c_int, pieces: *const iovec, n: c_int) -> ssize_t: readv;
         vectors::writev(fd: c_int, pieces: *const iovec, n: c_int) -> ssize_t: writev;
-        vectors::preadv(fd: c_int, pieces: *const iovec, n: c_int, at: off_t) -> ssize_t: preadv, preadv64;
-        vectors::pwritev(fd: c_int, pieces: *const iovec, n: c_int, at: off_t) -> ssize_t: pwritev, pwritev64;
+        vectors::preadv(fd: c_int, pieces: *const iovec, n: c_int, at: off_t) -> ssize_t: preadv,
+            preadv64;
+        vectors::pwritev(fd: c_int, pieces: *const iovec, n: c_int, at: off_t) -> ssize_t: pwritev,
+            pwritev64;
     }
-    "As above; of the flags those that are hints or ask for synchronous writes, others are refused: EOPNOTSUPP." {
-        vectors::preadv2(fd: c_int, pieces: *const iovec, n: c_int, at: off_t, flags: c_int) -> ssize_t:
-            preadv2, preadv64v2;
-        vectors::pwritev2(fd: c_int, pieces: *const iovec, n: c_int, at: off_t, flags: c_int) -> ssize_t:
-            pwritev2, pwritev64v2;
+    "As above; of the flags those that are hints or ask for synchronous writes, others are \
+        refused: EOPNOTSUPP." {
+        vectors::preadv2(fd: c_int, pieces: *const iovec, n: c_int, at: off_t, flags: c_int) ->
+            ssize_t: preadv2, preadv64v2;
+        vectors::pwritev2(fd: c_int, pieces: *const iovec, n: c_int, at: off_t, flags: c_int) ->
+            ssize_t: pwritev2, pwritev64v2;
     }
     "Plain offsets; the end is that of the plain file." {
         bytes::lseek(fd: c_int, at: off_t, whence: c_int) -> off_t: lseek, lseek64;
@@ -53,26 +63,34 @@ hooks {
         stat::stat(path: *const c_char, into: *mut Stat) -> c_int: stat, stat64;
         stat::lstat(path: *const c_char, into: *mut Stat) -> c_int: lstat, lstat64;
         stat::fstat(fd: c_int, into: *mut Stat) -> c_int: fstat, fstat64;
-        stat::fstatat(at: c_int, path: *const c_char, into: *mut Stat, flags: c_int) -> c_int: fstatat, fstatat64;
-        stat::statx(at: c_int, path: *const c_char, flags: c_int, mask: c_uint, into: *mut Statx) -> c_int: statx;
+        stat::fstatat(at: c_int, path: *const c_char, into: *mut Stat, flags: c_int) -> c_int:
+            fstatat, fstatat64;
+        stat::statx(at: c_int, path: *const c_char, flags: c_int, mask: c_uint, into: *mut Statx) ->
+            c_int: statx;
     }
     "The stat family of programs built before glibc 2.33." {
-        stat::xstat(version: c_int, path: *const c_char, into: *mut Stat) -> c_int: __xstat, __xstat64;
-        stat::lxstat(version: c_int, path: *const c_char, into: *mut Stat) -> c_int: __lxstat, __lxstat64;
+        stat::xstat(version: c_int, path: *const c_char, into: *mut Stat) -> c_int: __xstat,
+            __xstat64;
+        stat::lxstat(version: c_int, path: *const c_char, into: *mut Stat) -> c_int: __lxstat,
+            __lxstat64;
         stat::fxstat(version: c_int, fd: c_int, into: *mut Stat) -> c_int: __fxstat, __fxstat64;
-        stat::fxstatat(version: c_int, at: c_int, path: *const c_char, into: *mut Stat, flags: c_int) -> c_int:
-            __fxstatat, __fxstatat64;
+        stat::fxstatat(version: c_int, at: c_int, path: *const c_char, into: *mut Stat, flags:
+            c_int) -> c_int: __fxstatat, __fxstatat64;
     }
     "Cut and extended by the engine, so that no unit is left half sealed." {
         size::ftruncate(fd: c_int, len: off_t) -> c_int: ftruncate, ftruncate64;
         size::truncate(path: *const c_char, len: off_t) -> c_int: truncate, truncate64;
-        size::fallocate(fd: c_int, mode: c_int, at: off_t, len: off_t) -> c_int: fallocate, fallocate64;
-        size::posix_fallocate(fd: c_int, at: off_t, len: off_t) -> c_int: posix_fallocate, posix_fallocate64;
+        size::fallocate(fd: c_int, mode: c_int, at: off_t, len: off_t) -> c_int: fallocate,
+            fallocate64;
+        size::posix_fallocate(fd: c_int, at: off_t, len: off_t) -> c_int: posix_fallocate,
+            posix_fallocate64;
     }
     "Advice about the same range of the real file." {
-        size::posix_fadvise(fd: c_int, at: off_t, len: off_t, advice: c_int) -> c_int: posix_fadvise, posix_fadvise64;
+        size::posix_fadvise(fd: c_int, at: off_t, len: off_t, advice: c_int) -> c_int:
+            posix_fadvise, posix_fadvise64;
         size::readahead(fd: c_int, at: off_t, len: size_t) -> ssize_t: readahead;
-        size::sync_file_range(fd: c_int, at: off_t, len: off_t, flags: c_uint) -> c_int: sync_file_range;
+        size::sync_file_range(fd: c_int, at: off_t, len: off_t, flags: c_uint) -> c_int:
+            sync_file_range;
     }
     "Of the real file; its errors are handed up and never retried." {
         sync::fsync(fd: c_int) -> c_int: fsync;
@@ -84,10 +102,12 @@ hooks {
         duplicate::dup2(fd: c_int, onto: c_int) -> c_int: dup2;
         duplicate::dup3(fd: c_int, onto: c_int, flags: c_int) -> c_int: dup3;
     }
-    "Duplicates, flags as the program gave them, record locks in plain bytes; leases and unknown commands: EINVAL." {
+    "Duplicates, flags as the program gave them, record locks in plain bytes; leases and \
+        unknown commands: EINVAL." {
         control::fcntl(fd: c_int, command: c_int, arg: c_long) -> c_int: fcntl, fcntl64;
     }
-    "Inode flags, bytes left, close-on-exec; sharing bytes between files: EOPNOTSUPP; else ENOTTY." {
+    "Inode flags, bytes left, close-on-exec; sharing bytes between files: EOPNOTSUPP; else \
+        ENOTTY." {
         control::ioctl(fd: c_int, request: c_ulong, arg: c_long) -> c_int: ioctl;
     }
     "A sealed file is no terminal: ENOTTY." {
@@ -102,43 +122,47 @@ hooks {
     "Asked of, or changed on, the real file: not about bytes." {
         attributes::fchmod(fd: c_int, mode: mode_t) -> c_int: fchmod;
         attributes::fchown(fd: c_int, owner: uid_t, group: gid_t) -> c_int: fchown;
-        attributes::fchownat(at: c_int, path: *const c_char, owner: uid_t, group: gid_t, flags: c_int) -> c_int:
-            fchownat;
+        attributes::fchownat(at: c_int, path: *const c_char, owner: uid_t, group: gid_t, flags:
+            c_int) -> c_int: fchownat;
         attributes::futimens(fd: c_int, times: *const timespec) -> c_int: futimens;
         attributes::futimes(fd: c_int, times: *const timeval) -> c_int: futimes;
-        attributes::utimensat(at: c_int, path: *const c_char, times: *const timespec, flags: c_int) -> c_int:
-            utimensat;
+        attributes::utimensat(at: c_int, path: *const c_char, times: *const timespec, flags: c_int)
+            -> c_int: utimensat;
         attributes::fstatfs(fd: c_int, into: *mut statfs) -> c_int: fstatfs, fstatfs64;
         attributes::fstatvfs(fd: c_int, into: *mut statvfs) -> c_int: fstatvfs, fstatvfs64;
-        attributes::fgetxattr(fd: c_int, name: *const c_char, into: *mut c_void, len: size_t) -> ssize_t: fgetxattr;
-        attributes::fsetxattr(fd: c_int, name: *const c_char, from: *const c_void, len: size_t, flags: c_int)
-            -> c_int: fsetxattr;
+        attributes::fgetxattr(fd: c_int, name: *const c_char, into: *mut c_void, len: size_t) ->
+            ssize_t: fgetxattr;
+        attributes::fsetxattr(fd: c_int, name: *const c_char, from: *const c_void, len: size_t,
+            flags: c_int) -> c_int: fsetxattr;
         attributes::flistxattr(fd: c_int, into: *mut c_char, len: size_t) -> ssize_t: flistxattr;
         attributes::fremovexattr(fd: c_int, name: *const c_char) -> c_int: fremovexattr;
     }
     "A private map is a copy of at most 256 MiB; a shared one is refused: ENODEV." {
-        map::mmap(address: *mut c_void, len: size_t, protection: c_int, flags: c_int, fd: c_int, at: off_t)
-            -> *mut c_void: mmap, mmap64;
+        map::mmap(address: *mut c_void, len: size_t, protection: c_int, flags: c_int, fd: c_int, at:
+            off_t) -> *mut c_void: mmap, mmap64;
     }
     "A sealed file is always ready, as every regular file." {
         wait::poll(fds: *mut pollfd, n: nfds_t, timeout: c_int) -> c_int: poll;
-        wait::poll_chk(fds: *mut pollfd, n: nfds_t, timeout: c_int, room: size_t) -> c_int: __poll_chk;
-        wait::ppoll(fds: *mut pollfd, n: nfds_t, timeout: *const timespec, mask: *const sigset_t) -> c_int: ppoll;
-        wait::ppoll_chk(fds: *mut pollfd, n: nfds_t, timeout: *const timespec, mask: *const sigset_t, room: size_t)
-            -> c_int: __ppoll_chk;
-        wait::select(n: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set, timeout: *mut timeval)
-            -> c_int: select;
-        wait::pselect(n: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set,
-            timeout: *const timespec, mask: *const sigset_t) -> c_int: pselect;
+        wait::poll_chk(fds: *mut pollfd, n: nfds_t, timeout: c_int, room: size_t) -> c_int:
+            __poll_chk;
+        wait::ppoll(fds: *mut pollfd, n: nfds_t, timeout: *const timespec, mask: *const sigset_t) ->
+            c_int: ppoll;
+        wait::ppoll_chk(fds: *mut pollfd, n: nfds_t, timeout: *const timespec, mask: *const
+            sigset_t, room: size_t) -> c_int: __ppoll_chk;
+        wait::select(n: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set, timeout:
+            *mut timeval) -> c_int: select;
+        wait::pselect(n: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set, timeout:
+            *const timespec, mask: *const sigset_t) -> c_int: pselect;
     }
     "Within one policy as the kernel does it; where the bytes would have to be other ones: EXDEV." {
         names::rename(from: *const c_char, to: *const c_char) -> c_int: rename;
-        names::renameat(from_at: c_int, from: *const c_char, to_at: c_int, to: *const c_char) -> c_int: renameat;
-        names::renameat2(from_at: c_int, from: *const c_char, to_at: c_int, to: *const c_char, flags: c_uint)
-            -> c_int: renameat2;
+        names::renameat(from_at: c_int, from: *const c_char, to_at: c_int, to: *const c_char) ->
+            c_int: renameat;
+        names::renameat2(from_at: c_int, from: *const c_char, to_at: c_int, to: *const c_char,
+            flags: c_uint) -> c_int: renameat2;
         names::link(from: *const c_char, to: *const c_char) -> c_int: link;
-        names::linkat(from_at: c_int, from: *const c_char, to_at: c_int, to: *const c_char, flags: c_int)
-            -> c_int: linkat;
+        names::linkat(from_at: c_int, from: *const c_char, to_at: c_int, to: *const c_char, flags:
+            c_int) -> c_int: linkat;
     }
     "Made as it is; a link that leads out of a protected directory takes its target along." {
         names::symlink(target: *const c_char, path: *const c_char) -> c_int: symlink;
@@ -148,57 +172,65 @@ hooks {
         names::chdir(path: *const c_char) -> c_int: chdir;
         names::fchdir(fd: c_int) -> c_int: fchdir;
     }
-    "`.tidelock` of a protected directory is not there: it can be neither listed nor removed nor entered." {
+    "`.tidelock` of a protected directory is not there: it can be neither listed nor removed \
+        nor entered." {
         listing::opendir(path: *const c_char) -> *mut DIR: opendir;
         names::unlink(path: *const c_char) -> c_int: unlink;
         names::unlinkat(at: c_int, path: *const c_char, flags: c_int) -> c_int: unlinkat;
         names::rmdir(path: *const c_char) -> c_int: rmdir;
         names::remove(path: *const c_char) -> c_int: remove;
-        walk::glob(pattern: *const c_char, flags: c_int, error: *mut c_void, found: *mut Glob) -> c_int: glob, glob64;
-        walk::nftw(path: *const c_char, visit: Visit, fds: c_int, flags: c_int) -> c_int: nftw, nftw64;
+        walk::glob(pattern: *const c_char, flags: c_int, error: *mut c_void, found: *mut Glob) ->
+            c_int: glob, glob64;
+        walk::nftw(path: *const c_char, visit: Visit, fds: c_int, flags: c_int) -> c_int: nftw,
+            nftw64;
         walk::ftw(path: *const c_char, visit: Visit, fds: c_int) -> c_int: ftw, ftw64;
         listing::readdir(directory: *mut DIR) -> *mut dirent: readdir, readdir64;
-        listing::readdir_r(directory: *mut DIR, entry: *mut dirent, result: *mut *mut dirent) -> c_int:
-            readdir_r, readdir64_r;
-        listing::scandir(path: *const c_char, list: *mut *mut *mut dirent, filter: Filter, order: Order) -> c_int:
-            scandir, scandir64;
-        listing::scandirat(at: c_int, path: *const c_char, list: *mut *mut *mut dirent, filter: Filter, order: Order)
-            -> c_int: scandirat, scandirat64;
+        listing::readdir_r(directory: *mut DIR, entry: *mut dirent, result: *mut *mut dirent) ->
+            c_int: readdir_r, readdir64_r;
+        listing::scandir(path: *const c_char, list: *mut *mut *mut dirent, filter: Filter, order:
+            Order) -> c_int: scandir, scandir64;
+        listing::scandirat(at: c_int, path: *const c_char, list: *mut *mut *mut dirent, filter:
+            Filter, order: Order) -> c_int: scandirat, scandirat64;
     }
     "Answered by fork: a child that shares memory would change the table of its parent." {
         processes::vfork() -> pid_t: vfork, __vfork;
     }
     "From here on offsets are shared with another process; fork itself tells by its handlers." {
         processes::fork_without_handlers() -> pid_t: _Fork;
-        processes::clone(run: *mut c_void, stack: *mut c_void, flags: c_int, arg: *mut c_void, parent: *mut c_void,
-            thread: *mut c_void, child: *mut c_void) -> c_int: clone;
+        processes::clone(run: *mut c_void, stack: *mut c_void, flags: c_int, arg: *mut c_void,
+            parent: *mut c_void, thread: *mut c_void, child: *mut c_void) -> c_int: clone;
         processes::daemon(stay: c_int, keep_open: c_int) -> c_int: daemon;
     }
-    "What opens files, moves names or changes descriptors goes the way of its function; openat2 and io_uring_setup: ENOSYS; all else straight, where the kernel refuses a visible descriptor: EBADF." {
-        direct::syscall(number: c_long, a: c_long, b: c_long, c: c_long, d: c_long, e: c_long, f: c_long) -> c_long:
-            syscall;
+    "What opens files, moves names or changes descriptors goes the way of its function; \
+        openat2 and io_uring_setup: ENOSYS; all else straight, where the kernel refuses a \
+        visible descriptor: EBADF." {
+        direct::syscall(number: c_long, a: c_long, b: c_long, c: c_long, d: c_long, e: c_long, f:
+            c_long) -> c_long: syscall;
     }
-    "On a sealed file a stream of fopencookie, byte-oriented for ever; ',ccs=' is refused: EINVAL." {
+    "On a sealed file a stream of fopencookie, byte-oriented for ever; ',ccs=' is refused: \
+        EINVAL." {
         streams::fopen(path: *const c_char, mode: *const c_char) -> *mut FILE: fopen, fopen64;
         streams::fdopen(fd: c_int, mode: *const c_char) -> *mut FILE: fdopen;
     }
     "Standard streams are replaced by new ones; other streams of libc cannot be: EOPNOTSUPP." {
-        streams::freopen(path: *const c_char, mode: *const c_char, file: *mut FILE) -> *mut FILE: freopen, freopen64;
+        streams::freopen(path: *const c_char, mode: *const c_char, file: *mut FILE) -> *mut FILE:
+            freopen, freopen64;
     }
     "Formatted in memory, then written as by write." {
         print::dprintf(...) -> c_int: dprintf;
         print::dprintf_chk(...) -> c_int: __dprintf_chk;
         print::vdprintf(fd: c_int, format: *const c_char, list: *mut c_void) -> c_int: vdprintf;
-        print::vdprintf_chk(fd: c_int, flag: c_int, format: *const c_char, list: *mut c_void) -> c_int:
-            __vdprintf_chk;
+        print::vdprintf_chk(fd: c_int, flag: c_int, format: *const c_char, list: *mut c_void) ->
+            c_int: __vdprintf_chk;
     }
     "The link of a descriptor below /proc/self/fd tells the sealed file, not the anchor." {
         proc::readlink(path: *const c_char, into: *mut c_char, len: size_t) -> ssize_t: readlink;
-        proc::readlinkat(at: c_int, path: *const c_char, into: *mut c_char, len: size_t) -> ssize_t: readlinkat;
-        proc::readlink_chk(path: *const c_char, into: *mut c_char, len: size_t, room: size_t) -> ssize_t:
-            __readlink_chk;
-        proc::readlinkat_chk(at: c_int, path: *const c_char, into: *mut c_char, len: size_t, room: size_t)
-            -> ssize_t: __readlinkat_chk;
+        proc::readlinkat(at: c_int, path: *const c_char, into: *mut c_char, len: size_t) -> ssize_t:
+            readlinkat;
+        proc::readlink_chk(path: *const c_char, into: *mut c_char, len: size_t, room: size_t) ->
+            ssize_t: __readlink_chk;
+        proc::readlinkat_chk(at: c_int, path: *const c_char, into: *mut c_char, len: size_t, room:
+            size_t) -> ssize_t: __readlinkat_chk;
     }
     "The descriptor behind a stream of ours; closing a stream of libc also clears the table." {
         streams::fileno(file: *mut FILE) -> c_int: fileno, fileno_unlocked;
@@ -207,68 +239,88 @@ hooks {
 }
 refusals {
     EINVAL "Moves bytes within the kernel; programs then copy by reading and writing." {
-        transfer::sendfile(to: c_int, from: c_int, at: *mut off_t, len: size_t) -> ssize_t: sendfile, sendfile64;
-        transfer::splice(from: c_int, from_at: *mut loff_t, to: c_int, to_at: *mut loff_t, len: size_t,
-            flags: c_uint) -> ssize_t: splice;
+        transfer::sendfile(to: c_int, from: c_int, at: *mut off_t, len: size_t) -> ssize_t:
+            sendfile, sendfile64;
+        transfer::splice(from: c_int, from_at: *mut loff_t, to: c_int, to_at: *mut loff_t, len:
+            size_t, flags: c_uint) -> ssize_t: splice;
         transfer::tee(from: c_int, to: c_int, len: size_t, flags: c_uint) -> ssize_t: tee;
     }
     EBADF "A sealed file is no pipe." {
-        transfer::vmsplice(fd: c_int, pieces: *const iovec, n: size_t, flags: c_uint) -> ssize_t: vmsplice;
+        transfer::vmsplice(fd: c_int, pieces: *const iovec, n: size_t, flags: c_uint) -> ssize_t:
+            vmsplice;
     }
     EXDEV "Copies sealed bytes from file to file; programs then copy by reading and writing." {
-        transfer::copy_file_range(from: c_int, from_at: *mut loff_t, to: c_int, to_at: *mut loff_t, len: size_t,
-            flags: c_uint) -> ssize_t: copy_file_range;
+        transfer::copy_file_range(from: c_int, from_at: *mut loff_t, to: c_int, to_at: *mut loff_t,
+            len: size_t, flags: c_uint) -> ssize_t: copy_file_range;
     }
     EPERM "As for every regular file." {
-        wait::epoll_ctl(epoll: c_int, operation: c_int, fd: c_int, event: *mut epoll_event) -> c_int: epoll_ctl;
+        wait::epoll_ctl(epoll: c_int, operation: c_int, fd: c_int, event: *mut epoll_event) ->
+            c_int: epoll_ctl;
     }
     ENOSYS "Asynchronous I/O of libc writes from threads within libc." {
         asynchronous::aio_read(request: *mut aiocb) -> c_int: aio_read, aio_read64;
         asynchronous::aio_write(request: *mut aiocb) -> c_int: aio_write, aio_write64;
-        asynchronous::aio_fsync(operation: c_int, request: *mut aiocb) -> c_int: aio_fsync, aio_fsync64;
-        asynchronous::lio_listio(mode: c_int, requests: *const *mut aiocb, n: c_int, event: *mut sigevent) -> c_int:
-            lio_listio, lio_listio64;
+        asynchronous::aio_fsync(operation: c_int, request: *mut aiocb) -> c_int: aio_fsync,
+            aio_fsync64;
+        asynchronous::lio_listio(mode: c_int, requests: *const *mut aiocb, n: c_int, event: *mut
+            sigevent) -> c_int: lio_listio, lio_listio64;
     }
     ENOSYS "Rings go round libc; refused from the start, so that programs fall back." {
-        asynchronous::io_uring_queue_init(entries: c_uint, ring: *mut c_void, flags: c_uint) -> c_int:
-            io_uring_queue_init;
-        asynchronous::io_uring_queue_init_params(entries: c_uint, ring: *mut c_void, parameters: *mut c_void)
-            -> c_int: io_uring_queue_init_params;
-        asynchronous::io_uring_queue_init_mem(entries: c_uint, ring: *mut c_void, parameters: *mut c_void,
-            memory: *mut c_void, len: size_t) -> c_int: io_uring_queue_init_mem;
-        asynchronous::io_uring_setup(entries: c_uint, parameters: *mut c_void) -> c_int: io_uring_setup;
+        asynchronous::io_uring_queue_init(entries: c_uint, ring: *mut c_void, flags: c_uint) ->
+            c_int: io_uring_queue_init;
+        asynchronous::io_uring_queue_init_params(entries: c_uint, ring: *mut c_void, parameters:
+            *mut c_void) -> c_int: io_uring_queue_init_params;
+        asynchronous::io_uring_queue_init_mem(entries: c_uint, ring: *mut c_void, parameters: *mut
+            c_void, memory: *mut c_void, len: size_t) -> c_int: io_uring_queue_init_mem;
+        asynchronous::io_uring_setup(entries: c_uint, parameters: *mut c_void) -> c_int:
+            io_uring_setup;
         asynchronous::io_setup(requests: c_int, context: *mut c_void) -> c_int: io_setup;
     }
     EOPNOTSUPP "A stream on a sealed file is byte-oriented for ever." {
         wide::fgetwc(file: *mut FILE) -> c_uint: fgetwc, getwc, fgetwc_unlocked, getwc_unlocked;
         wide::getwchar() -> c_uint: getwchar, getwchar_unlocked;
         wide::ungetwc(letter: c_uint, file: *mut FILE) -> c_uint: ungetwc;
-        wide::fgetws(into: *mut wchar_t, len: c_int, file: *mut FILE) -> *mut wchar_t: fgetws, fgetws_unlocked;
-        wide::fgetws_chk(into: *mut wchar_t, room: size_t, len: c_int, file: *mut FILE) -> *mut wchar_t:
-            __fgetws_chk, __fgetws_unlocked_chk;
+        wide::fgetws(into: *mut wchar_t, len: c_int, file: *mut FILE) -> *mut wchar_t: fgetws,
+            fgetws_unlocked;
+        wide::fgetws_chk(into: *mut wchar_t, room: size_t, len: c_int, file: *mut FILE) -> *mut
+            wchar_t: __fgetws_chk, __fgetws_unlocked_chk;
     }
     EOPNOTSUPP "Opens a file without a path that could be judged." {
-        open::open_by_handle_at(mount: c_int, handle: *mut c_void, flags: c_int) -> c_int: open_by_handle_at;
+        open::open_by_handle_at(mount: c_int, handle: *mut c_void, flags: c_int) -> c_int:
+            open_by_handle_at;
     }
 }
 passes {
     "Works on a FILE, whose bytes go through the functions that it was opened with." {
-        fread fread_unlocked __fread_chk __fread_unlocked_chk fwrite fwrite_unlocked fgets fgets_unlocked
-        __fgets_chk __fgets_unlocked_chk fgetc fgetc_unlocked getc getc_unlocked _IO_getc getchar getchar_unlocked
-        fputs fputs_unlocked puts fputc fputc_unlocked putc putc_unlocked _IO_putc putchar putchar_unlocked
-        ungetc getline getdelim __getdelim __uflow __overflow printf fprintf vprintf vfprintf __printf_chk
-        __fprintf_chk __vprintf_chk __vfprintf_chk scanf fscanf vscanf vfscanf __isoc99_scanf __isoc99_fscanf
-        __isoc99_vscanf __isoc99_vfscanf __isoc23_scanf __isoc23_fscanf __isoc23_vscanf __isoc23_vfscanf
-        fseek fseeko fseeko64 ftell ftello ftello64 rewind fgetpos fgetpos64 fsetpos fsetpos64 feof feof_unlocked
-        ferror ferror_unlocked clearerr clearerr_unlocked fflush fflush_unlocked setbuf setbuffer setvbuf
-        setlinebuf flockfile ftrylockfile funlockfile fcloseall perror psignal getw putw __fpending __fpurge
-        __freading __fwriting __freadable __fwritable __flbf __fbufsize __fsetlocking __freadptr _flushlbf
+        fread fread_unlocked __fread_chk __fread_unlocked_chk fwrite fwrite_unlocked fgets
+        fgets_unlocked
+        __fgets_chk __fgets_unlocked_chk fgetc fgetc_unlocked getc getc_unlocked _IO_getc getchar
+        getchar_unlocked
+        fputs fputs_unlocked puts fputc fputc_unlocked putc putc_unlocked _IO_putc putchar
+        putchar_unlocked
+        ungetc getline getdelim __getdelim __uflow __overflow printf fprintf vprintf vfprintf
+        __printf_chk
+        __fprintf_chk __vprintf_chk __vfprintf_chk scanf fscanf vscanf vfscanf __isoc99_scanf
+        __isoc99_fscanf
+        __isoc99_vscanf __isoc99_vfscanf __isoc23_scanf __isoc23_fscanf __isoc23_vscanf
+        __isoc23_vfscanf
+        fseek fseeko fseeko64 ftell ftello ftello64 rewind fgetpos fgetpos64 fsetpos fsetpos64 feof
+        feof_unlocked
+        ferror ferror_unlocked clearerr clearerr_unlocked fflush fflush_unlocked setbuf setbuffer
+        setvbuf
+        setlinebuf flockfile ftrylockfile funlockfile fcloseall perror psignal getw putw __fpending
+        __fpurge
+        __freading __fwriting __freadable __fwritable __flbf __fbufsize __fsetlocking __freadptr
+        _flushlbf
     }
-    "The variable of a standard stream; it follows the descriptor when a sealed file comes to lie there." {
+    "The variable of a standard stream; it follows the descriptor when a sealed file comes to \
+        lie there." {
         stdin stdout stderr
     }
-    "A stream on a sealed file is byte-oriented for ever: the call fails, as glibc lets it on every cookie stream." {
-        fwide fputwc fputws putwc putwchar fputwc_unlocked fputws_unlocked putwc_unlocked putwchar_unlocked fwprintf vfwprintf wprintf vwprintf
+    "A stream on a sealed file is byte-oriented for ever: the call fails, as glibc lets it on \
+        every cookie stream." {
+        fwide fputwc fputws putwc putwchar fputwc_unlocked fputws_unlocked putwc_unlocked
+        putwchar_unlocked fwprintf vfwprintf wprintf vwprintf
         fwscanf vfwscanf wscanf vwscanf __fwprintf_chk __vfwprintf_chk __wprintf_chk
     }
     "A stream on memory or on functions of the program, not on a file." {
@@ -289,16 +341,19 @@ passes {
         canonicalize_file_name getcwd __getcwd_chk get_current_dir_name getwd __getwd_chk
     }
     "Owner, mode, times and extended attributes of a name are those of the file." {
-        chmod fchmodat lchmod chown lchown utime utimes lutimes futimesat getxattr lgetxattr setxattr lsetxattr
+        chmod fchmodat lchmod chown lchown utime utimes lutimes futimesat getxattr lgetxattr
+        setxattr lsetxattr
         listxattr llistxattr removexattr lremovexattr
     }
     "About the file system." {
         statfs statfs64 statvfs statvfs64 pathconf fpathconf sync mount umount umount2 quotactl
     }
     "A directory is not sealed; what is read of it comes through readdir." {
-        fdopendir closedir globfree globfree64 rewinddir seekdir telldir dirfd alphasort alphasort64 versionsort versionsort64
+        fdopendir closedir globfree globfree64 rewinddir seekdir telldir dirfd alphasort alphasort64
+        versionsort versionsort64
     }
-    "Lists names within libc, `.tidelock` among them, with sizes on the disk; opening goes through open." {
+    "Lists names within libc, `.tidelock` among them, with sizes on the disk; opening goes \
+        through open." {
         fts_open fts_read fts_children fts_close fts_set
         fts64_open fts64_read fts64_children fts64_close getdents64 getdirentries
     }
@@ -308,41 +363,53 @@ passes {
     "Tells its handlers, which were registered at start." {
         fork __register_atfork pthread_atfork forkpty
     }
-    "The child calls nothing of ours before it is another program; hidden descriptors are closed on exec, visible ones are anchors that nobody can use." {
+    "The child calls nothing of ours before it is another program; hidden descriptors are \
+        closed on exec, visible ones are anchors that nobody can use." {
         posix_spawn posix_spawnp posix_spawn_file_actions_init posix_spawn_file_actions_destroy
-        posix_spawn_file_actions_addopen posix_spawn_file_actions_addclose posix_spawn_file_actions_adddup2
-        posix_spawn_file_actions_addchdir_np posix_spawn_file_actions_addfchdir_np system popen pclose
+        posix_spawn_file_actions_addopen posix_spawn_file_actions_addclose
+        posix_spawn_file_actions_adddup2
+        posix_spawn_file_actions_addchdir_np posix_spawn_file_actions_addfchdir_np system popen
+        pclose
         execve execv execvp execvpe execl execlp execle fexecve execveat
     }
     "Not a regular file: nothing to seal." {
-        pipe pipe2 socket socketpair accept accept4 eventfd timerfd_create signalfd inotify_init inotify_init1
-        inotify_add_watch inotify_rm_watch fanotify_init fanotify_mark epoll_create epoll_create1 epoll_wait
-        epoll_pwait epoll_pwait2 memfd_create shm_open shm_unlink sem_open sem_unlink mq_open pidfd_open
+        pipe pipe2 socket socketpair accept accept4 eventfd timerfd_create signalfd inotify_init
+        inotify_init1
+        inotify_add_watch inotify_rm_watch fanotify_init fanotify_mark epoll_create epoll_create1
+        epoll_wait
+        epoll_pwait epoll_pwait2 memfd_create shm_open shm_unlink sem_open sem_unlink mq_open
+        pidfd_open
         openpty login_tty posix_openpt grantpt unlockpt ptsname ptsname_r getpt
     }
-    "Only on sockets; a visible descriptor that is sent along is an anchor that the receiver cannot use." {
+    "Only on sockets; a visible descriptor that is sent along is an anchor that the receiver \
+        cannot use." {
         send sendto sendmsg sendmmsg recv recvfrom recvmsg recvmmsg __recv_chk __recvfrom_chk
     }
     "Works on memory; of a sealed file only private copies are ever mapped." {
-        munmap mremap mprotect msync madvise posix_madvise mlock mlock2 munlock mlockall munlockall mincore
+        munmap mremap mprotect msync madvise posix_madvise mlock mlock2 munlock mlockall munlockall
+        mincore
         remap_file_pages brk sbrk
     }
     "Loads code within libc; a library in a protected directory is sealed and therefore refused." {
         dlopen dlmopen
     }
     "Works on requests that were refused when they were made." {
-        aio_error aio_error64 aio_return aio_return64 aio_cancel aio_cancel64 aio_suspend aio_suspend64 aio_init
+        aio_error aio_error64 aio_return aio_return64 aio_cancel aio_cancel64 aio_suspend
+        aio_suspend64 aio_init
     }
     "Works on terminals; on a sealed file the kernel answers EBADF." {
         tcgetattr tcsetattr tcsendbreak tcdrain tcflush tcflow tcgetpgrp tcsetpgrp tcgetsid ctermid
     }
     "A path of the operating system, opened within libc." {
-        syslog __syslog_chk vsyslog openlog closelog setmntent getmntent endmntent getpass catopen catgets catclose
+        syslog __syslog_chk vsyslog openlog closelog setmntent getmntent endmntent getpass catopen
+        catgets catclose
         acct swapon swapoff getloadavg setutxent getutxent updwtmp
-        getmntent_r hasmntopt __vsyslog_chk setutent getutent endutent getutline pututline utmpname setpwent endpwent
+        getmntent_r hasmntopt __vsyslog_chk setutent getutent endutent getutline pututline utmpname
+        setpwent endpwent
         setgrent endgrent
     }
-    "Changes what paths mean for the whole process; a server that does so does it before it opens its directory." {
+    "Changes what paths mean for the whole process; a server that does so does it before it \
+        opens its directory." {
         chroot pivot_root unshare setns
     }
 }

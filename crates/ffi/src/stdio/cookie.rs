@@ -1,10 +1,10 @@
 //! The four functions of a stream on a sealed file: our hooks, on its visible descriptor.
 //!
-//! They go by descriptor, not by open file: when the program dup2()s something else there, the stream follows, as
-//! libc's own streams do.
+//! They go by descriptor, not by open file: when the program dup2()s something else there, the
+//! stream follows, as libc's own streams do.
 //!
-//! UNSAFETY: libc calls these functions with the cookie that it was given, an entry of the table of streams, which
-//! lives for ever.
+//! UNSAFETY: libc calls these functions with the cookie that it was given, an entry of the table of
+//! streams, which lives for ever.
 #![expect(unsafe_code, reason = "functions that libc calls")]
 
 use core::ffi::{c_char, c_int, c_void};

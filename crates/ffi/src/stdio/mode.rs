@@ -54,7 +54,8 @@ impl Mode {
         Self { flags, plain, converts: false }
     }
 
-    /// True for "a": what is only appended to starts at the end. "a+" starts reading at the beginning.
+    /// True for "a": what is only appended to starts at the end. "a+" starts reading at the
+    /// beginning.
     pub(crate) const fn starts_at_end(self) -> bool {
         let appends = self.flags & libc::O_APPEND != 0;
         appends && self.flags & libc::O_ACCMODE == libc::O_WRONLY

@@ -1,11 +1,12 @@
-//! stdin, stdout and stderr: when a sealed file comes to lie on descriptor 0, 1 or 2, the variable gets a stream of
-//! ours, because libc's would write to the kernel and fail.
+//! stdin, stdout and stderr: when a sealed file comes to lie on descriptor 0, 1 or 2, the variable
+//! gets a stream of ours, because libc's would write to the kernel and fail.
 //!
-//! Bytes that still wait in the old stream move along, as they would with one stream. A program that kept the old
-//! pointer in a variable of its own gets EBADF at flush: never plaintext.
+//! Bytes that still wait in the old stream move along, as they would with one stream. A program
+//! that kept the old pointer in a variable of its own gets EBADF at flush: never plaintext.
 //!
-//! UNSAFETY: the three variables are libc's own, meant to be assigned (glibc manual, "Standard Streams"). Flags and
-//! pending bytes are read from the first fields of FILE, whose layout glibc cannot change: programs have them inline.
+//! UNSAFETY: the three variables are libc's own, meant to be assigned (glibc manual, "Standard
+//! Streams"). Flags and pending bytes are read from the first fields of FILE, whose layout glibc
+//! cannot change: programs have them inline.
 #![expect(unsafe_code, reason = "libc's variables and the head of FILE")]
 
 use core::ffi::{c_char, c_int, c_long, c_void};
@@ -56,7 +57,8 @@ const NO_WRITES: c_int = 0x8;
 const LINE_BUFFERED: c_int = 0x200;
 const APPENDING: c_int = 0x1000;
 
-/// A number that open or dup gave out, as it is; if it is a sealed file on one of the three, the variable follows.
+/// A number that open or dup gave out, as it is; if it is a sealed file on one of the three, the
+/// variable follows.
 #[inline]
 pub(crate) fn landed(fd: c_int) -> c_int {
     if (0..=2).contains(&fd) {
@@ -104,7 +106,8 @@ pub(super) fn is_one(file: *mut FILE) -> bool {
     holder(file).is_some()
 }
 
-/// Puts a new stream on the descriptor in place of the standard stream `old`; null and errno if there is none.
+/// Puts a new stream on the descriptor in place of the standard stream `old`; null and errno if
+/// there is none.
 pub(super) fn replace(old: *mut FILE, fd: c_int, mode: Mode) -> *mut FILE {
     let Some(variable) = holder(old) else {
         // The variable has followed the descriptor already.
@@ -147,8 +150,8 @@ unsafe fn hand_over(old: *mut FILE, new: *mut FILE) {
     unsafe { __fpurge(old) };
 }
 
-/// After a write through the cookie: libc moves its own idea of the offset for files only, and a later seek from the
-/// current place would miss by as much (glibc 2.36, `_IO_cookie_write`).
+/// After a write through the cookie: libc moves its own idea of the offset for files only, and a
+/// later seek from the current place would miss by as much (glibc 2.36, `_IO_cookie_write`).
 ///
 /// # Safety
 /// An open stream of ours, in a call of libc's for it.

@@ -1,5 +1,5 @@
-//! Wide input: refused on streams of ours, because glibc would read through a pointer that a byte stream does not
-//! have (`fgetwc` of a cookie stream crashes). Wide output fails by itself there.
+//! Wide input: refused on streams of ours, because glibc would read through a pointer that a byte
+//! stream does not have (`fgetwc` of a cookie stream crashes). Wide output fails by itself there.
 //!
 //! UNSAFETY: see stdio.rs.
 #![expect(unsafe_code, reason = "C functions with the contract of libc's")]

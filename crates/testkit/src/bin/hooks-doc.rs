@@ -1,7 +1,8 @@
 //! `hooks-doc`: writes docs/hooks.md from the ledger, or checks programs against it.
 //!
-//! Without arguments the page goes to standard output; with programs or libraries, their imports are checked (nm of
-//! binutils), and the exit code is 1 if one calls something of libc that the ledger does not know.
+//! Without arguments the page goes to standard output; with programs or libraries, their imports
+//! are checked (nm of binutils), and the exit code is 1 if one calls something of libc that the
+//! ledger does not know.
 #![forbid(unsafe_code)]
 
 use std::io::Write as _;
