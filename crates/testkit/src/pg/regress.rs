@@ -4,7 +4,7 @@
 //! which `ci/pg-source` fetches. The source may be a minor version behind the server, so some tests fail
 //! on the plain server too: only a comparison of arms says something.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::{env, fs};
 
@@ -27,6 +27,8 @@ pub struct Outcome {
     pub passed: BTreeSet<String>,
     /// Those that did not.
     pub failed: BTreeSet<String>,
+    /// What those that failed printed.
+    pub printed: BTreeMap<String, String>,
 }
 
 impl Suite {
@@ -81,7 +83,7 @@ impl Suite {
         if env::var_os("TIDELOCK_KEEP").is_some() {
             eprintln!("{}", printed.text());
         }
-        let outcome = Outcome::read(&printed.stdout);
+        let mut outcome = Outcome::read(&printed.stdout);
         if outcome.passed.is_empty() {
             return Err(Error::Ended {
                 command: printed.command.clone(),
@@ -89,8 +91,11 @@ impl Suite {
                 output: printed.text(),
             });
         }
-        fs::write(output.join("printed"), &printed.stdout)
-            .map_err(Error::io(format!("writing below {}", output.display())))?;
+        for test in &outcome.failed {
+            let path = output.join("results").join(format!("{test}.out"));
+            let text = fs::read(&path).unwrap_or_default();
+            outcome.printed.insert(test.clone(), String::from_utf8_lossy(&text).into_owned());
+        }
         Ok(outcome)
     }
 }
