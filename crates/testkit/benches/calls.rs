@@ -3,6 +3,9 @@
 //! The program starts itself twice, as servers are: bare on a plain directory, and by `tidelock exec` on
 //! a protected one. Each run measures the same calls with criterion; the parent prints the difference,
 //! which is what the library costs, beside the bar that was set for it.
+//!
+//! Measured is the CPU time of the thread, not the wall clock: other load on the machine then shows as a
+//! little noise, not as a factor.
 
 use std::fs::{self, File, OpenOptions};
 use std::hint::black_box;
@@ -13,6 +16,8 @@ use std::time::Duration;
 use std::{env, io};
 
 use criterion::Criterion;
+use criterion::measurement::{Measurement, ValueFormatter};
+use rustix::time::{ClockId, clock_gettime};
 use serde_json::Value;
 use tidelock_testkit::pg::{Arm, Cluster, Error, Place, Result};
 
@@ -50,6 +55,7 @@ fn measure(path: &Path) -> io::Result<()> {
         file.write_all_at(&page.0, number * 8192)?;
     }
     let mut criterion = Criterion::default()
+        .with_measurement(CpuTime)
         .warm_up_time(Duration::from_millis(500))
         .measurement_time(Duration::from_secs(3));
     let mut at = 0;
@@ -84,6 +90,60 @@ fn aligned_page() -> Page {
     page
 }
 
+/// CPU seconds of the calling thread.
+struct CpuTime;
+
+impl Measurement for CpuTime {
+    type Intermediate = Duration;
+    type Value = Duration;
+
+    fn start(&self) -> Duration {
+        let time = clock_gettime(ClockId::ThreadCPUTime);
+        Duration::try_from(time).unwrap_or_default()
+    }
+
+    fn end(&self, start: Duration) -> Duration {
+        self.start().saturating_sub(start)
+    }
+
+    fn add(&self, one: &Duration, other: &Duration) -> Duration {
+        *one + *other
+    }
+
+    fn zero(&self) -> Duration {
+        Duration::ZERO
+    }
+
+    fn to_f64(&self, value: &Duration) -> f64 {
+        value.as_secs_f64() * 1e9
+    }
+
+    fn formatter(&self) -> &dyn ValueFormatter {
+        &Nanoseconds
+    }
+}
+
+struct Nanoseconds;
+
+impl ValueFormatter for Nanoseconds {
+    fn scale_values(&self, _typical: f64, _values: &mut [f64]) -> &'static str {
+        "ns of CPU"
+    }
+
+    fn scale_throughputs(
+        &self,
+        _typical: f64,
+        _throughput: &criterion::Throughput,
+        _values: &mut [f64],
+    ) -> &'static str {
+        "ns of CPU"
+    }
+
+    fn scale_for_machines(&self, _values: &mut [f64]) -> &'static str {
+        "ns"
+    }
+}
+
 fn compare() -> Result<()> {
     let place = Place::new()?;
     let me = place.join("shelf/calls");
@@ -94,6 +154,7 @@ fn compare() -> Result<()> {
     place.programs()?;
     let plain = run(&place, &me, Arm::Plain)?;
     let sealed = run(&place, &me, Arm::Sealed)?;
+    println!("{}", xts_path());
     println!("{:<28} {:>9} {:>9} {:>9}   bar", "microseconds", "plain", "sealed", "more");
     for (name, bar) in CALLS {
         let (plain, sealed) = (median(&plain, name)?, median(&sealed, name)?);
@@ -102,6 +163,19 @@ fn compare() -> Result<()> {
         println!("{name:<28} {plain:>9.3} {sealed:>9.3} {more:>+9.3}   <= +{bar} {verdict}");
     }
     Ok(())
+}
+
+/// Which code AWS-LC has for this CPU: the bars were set for the first.
+fn xts_path() -> &'static str {
+    let flags = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let has = |flag: &str| flags.split_whitespace().any(|word| word == flag);
+    if has("vaes") && has("avx512f") && has("avx512bw") {
+        "AES-XTS on this CPU: VAES with AVX-512, which the bars suppose"
+    } else if has("aes") {
+        "AES-XTS on this CPU: AES-NI, about half as fast as what the bars suppose"
+    } else {
+        "AES-XTS on this CPU: no AES instructions"
+    }
 }
 
 /// One run of this program in an arm; returns where criterion put its estimates.
