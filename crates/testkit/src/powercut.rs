@@ -65,8 +65,12 @@ pub struct Tally {
     pub lost: u64,
     /// Cycles after which a query or amcheck complained.
     pub damaged: u32,
-    /// Lost headers that got a new key, as `tidelock verify` lists them.
+    /// Lost headers that recovery gave a new key, as the library has reported them.
+    pub replaced_headers: u64,
+    /// Lost headers that remain, as `tidelock verify` lists them.
     pub lost_headers: u64,
+    /// Other problems that `tidelock verify` lists.
+    pub problems: u64,
 }
 
 /// Runs the plan; `report` gets one JSON line a cycle, the answer one tally an arm.
@@ -93,6 +97,8 @@ struct Cluster {
     arm: Arm,
     server: Server,
     volume: Volume,
+    /// Replaced headers that were counted.
+    replaced: u64,
 }
 
 impl Cluster {
@@ -101,7 +107,7 @@ impl Cluster {
         let server = Server::create(plan, arm, volume.root())?;
         server.start(&settings(plan, 0))?;
         server.query(load::PREPARE)?;
-        Ok(Self { arm, server, volume })
+        Ok(Self { arm, server, volume, replaced: 0 })
     }
 
     fn cycle(
@@ -147,13 +153,8 @@ impl Cluster {
         }
         tally.lost += found.lost.len() as u64;
         tally.damaged += u32::from(!found.damage.is_empty());
-        if self.arm == Arm::Sealed && cycle.is_multiple_of(plan.verify_every) {
-            self.server.stop()?;
-            let (lost_headers, others) = self.server.verify()?;
-            tally.lost_headers += lost_headers;
-            line["lost_headers"] = lost_headers.into();
-            line["verify"] = others.into();
-            self.server.start(&settings(plan, seed))?;
+        if self.arm == Arm::Sealed {
+            self.count_headers(plan, cycle, tally, &mut line)?;
         }
         let (broken, damage) = (!found.is_clean(), found.damage);
         line["lost"] = found.lost.into();
@@ -163,6 +164,31 @@ impl Cluster {
             *self = Self::create(plan, self.arm)?;
         }
         Ok(line)
+    }
+
+    /// Lost headers: those that recovery replaced, each cycle; those that remain, when verify looks.
+    fn count_headers(
+        &mut self,
+        plan: &Plan,
+        cycle: u32,
+        tally: &mut Tally,
+        line: &mut Value,
+    ) -> Result<(), PowercutError> {
+        let replaced = self.server.replaced_headers() - self.replaced;
+        self.replaced += replaced;
+        tally.replaced_headers += replaced;
+        line["replaced_headers"] = replaced.into();
+        if plan.verify_every != 0 && cycle.is_multiple_of(plan.verify_every) {
+            self.server.stop()?;
+            let verified = self.server.verify()?;
+            // A lost header that stays is seen by every later look: the last one counts.
+            tally.lost_headers = tally.lost_headers.max(verified.lost_headers);
+            tally.problems += verified.problems.len() as u64;
+            line["lost_headers"] = verified.lost_headers.into();
+            line["verify"] = json!({ "problems": verified.problems, "notes": verified.notes });
+            self.server.start(&settings(plan, plan.seed + cycle))?;
+        }
+        Ok(())
     }
 }
 

@@ -82,7 +82,8 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
             "summary": arm.name(), "fs": plan.fs.to_string(),
             "full_page_writes": plan.full_page_writes, "cycles": tally.cycles,
             "starts_failed": tally.starts_failed, "acknowledged": tally.acknowledged,
-            "lost": tally.lost, "damaged": tally.damaged, "lost_headers": tally.lost_headers,
+            "lost": tally.lost, "damaged": tally.damaged, "replaced_headers": tally.replaced_headers, "lost_headers": tally.lost_headers,
+            "problems": tally.problems,
         }));
     }
     let of = |wanted| tallies.iter().find(|(arm, _)| *arm == wanted).map(|(_, tally)| *tally);
@@ -95,6 +96,7 @@ fn is_worse(sealed: Tally, plain: Tally) -> bool {
     sealed.starts_failed > plain.starts_failed
         || sealed.lost > plain.lost
         || sealed.damaged > plain.damaged
+        || sealed.problems > 0
 }
 
 fn print(line: &Value) {

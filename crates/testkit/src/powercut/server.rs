@@ -4,6 +4,7 @@
 //! where the cut does not reach them.
 
 use std::{
+    collections::BTreeMap,
     fs::{self, File},
     os::unix::fs::chown,
     path::{Path, PathBuf},
@@ -105,20 +106,29 @@ impl Server {
         self.run(amcheck).map(drop)
     }
 
-    /// How many lost headers `tidelock verify` lists, and what else it complains of.
-    pub(super) fn verify(&self) -> Result<(u64, Vec<String>), PowercutError> {
+    /// What `tidelock verify` says; no answer, or one without its lists, is an error and never "nothing".
+    pub(super) fn verify(&self) -> Result<Verified, PowercutError> {
         let mut verify = self.as_postgres(&self.tidelock);
         verify.args(["verify", "--json", "-D"]).arg(&self.data);
-        let said = match self.run(verify) {
-            Ok(said) | Err(PowercutError::Program { said, .. }) => said,
-            Err(error) => return Err(error),
-        };
-        let report = serde_json::from_str::<Value>(&said)
-            .map_err(|_| PowercutError::Program { program: "tidelock verify".into(), said })?;
-        let findings = report["findings"].as_array().cloned().unwrap_or_default();
-        let (lost, others): (Vec<_>, Vec<_>) =
-            findings.iter().partition(|finding| finding["kind"] == "lost-header");
-        Ok((lost.len() as u64, others.iter().map(ToString::to_string).collect()))
+        let output = verify.output()?;
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        let report: Option<Value> = serde_json::from_str(&said).ok();
+        let list = |name: &str| report.as_ref()?[name].as_array().cloned();
+        let expected = matches!(output.status.code(), Some(0 | VERIFY_FOUND));
+        match (list("problems"), list("notes")) {
+            (Some(problems), Some(notes)) if expected => Ok(Verified::sort(&problems, &notes)),
+            _ => Err(PowercutError::Program {
+                program: format!("tidelock verify --json ({})", output.status),
+                said: said + &String::from_utf8_lossy(&output.stderr),
+            }),
+        }
+    }
+
+    /// How many headers the library has replaced, as the server's log tells, since the cluster was made.
+    pub(super) fn replaced_headers(&self) -> u64 {
+        let log = fs::read(self.log()).unwrap_or_default();
+        let told = |line: &&str| line.contains("the header was lost in a crash");
+        String::from_utf8_lossy(&log).lines().filter(told).count() as u64
     }
 
     /// What the last recovery said of its end.
@@ -187,6 +197,36 @@ impl Server {
         lines[lines.len().saturating_sub(last)..].join("\n")
     }
 }
+
+/// What `tidelock verify` has found.
+#[derive(Debug)]
+pub(super) struct Verified {
+    /// Files whose header is lost and was not replaced.
+    pub(super) lost_headers: u64,
+    /// Every other problem.
+    pub(super) problems: Vec<String>,
+    /// The kind and number of what it only notes.
+    pub(super) notes: BTreeMap<String, u64>,
+}
+
+impl Verified {
+    fn sort(problems: &[Value], notes: &[Value]) -> Self {
+        let (lost, others): (Vec<_>, Vec<_>) =
+            problems.iter().partition(|problem| problem["kind"] == "lost_header");
+        let mut kinds = BTreeMap::new();
+        for note in notes {
+            *kinds.entry(note["kind"].as_str().unwrap_or_default().to_owned()).or_default() += 1;
+        }
+        Self {
+            lost_headers: lost.len() as u64,
+            problems: others.iter().map(ToString::to_string).collect(),
+            notes: kinds,
+        }
+    }
+}
+
+/// The exit code of verify with problems.
+const VERIFY_FOUND: i32 = 5;
 
 /// Waits until init has buried a dead postmaster: a new one takes the corpse for a running server,
 /// which after a power failure it could not meet.
