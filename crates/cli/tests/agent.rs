@@ -15,8 +15,7 @@ use std::time::{Duration, Instant};
 use tidelock_agent::client;
 
 const TEXT: &str = "a line that is sealed\n";
-const HINT: &str =
-    "\nhint:  start the program with `tidelock exec -D DIR -- PROGRAM`, which unlocks the directory\n";
+const HINT: &str = "\nhint:  start the program with `tidelock exec -D DIR -- PROGRAM`, which unlocks the directory\n";
 
 /// A protected directory whose policy lists `cat`, with a file, and what `exec` has put into the
 /// environment of a program named `env`. Its agent has been killed.
@@ -178,9 +177,8 @@ fn a_listed_program_starts_another_agent() {
 fn of_several_at_once_one_agent_remains() {
     let world = World::with_key_file();
     let before = world.starts();
-    let children: Vec<Child> = (0..8)
-        .map(|_| world.preloaded("/bin/cat", &["data/file"]).spawn().unwrap())
-        .collect();
+    let children: Vec<Child> =
+        (0..8).map(|_| world.preloaded("/bin/cat", &["data/file"]).spawn().unwrap()).collect();
     for child in children {
         let output = child.wait_with_output().unwrap();
         assert_eq!((text(&output.stdout), text(&output.stderr)), (TEXT, ""));

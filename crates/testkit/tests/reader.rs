@@ -16,8 +16,8 @@ fn reader(name: &str) -> PathBuf {
 }
 
 fn files_below(dir: &Path, found: &mut Vec<PathBuf>) {
-    for entry in fs::read_dir(dir).unwrap() {
-        let path = entry.unwrap().path();
+    for entry in fs::read_dir(dir).expect("the directory can be listed") {
+        let path = entry.expect("an entry can be read").path();
         if path.file_name() == Some(OsStr::new(".tidelock")) {
             continue;
         }
