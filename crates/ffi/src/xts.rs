@@ -69,7 +69,8 @@ impl Context {
     fn own(&self) -> Option<Owned<'_>> {
         let mine = self.owner.load(Relaxed) == 0
             && self.owner.compare_exchange(0, sys::thread(), Acquire, Relaxed).is_ok();
-        mine.then_some(Owned(self))
+        // Lazily: an `Owned` that is made and dropped would give away what another call holds.
+        mine.then(|| Owned(self))
     }
 }
 
