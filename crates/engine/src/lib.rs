@@ -7,7 +7,7 @@
 //!     |          resolve.rs    paths: whose file is this?                 path.rs, roots.rs
 //!     |          open.rs       header, policy and key must agree
 //!   File         read.rs       aligned: one system call; else through scratch memory
-//!     |          write.rs      aligned: one system call; else under the file's lock
+//!     |          write.rs      aligned: one system call; else under the file's lock, write/window.rs
 //!     |          resize.rs     truncate, extend, allocate
 //!   Kernel (trait)             takes Sealed only
 //! ```
