@@ -7,9 +7,12 @@
  *            is ever seen otherwise, that is "garbage", for these bytes never changed
  *
  * An untouched kernel copies bytes, so it shows no garbage, but half blocks on ext4 (decision 3).
- * Under a cipher of 16-byte blocks a half-seen block is 16 bytes of garbage. Two writers own runs
+ * Under a cipher of 16-byte blocks a half-seen block is 16 bytes of garbage, and so both kinds of
+ * block must be whole. Two writers own runs
  * of blocks, and between them lie blocks that nobody writes: those must stay as they were
- * ("unsteady" if not), although they share lines, pages and units with the busy ones.
+ * ("unsteady" if not), although they share lines, pages and units with the busy ones. Half of the
+ * pages belong to one writer as a whole, as a server's pages do; one of each writer is hot at a
+ * time: that is where readers and writers really meet.
  *
  * usage: torture FILE SECONDS [SEED]
  * One line of JSON. Exit code 1 if there was garbage or an unsteady block; half blocks are counted.
@@ -30,9 +33,11 @@
 
 enum { BLOCK = 16, FILE_SIZE = 256 * 1024, BLOCKS = FILE_SIZE / BLOCK, LONGEST = 20000 };
 enum { WRITERS = 2, READERS = 2 };
+enum { PAGE = 8192, PAGE_BLOCKS = PAGE / BLOCK, PAGES = FILE_SIZE / PAGE, HOT_WRITES = 4096 };
 
 struct tally {
     _Atomic int stop;
+    _Atomic uint64_t turn[WRITERS];
     _Atomic uint64_t writes, reads, blocks, changed, half, garbage, unsteady, short_calls;
     _Atomic uint64_t first_place, first_residue, first_size, first_low, first_high;
 };
@@ -63,23 +68,29 @@ static uint64_t seal(uint64_t n, uint64_t place)
     return x ^ (x >> 31);
 }
 
-/* How many bytes of the block never change; 0 for a marked block. */
+/* The bytes of each place that do not change. */
+static uint64_t fixed[BLOCKS][2];
+
+/* How many bytes of the block never change; 0 for a marked block. Pages of 4096 bytes begin with
+ * either kind by turns: the first block of a page is the one that the kernel tears most. */
 static size_t prefix(uint64_t place)
 {
-    return place % 2 ? 1 + place / 2 % 15 : 0;
+    return (place ^ place >> 8) % 2 ? 1 + place / 2 % 15 : 0;
 }
 
 static void put(unsigned char *at, uint64_t n, uint64_t place)
 {
     uint64_t words[2] = {n, seal(n, place)};
-    uint64_t fixed[2] = {seal(0, place), seal(1, place)};
     memcpy(at, words, BLOCK);
-    memcpy(at, fixed, prefix(place));
+    memcpy(at, fixed[place], prefix(place));
 }
 
-/* Runs of 1 to 7 blocks change hands: writer 0, nobody, writer 1, nobody, and so on. */
+/* Every second page has one owner; in the others, runs of 1 to 7 blocks change hands: writer 0,
+ * nobody, writer 1, nobody, and so on. */
 static int owner(uint64_t place)
 {
+    if (place / PAGE_BLOCKS % 2)
+        return place / PAGE_BLOCKS % 4 / 2;
     static const signed char pattern[] = {0, -1, 0, 0, -1, -1, 1, -1, 1, 1, 1, -1, -1, -1,
                                           0, 0, 0, 0, 0, -1, 1, 1, 1, 1, 1, 1, 1, -1, 0};
     return pattern[place % sizeof pattern];
@@ -87,11 +98,35 @@ static int owner(uint64_t place)
 
 static unsigned char *buffer(void)
 {
-    unsigned char *at = mmap(NULL, LONGEST + 8192, PROT_READ | PROT_WRITE,
+    unsigned char *at = mmap(NULL, LONGEST + 2 * PAGE, PROT_READ | PROT_WRITE,
                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
     if (at == MAP_FAILED)
         die("mmap");
     return at;
+}
+
+/* The page of this writer that is busy now. */
+static uint64_t hot_page(int self)
+{
+    return tally->turn[self] / HOT_WRITES * 4 % PAGES + 1 + 2 * self;
+}
+
+/* Two images of the hot page by turns, so that most of the time goes into the writes. */
+static void write_hot(int fd, int self, uint64_t n, unsigned char *room)
+{
+    unsigned char *images[2] = {room + any(64), room + PAGE + 64 + any(64)};
+    uint64_t page = hot_page(self);
+    for (int image = 0; image < 2; image++)
+        for (uint64_t block = 0; block < PAGE_BLOCKS; block++)
+            put(images[image] + block * BLOCK, n + image, page * PAGE_BLOCKS + block);
+    for (int turn = 0; turn < 64 && !tally->stop; turn++) {
+        ssize_t done = pwrite(fd, images[turn % 2], PAGE, page * PAGE);
+        if (done < 0)
+            die("write a page");
+        tally->short_calls += done != PAGE;
+        tally->writes++;
+        tally->turn[self]++;
+    }
 }
 
 /* A writer rewrites one run of its own blocks at a time, from a buffer at any address; some calls
@@ -101,11 +136,13 @@ static void write_for_ever(int fd, int self)
 {
     unsigned char *room = buffer();
     uint64_t *last = calloc(BLOCKS, sizeof *last);
-    while (!tally->stop) {
+    for (uint64_t n = 1; !tally->stop; n += 2) {
+        if (any(8) == 0)
+            write_hot(fd, self, n << 20, room);
         uint64_t from = any(BLOCKS), to;
         while (from < BLOCKS && owner(from) != self)
             from++;
-        for (to = from; to < BLOCKS && owner(to) == self; to++)
+        for (to = from; to < BLOCKS && to - from < 8 && owner(to) == self; to++)
             last[to]++;
         if (from == to)
             continue;
@@ -125,6 +162,9 @@ static void write_for_ever(int fd, int self)
         ssize_t done;
         if (size > 1 && any(4) == 0) {
             size_t head = 1 + any(size - 1);
+            uint64_t cut = (offset + head) / BLOCK;
+            if (!prefix(cut)) /* not through a marked block: two pieces may be two writes */
+                head = cut * BLOCK > (uint64_t)offset ? cut * BLOCK - offset : BLOCK;
             struct iovec two[] = {{at, head}, {at + head, size - head}};
             done = pwritev(fd, two, 2, offset);
         } else {
@@ -176,7 +216,14 @@ static void read_for_ever(int fd)
     for (uint64_t turn = 0; !tally->stop; turn++) {
         size_t residue = turn % 64, size = sizes[any(7)];
         uint64_t offset = any(FILE_SIZE - LONGEST) / BLOCK * BLOCK;
-        switch (any(4)) {
+        switch (any(8)) {
+        default:
+            size = any(4) ? PAGE : PAGE / 2;
+            offset = hot_page(any(WRITERS)) * PAGE + any(PAGE / size) * size;
+            break;
+        case 2:
+        case 3:
+            break;
         case 0:
             offset = offset / 8192 * 8192;
             break;
@@ -211,6 +258,9 @@ int main(int argc, char **argv)
     int fd = open(argv[1], O_RDWR | O_CREAT | O_TRUNC, 0600);
     if (fd < 0)
         die("open");
+    for (uint64_t place = 0; place < BLOCKS; place++)
+        for (uint64_t half = 0; half < 2; half++)
+            fixed[place][half] = seal(half, place);
     unsigned char *all = malloc(FILE_SIZE);
     for (uint64_t place = 0; place < BLOCKS; place++)
         put(all + place * BLOCK, 0, place);
