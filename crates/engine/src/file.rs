@@ -37,6 +37,12 @@ const O_ACCMODE: i32 = 3;
 pub(crate) const O_APPEND: i32 = 0o2000;
 
 impl OpenFlags {
+    /// The visible descriptor shall be closed on exec.
+    pub(crate) const fn is_cloexec(self) -> bool {
+        const O_CLOEXEC: i32 = 0o2_000_000;
+        self.0 & O_CLOEXEC != 0
+    }
+
     /// What the file may be used for.
     #[must_use]
     pub const fn access(self) -> Access {
@@ -91,10 +97,11 @@ impl<'p, S: System, C: UnitCipher, P: Decide> OpenFile<'p, S, C, P> {
         Ok(self.stat()?.size.plain(self.layout()))
     }
 
-    /// Remembers that POSIX record locks are held through this file, so that closing a duplicate drops them.
+    /// Remembers that POSIX record locks are held through this file: closing a duplicate drops them, and nothing
+    /// of ours may. To be called before the first one is there.
     pub fn note_record_lock(&self) {
+        self.process.moving.forbid(|| self.kernel().pause());
         self.slot.mark_locked();
-        self.process.table.note_locks();
     }
 
     pub(crate) fn kernel(&self) -> &'p S {

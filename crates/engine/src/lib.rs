@@ -22,6 +22,7 @@ mod errno;
 mod file;
 mod kernel;
 mod keytable;
+mod moving;
 mod open;
 mod path;
 mod process;

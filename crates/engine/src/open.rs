@@ -9,7 +9,7 @@ use tidelock_format::{
 use crate::errno::Errno;
 use crate::kernel::{Fd, FileStat, Links, Reach, SCRATCH_MAX, System};
 use crate::path::PathBuffer;
-use crate::process::Process;
+use crate::process::{Placing, Process};
 use crate::refusal::Refusal;
 use crate::roots::{Decide, Decided};
 use crate::table::{OpenFlags, Traits};
@@ -143,10 +143,10 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
         let header = &probe.candidates().into_iter().flatten().next()?.header;
         let traits = self.traits_of(0, header.class, header.zero_rule, stat);
         let key = self.unlock(first, traits).ok()?;
-        let visible = self.system.reserve_hidden(0).and_then(|spare| {
-            self.table.hide(spare);
-            let concealed = self.conceal(fd, spare, OpenFlags(flags), traits, stat, Some(key));
-            concealed.inspect_err(|_| self.retire(0, spare))
+        let flags = OpenFlags(flags);
+        let visible = self.place_for(0, flags.is_cloexec()).and_then(|placing| {
+            let concealed = self.conceal(fd, &placing, flags, traits, stat, Some(key));
+            concealed.inspect_err(|_| self.give_back(0, &placing))
         });
         Some(match visible {
             Ok(visible) => Ok(visible.0),
@@ -171,29 +171,28 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
         let writes = flags & O_ACCMODE == O_WRONLY || flags & O_TRUNC != 0;
         let access = if writes { O_RDWR } else { flags & O_ACCMODE };
         let real = flags & !(O_ACCMODE | O_TRUNC | O_APPEND | O_DIRECT) | access | O_CLOEXEC;
-        let spare = self.system.reserve_hidden(root)?;
-        self.table.hide(spare);
+        let placing = self.place_for(root, OpenFlags(flags).is_cloexec())?;
         let opened = self.system.open(lookup.at, lookup.path, real, mode, lookup.links);
         let admitted = opened.and_then(|fd| {
             self.table.take(fd.0);
-            let admitted = self.admit(fd, spare, flags, root, class, name);
+            let admitted = self.admit(fd, &placing, flags, root, class, name);
             if !matches!(admitted, Ok(Admitted::Sealed(_))) {
                 self.system.close(fd)?;
             }
-            admitted.map(|admitted| (fd, admitted))
+            admitted
         });
         match admitted {
-            Ok((_, Admitted::Sealed(visible))) => Ok(visible.0),
-            Ok((_, Admitted::NotRegular)) => {
+            Ok(Admitted::Sealed(visible)) => Ok(visible.0),
+            Ok(Admitted::NotRegular) => {
                 // A directory, a pipe, a socket: exactly as the program asked for it.
-                self.retire(root, spare);
+                self.give_back(root, &placing);
                 let plain = flags & !(O_CREAT | O_EXCL);
                 let again = self.system.open(lookup.at, lookup.path, plain, mode, lookup.links)?;
                 self.table.take(again.0);
                 Ok(again.0)
             }
             Err(error) => {
-                self.retire(root, spare);
+                self.give_back(root, &placing);
                 Err(error)
             }
         }
@@ -202,7 +201,7 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
     fn admit(
         &self,
         fd: Fd,
-        spare: Fd,
+        placing: &Placing<'_>,
         flags: i32,
         root: u8,
         class: Class,
@@ -222,7 +221,7 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
         if flags & O_TRUNC != 0 {
             self.empty(fd, traits, &stat).inspect_err(|_| self.drop_key(key))?;
         }
-        self.conceal(fd, spare, OpenFlags(flags), traits, &stat, key)
+        self.conceal(fd, placing, OpenFlags(flags), traits, &stat, key)
             .map(Admitted::Sealed)
             .inspect_err(|_| self.drop_key(key))
     }

@@ -9,6 +9,7 @@ use crate::errno::Errno;
 use crate::file::OpenFile;
 use crate::kernel::{Fd, FileStat, Links, System};
 use crate::keytable::{Copy, KeyTable};
+use crate::moving::{Leave, Moving};
 use crate::path::PathBuffer;
 use crate::refusal::Refusal;
 use crate::roots::{Decide, Decided, Roots};
@@ -21,6 +22,15 @@ pub struct Process<S, C, P> {
     pub(crate) roots: Roots<P>,
     pub(crate) table: Table,
     pub(crate) keys: KeyTable,
+    pub(crate) moving: Moving,
+}
+
+/// Where a real file goes when it is opened, and which number the program sees.
+pub(crate) enum Placing<'m> {
+    /// It moves to this spare descriptor, and the anchor takes its number.
+    Move { spare: Fd, _leave: Leave<'m> },
+    /// It stays, and the anchor has this number already.
+    Stay(Fd),
 }
 
 /// What a descriptor of the program is.
@@ -37,7 +47,14 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
     /// A process without protected directories.
     #[must_use]
     pub const fn new(system: S, cipher: C) -> Self {
-        Self { system, cipher, roots: Roots::new(), table: Table::new(), keys: KeyTable::new() }
+        Self {
+            system,
+            cipher,
+            roots: Roots::new(),
+            table: Table::new(),
+            keys: KeyTable::new(),
+            moving: Moving::new(),
+        }
     }
 
     /// The protected directories.
@@ -82,6 +99,13 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
     /// Marks a descriptor of our own: the program can neither use nor close it.
     pub fn hide(&self, fd: Fd) {
         self.table.hide(fd);
+    }
+
+    /// Closes a descriptor of our own.
+    pub fn drop_hidden(&self, fd: Fd) {
+        self.table.take(fd.0);
+        // The anchor's, or one without a file: there is nothing to lose.
+        let _ = self.system.close(fd);
     }
 
     /// close(2).
@@ -347,6 +371,11 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
     /// As open and ftruncate.
     pub fn truncate_at(&self, path: &[u8], size: u64) -> Result<(), Errno> {
         const O_WRONLY_CLOEXEC: i32 = 0o2_000_001;
+        if self.moving.is_forbidden()
+            && let Some(file) = self.open_for_writing(path)
+        {
+            return file.set_len(size);
+        }
         let fd = self.open(Fd::CWD, path, O_WRONLY_CLOEXEC, 0)?;
         let done = match self.descriptor(fd) {
             Descriptor::Sealed(file) => file.set_len(size),
@@ -356,47 +385,77 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
         done
     }
 
-    /// Lets an open file with these traits stand behind the descriptor `fd`, whose real file it takes over; the
-    /// visible descriptor.
-    ///
-    /// That is `fd` itself, and `spare` becomes the hidden one. But closing any descriptor of a file drops the record
-    /// locks that the process has on it: if there may be some, nothing is closed, the real file stays where it
-    /// is, and the visible descriptor gets the next free number.
+    /// The open file of this path, if the program has it open for writing: another descriptor of it could not be
+    /// closed without dropping the record locks on it.
+    fn open_for_writing(&self, path: &[u8]) -> Option<OpenFile<'_, S, C, P>> {
+        const O_PATH_CLOEXEC: i32 = 0o12_000_000;
+        let fd = self.system.open(Fd::CWD, path, O_PATH_CLOEXEC, 0, Links::Follow).ok()?;
+        let stat = self.system.stat(fd);
+        // Closing an O_PATH descriptor drops nothing.
+        let _ = self.system.close(fd);
+        let stat = stat.ok()?;
+        let joined = self.table.indices().filter(|&index| self.table.join(index));
+        let mut files =
+            joined.map(|index| OpenFile { process: self, index, slot: self.table.slot(index) });
+        files.find(|file| {
+            let slot = file.slot;
+            let place = (slot.device.load(Relaxed), slot.inode.load(Relaxed));
+            place == (stat.device, stat.inode) && file.flags().access().write
+        })
+    }
+
+    /// Numbers for a file that will be opened now: taken before, so that one that cannot be hidden is never created.
+    pub(crate) fn place_for(&self, root: u8, cloexec: bool) -> Result<Placing<'_>, Errno> {
+        if let Some(leave) = self.moving.begin() {
+            let spare = self.system.reserve_hidden(root)?;
+            self.table.hide(spare);
+            return Ok(Placing::Move { spare, _leave: leave });
+        }
+        let visible = self.system.duplicate(self.system.anchor(root), 0, cloexec)?;
+        self.table.take(visible.0);
+        Ok(Placing::Stay(visible))
+    }
+
+    /// Gives the numbers back: the file was not opened, or is not to be hidden.
+    pub(crate) fn give_back(&self, root: u8, placing: &Placing<'_>) {
+        match *placing {
+            Placing::Move { spare, .. } => self.retire(root, spare),
+            // The anchor's: closing it cannot lose anything.
+            Placing::Stay(visible) => drop(self.system.close(visible)),
+        }
+    }
+
+    /// Lets an open file with these traits stand behind a visible descriptor, which is returned. It takes over the real
+    /// file `fd`; on failure that is the caller's still.
     pub(crate) fn conceal(
         &self,
         fd: Fd,
-        spare: Fd,
+        placing: &Placing<'_>,
         flags: OpenFlags,
         traits: Traits,
         stat: &FileStat,
         key: Option<KeySlot>,
     ) -> Result<Fd, Errno> {
-        const O_CLOEXEC: i32 = 0o2_000_000;
-        let index = self.table.claim()?;
-        let cloexec = flags.0 & O_CLOEXEC != 0;
-        let anchor = self.system.anchor(traits.root);
-        let placed = if self.table.may_hold_locks(stat.device, stat.inode) {
-            self.system.duplicate(anchor, 0, cloexec).map(|visible| (visible, fd))
-        } else {
-            self.system
-                .duplicate_onto(fd, spare, true)
-                .and_then(|()| self.system.duplicate_onto(anchor, fd, cloexec))
-                .map(|()| (fd, spare))
-        };
-        let placed = placed.and_then(|(visible, hidden)| {
-            if Table::holds(visible) {
-                return Ok((visible, hidden));
-            }
-            if visible != fd {
-                self.system.close(visible)?;
-            }
-            Err(Errno::MFILE)
-        });
-        let (visible, hidden) = placed.inspect_err(|_| self.table.free(index))?;
-        if hidden != spare {
-            self.table.hide(hidden);
-            self.retire(traits.root, spare);
+        if !Table::holds(fd) {
+            return Err(Errno::MFILE);
         }
+        let index = self.table.claim()?;
+        let (hidden, visible) = match *placing {
+            Placing::Move { spare, .. } => (spare, fd),
+            Placing::Stay(visible) => (fd, visible),
+        };
+        if let Placing::Move { .. } = placing {
+            let anchor = self.system.anchor(traits.root);
+            let moved = self
+                .system
+                .duplicate_onto(fd, hidden, true)
+                .and_then(|()| self.system.duplicate_onto(anchor, fd, flags.is_cloexec()));
+            if let Err(error) = moved {
+                self.table.free(index);
+                return Err(error);
+            }
+        }
+        self.table.hide(hidden);
         let slot = self.table.slot(index);
         slot.hidden.store(hidden.0, Relaxed);
         slot.flags.store(flags.0.cast_unsigned(), Relaxed);

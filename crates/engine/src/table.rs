@@ -5,8 +5,8 @@
 //! meanwhile can never lend its key to another file.
 
 use core::sync::atomic::{
-    AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering::AcqRel, Ordering::Acquire,
-    Ordering::Relaxed, Ordering::Release,
+    AtomicI32, AtomicU32, AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed,
+    Ordering::Release,
 };
 
 use tidelock_format::{Class, ZeroRule};
@@ -32,8 +32,6 @@ pub struct Table {
     top: AtomicU32,
     /// Where the search for a free slot begins.
     next: AtomicU32,
-    /// POSIX record locks were taken through some open file.
-    locks: AtomicBool,
 }
 
 /// One open file description.
@@ -176,7 +174,6 @@ impl Table {
             open_files: [const { Slot::FREE }; OPEN_FILES],
             top: AtomicU32::new(0),
             next: AtomicU32::new(0),
-            locks: AtomicBool::new(false),
         }
     }
 
@@ -249,25 +246,9 @@ impl Table {
         self.next.fetch_min(index, Relaxed);
     }
 
-    /// Remembers that there are record locks from now on.
-    pub(crate) fn note_locks(&self) {
-        self.locks.store(true, Relaxed);
-    }
-
-    /// True if this process may hold POSIX record locks on the file: closing any descriptor of it would drop them.
-    pub(crate) fn may_hold_locks(&self, device: u64, inode: u64) -> bool {
-        if !self.locks.load(Relaxed) {
-            return false;
-        }
-        let top = self.top.load(Relaxed) as usize;
-        self.open_files.iter().take(top).any(|slot| {
-            let users = slot.users.load(Acquire);
-            users != 0
-                && users != CLAIMED
-                && slot.traits().locks
-                && slot.inode.load(Relaxed) == inode
-                && slot.device.load(Relaxed) == device
-        })
+    /// The slots that have been used.
+    pub(crate) fn indices(&self) -> core::ops::Range<u32> {
+        0..self.top.load(Relaxed)
     }
 
     /// Lets `fd` be the first user of a claimed slot.

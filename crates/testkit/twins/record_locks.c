@@ -76,8 +76,14 @@ int main(int argc, char **argv)
     lock = range(F_WRLCK, SEEK_SET, 0, 0);
     show("lock it all", fcntl(fd, F_SETLK, &lock));
     probe("whole", 1L << 40, 1);
+    int lowest = dup(fd);
+    lock = range(F_WRLCK, SEEK_SET, 0, 0);
+    show("again", close(lowest) | fcntl(fd, F_SETLK, &lock));
     int again = open("locked", O_RDONLY);
     probe("kept by open", 0, 1);
+    say("the lowest number: %d", again == lowest);
+    show("truncate", truncate("locked", 5000));
+    probe("kept by truncate", 0, 1);
     show("close", close(again));
     probe("dropped", 0, 1);
     show("lockf", lockf(fd, F_LOCK, 0));
