@@ -68,6 +68,7 @@ pub mod close;
 pub mod control;
 pub mod direct;
 pub mod duplicate;
+pub mod limits;
 pub mod listing;
 pub mod locks;
 pub mod map;

@@ -24,6 +24,7 @@ mod environment;
 pub mod fork;
 mod handshake;
 pub mod ledger;
+mod limits;
 mod lock;
 pub mod memory;
 mod next;
@@ -57,7 +58,7 @@ pub mod ledger_types {
     pub use core::ffi::{c_char, c_int, c_long, c_uint, c_ulong, c_void};
     pub use libc::{
         DIR, FILE, aiocb, dirent, epoll_event, fd_set, gid_t, iovec, loff_t, mode_t, nfds_t, off_t,
-        pid_t, pollfd, sigevent, sigset_t, size_t, ssize_t, stat as Stat, statfs, statvfs,
+        pid_t, pollfd, rlimit, sigevent, sigset_t, size_t, ssize_t, stat as Stat, statfs, statvfs,
         statx as Statx, timespec, timeval, uid_t, wchar_t,
     };
 }

@@ -71,6 +71,7 @@ next! {
     fileno(file: *mut FILE) -> c_int, else -1;
     fgetwc(file: *mut FILE) -> c_uint, else c_uint::MAX;
     getwchar() -> c_uint, else c_uint::MAX;
+    putwc(letter: wchar_t, file: *mut FILE) -> c_uint, else c_uint::MAX;
     ungetwc(letter: c_uint, file: *mut FILE) -> c_uint, else c_uint::MAX;
     fgetws(into: *mut wchar_t, len: c_int, file: *mut FILE) -> *mut wchar_t, else NULL.cast();
     __fgetws_chk(into: *mut wchar_t, room: size_t, len: c_int, file: *mut FILE) -> *mut wchar_t,

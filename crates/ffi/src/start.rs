@@ -16,14 +16,12 @@ use tidelock_engine::{Decided, Errno, Fd, PathBuffer, System};
 
 use crate::environment::Environment;
 use crate::process::{ActivePolicy, begin, process, starting};
-use crate::{datakeys, handshake, hooks, lock, memory, next, recovery, report, system};
+use crate::{datakeys, handshake, hooks, limits, lock, memory, next, recovery, report, system};
 
 /// The sockets of the agents, separated by colons, one for each protected directory.
 const AGENTS: &[u8] = b"TIDELOCK_AGENT=";
 /// The program that `tidelock exec` has named for this run.
 const NAMED: &[u8] = b"TIDELOCK_PROGRAM=";
-/// Below this number a program finds its own descriptors.
-const HIDDEN_FROM: i32 = 1024;
 /// The exit code for everything that concerns keys.
 const EXIT_KEY: i32 = 4;
 const EXIT_REFUSED: i32 = 3;
@@ -53,7 +51,7 @@ pub unsafe fn start(environment: *const *const c_char) {
     if named || sockets.clone().any(|socket| handshake::lists(socket, exe.as_bytes())) {
         memory::start();
         memory::serve_aws_lc();
-        prepare_numbers();
+        limits::make_room();
         sockets.by_ref().for_each(|socket| protect(socket, exe.as_bytes(), environment));
         starting().cipher().warm_up();
         system::refresh_working_directory();
@@ -63,24 +61,6 @@ pub unsafe fn start(environment: *const *const c_char) {
         attach_links();
         refuse_inherited();
     }
-}
-
-/// Room for hidden descriptors above those of the program: the soft limit is raised as far as allowed.
-fn prepare_numbers() {
-    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    let limit = getrlimit(Resource::Nofile);
-    let soft = limit.current.unwrap_or(1 << 20);
-    let wanted = 4 * u64::from(HIDDEN_FROM.cast_unsigned());
-    let hard = limit.maximum.unwrap_or(1 << 20);
-    let mut available = soft;
-    if soft < wanted && hard > soft {
-        let raised = Rlimit { current: Some(wanted.min(hard)), maximum: limit.maximum };
-        if setrlimit(Resource::Nofile, raised).is_ok() {
-            available = wanted.min(hard);
-        }
-    }
-    let lowest = u64::from(HIDDEN_FROM.cast_unsigned()).min(available / 2);
-    starting().system().set_hidden_from(i32::try_from(lowest).unwrap_or(HIDDEN_FROM));
 }
 
 /// Asks one agent for its directory and keys.

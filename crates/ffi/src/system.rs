@@ -77,6 +77,11 @@ impl Linux {
         self.hidden_from.store(lowest, Relaxed);
     }
 
+    /// Spare descriptors, to be closed: their numbers are not to be used any more.
+    pub(crate) fn take_spares(&self) -> impl Iterator<Item = Fd> {
+        self.spares.iter().map(|spare| Fd(spare.swap(-1, Acquire))).filter(|fd| fd.0 >= 0)
+    }
+
     pub(crate) fn hidden_from(&self) -> i32 {
         self.hidden_from.load(Relaxed)
     }

@@ -20,6 +20,8 @@ int main(int argc, char **argv)
     char name[20], back[64];
     struct rlimit limit;
     start(argc, argv);
+    for (int i = 0; i < 3; i++)
+        show("open before", close(open("before", O_RDWR | O_CREAT, 0600)));
     getrlimit(RLIMIT_NOFILE, &limit);
     limit.rlim_cur = 64;
     show("setrlimit", setrlimit(RLIMIT_NOFILE, &limit));

@@ -8,9 +8,10 @@
 
 use core::ffi::{c_int, c_long, c_uint};
 
+use libc::rlimit;
 use tidelock_engine::Errno;
 
-use crate::hooks::{close, control, duplicate, names, open, processes, size};
+use crate::hooks::{close, control, duplicate, limits, names, open, processes, size};
 use crate::process::process;
 use crate::raw::{self, Outcome as _};
 
@@ -78,6 +79,10 @@ unsafe fn by_function(
             libc::SYS_rmdir => names::rmdir(at(a)),
             libc::SYS_chdir => names::chdir(at(a)),
             libc::SYS_fchdir => names::fchdir(int(a)),
+            libc::SYS_setrlimit => limits::setrlimit(int(a), at(b)),
+            libc::SYS_prlimit64 => {
+                limits::prlimit(int(a), int(b), at(c), at::<rlimit>(d).cast_mut())
+            }
             libc::SYS_vfork => processes::vfork(),
             libc::SYS_fork => processes::fork_without_handlers(),
             libc::SYS_openat2 | libc::SYS_io_uring_setup | libc::SYS_io_setup => {

@@ -57,8 +57,8 @@ const SINGLE: &[&str] = &[
      getcpu getdomainname getegid getenv secure_getenv __secure_getenv geteuid getgid
      getgroups getitimer setitimer getlogin getlogin_r getopt getopt_long getopt_long_only
      optarg optind opterr optopt getpagesize __getpagesize getpeername getpgid getpgrp getpid
-     getppid getpriority setpriority getresgid getresuid getrlimit getrlimit64 setrlimit
-     setrlimit64 prlimit prlimit64 getrusage getsid getsockname getsockopt setsockopt gettid
+     getppid getpriority setpriority getresgid getresuid getrlimit getrlimit64
+     getrusage getsid getsockname getsockopt setsockopt gettid
      gettimeofday settimeofday getuid h_errno __h_errno_location hcreate hsearch hdestroy
      htonl htons ntohl ntohs index rindex initgroups initstate setstate kill killpg tgkill
      l64a a64l lfind lsearch listen longjmp _longjmp __longjmp_chk setjmp _setjmp __sigsetjmp

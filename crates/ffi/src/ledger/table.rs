@@ -236,6 +236,11 @@ hooks {
         streams::fileno(file: *mut FILE) -> c_int: fileno, fileno_unlocked;
         streams::fclose(file: *mut FILE) -> c_int: fclose;
     }
+    "By the kernel; a new limit of descriptors moves what is hidden." {
+        limits::setrlimit(resource: c_int, limit: *const rlimit) -> c_int: setrlimit, setrlimit64;
+        limits::prlimit(of: pid_t, resource: c_int, limit: *const rlimit, before: *mut rlimit)
+            -> c_int: prlimit, prlimit64;
+    }
 }
 refusals {
     EINVAL "Moves bytes within the kernel; programs then copy by reading and writing." {
@@ -284,6 +289,8 @@ refusals {
             fgetws_unlocked;
         wide::fgetws_chk(into: *mut wchar_t, room: size_t, len: c_int, file: *mut FILE) -> *mut
             wchar_t: __fgetws_chk, __fgetws_unlocked_chk;
+        wide::putwc(letter: wchar_t, file: *mut FILE) -> c_uint: putwc, putwc_unlocked;
+        wide::putwchar(letter: wchar_t) -> c_uint: putwchar, putwchar_unlocked;
     }
     EOPNOTSUPP "Opens a file without a path that could be judged." {
         open::open_by_handle_at(mount: c_int, handle: *mut c_void, flags: c_int) -> c_int:
@@ -317,10 +324,8 @@ passes {
         lie there." {
         stdin stdout stderr
     }
-    "A stream on a sealed file is byte-oriented for ever: the call fails, as glibc lets it on \
-        every cookie stream." {
-        fwide fputwc fputws putwc putwchar fputwc_unlocked fputws_unlocked putwc_unlocked
-        putwchar_unlocked fwprintf vfwprintf wprintf vwprintf
+    "A stream on a sealed file is byte-oriented for ever: the call looks at that first, and fails." {
+        fwide fputwc fputws fputwc_unlocked fputws_unlocked fwprintf vfwprintf wprintf vwprintf
         fwscanf vfwscanf wscanf vwscanf __fwprintf_chk __vfwprintf_chk __wprintf_chk
     }
     "A stream on memory or on functions of the program, not on a file." {

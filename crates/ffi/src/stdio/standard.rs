@@ -95,6 +95,12 @@ fn holder(file: *mut FILE) -> Option<*mut *mut FILE> {
     (0..=2).map(variable).find(|&variable| unsafe { *variable } == file)
 }
 
+/// What stdout is now.
+pub(super) fn output() -> *mut FILE {
+    // SAFETY: libc's variable.
+    unsafe { stdout }
+}
+
 /// What stdin is now.
 pub(super) fn input() -> *mut FILE {
     // SAFETY: libc's variable.

@@ -1,5 +1,6 @@
-//! Wide input: refused on streams of ours, because glibc would read through a pointer that a byte
-//! stream does not have (`fgetwc` of a cookie stream crashes). Wide output fails by itself there.
+//! Wide input, and putwc: refused on streams of ours, because glibc would go through a pointer that a
+//! byte stream does not have (`fgetwc` of a cookie stream crashes). Other wide output looks at the
+//! orientation first and fails by itself.
 //!
 //! UNSAFETY: see stdio.rs.
 #![expect(unsafe_code, reason = "C functions with the contract of libc's")]
@@ -38,6 +39,19 @@ pub unsafe fn getwchar() -> c_uint {
     }
     // SAFETY: the contract of getwchar.
     unsafe { next::getwchar() }
+}
+
+pub unsafe fn putwc(letter: wchar_t, file: *mut FILE) -> c_uint {
+    if refuses(file) {
+        return END;
+    }
+    // SAFETY: the contract of putwc.
+    unsafe { next::putwc(letter, file) }
+}
+
+pub unsafe fn putwchar(letter: wchar_t) -> c_uint {
+    // SAFETY: stdout is an open stream, or the program may not call this.
+    unsafe { putwc(letter, standard::output()) }
 }
 
 pub unsafe fn ungetwc(letter: c_uint, file: *mut FILE) -> c_uint {

@@ -1,0 +1,35 @@
+//! setrlimit and prlimit: carried out by the kernel; a new limit of descriptors moves what is hidden.
+//!
+//! UNSAFETY: see hooks.rs.
+#![expect(unsafe_code, reason = "C functions with the contract of libc's")]
+
+use core::ffi::c_int;
+
+use libc::{pid_t, rlimit};
+
+use crate::limits;
+use crate::process::process;
+
+pub unsafe fn setrlimit(resource: c_int, limit: *const rlimit) -> c_int {
+    // SAFETY: the contract of setrlimit.
+    unsafe { prlimit(0, resource, limit, core::ptr::null_mut()) }
+}
+
+pub unsafe fn prlimit(
+    of: pid_t,
+    resource: c_int,
+    limit: *const rlimit,
+    before: *mut rlimit,
+) -> c_int {
+    let done: c_int = raw!(SYS_prlimit64, of, resource, limit, before);
+    let files = libc::RLIMIT_NOFILE.cast_signed();
+    if done == 0
+        && !limit.is_null()
+        && resource == files
+        && (of == 0 || of.cast_unsigned() == std::process::id())
+        && let Some(process) = process()
+    {
+        limits::changed(process);
+    }
+    done
+}
