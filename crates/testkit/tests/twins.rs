@@ -54,6 +54,7 @@ twins! {
     ftruncate_at_every_edge
     hard_links
     holes_read_as_zeros
+    io_uring_and_libaio
     listings_hide_the_keyring
     map_private
     map_shared
@@ -82,6 +83,7 @@ twins! {
     stdio_standard_output
     stdio_wide
     symlinks_are_resolved
+    system_calls_by_instruction
     symlinks_lead_out
     temporary_files
     temporary_unnamed
