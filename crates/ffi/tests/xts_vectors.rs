@@ -77,6 +77,7 @@ struct OpenSsl {
 }
 
 impl OpenSsl {
+    #[expect(clippy::multiple_unsafe_ops_per_block, reason = "five functions of one header")]
     fn load() -> Self {
         let name = c"libcrypto.so.3";
         // SAFETY: the name is a C string.
