@@ -12,7 +12,6 @@ use std::io::Write as _;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use tidelock_format::Layout;
 use tidelock_keys::{
     Config, FileProvider, Keyring, KeyringDir, Places, Policy, Profile, Provider, ProviderChoice,
     RecoveryKey,
@@ -61,7 +60,9 @@ impl Init {
     /// DIR has something in it, the profile is none, a provider refuses.
     pub(crate) fn run(self) -> Result<()> {
         let place = Place::check(&self.dir, self.owner)?;
-        let policy = Policy::compile(&self.profile()?, &self.plain, &self.program)
+        let profile = self.profile()?;
+        let layout = profile.layout()?;
+        let policy = Policy::compile(&profile, &self.plain, &self.program)
             .map_err(tidelock_keys::Error::from)?;
         let mut undo = Undo::default();
         let choice = self.choice(&place, &mut undo)?;
@@ -69,7 +70,7 @@ impl Init {
         let provider = choice.provider(&place.path, self.passphrase_fd)?;
         let mut providers: Vec<&dyn Provider> = vec![&*provider];
         providers.extend(recovery.as_ref().map(|key| -> &dyn Provider { key }));
-        let keyring = Keyring::create(policy, Layout::DEFAULT, &providers)?;
+        let keyring = Keyring::create(policy, layout, &providers)?;
         if let (Some(file), Some(key)) = (&self.recovery_file, &recovery) {
             place.refuse_inside(file)?;
             write_recovery_key(file, key)?;

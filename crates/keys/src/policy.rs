@@ -242,6 +242,7 @@ impl Policy {
         };
         Profile {
             name: self.profile.clone(),
+            data_offset: None,
             programs: self.programs.clone(),
             recovery: self.recovery.clone(),
             plain: plain.iter().map(|rule| rule.glob.to_string()).collect(),

@@ -4,7 +4,7 @@
 //! Read at init and to be shown; what runs is the [`Policy`](crate::Policy) compiled from it.
 
 use serde::{Deserialize, Serialize};
-use tidelock_format::Class;
+use tidelock_format::{Class, Layout};
 
 use crate::error::Error;
 
@@ -17,6 +17,10 @@ const GENERIC: &str = include_str!("../profiles/generic.toml");
 pub struct Profile {
     /// Its name.
     pub name: String,
+    /// Where the data of a file begins on the disk. A multiple of the engine's page keeps each page where
+    /// the file system writes it whole; see docs/decisions/0005.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub data_offset: Option<u32>,
     /// The programs that get keys: names, or absolute paths.
     #[serde(default)]
     pub programs: Vec<String>,
@@ -115,6 +119,16 @@ impl Profile {
         toml::from_str(text).map_err(|why| Error::ProfileSyntax { why: why.to_string() })
     }
 
+    /// The layout of the files of a directory that is made with this profile.
+    ///
+    /// # Errors
+    /// [`Error::ProfileSyntax`] for a data offset that no layout has.
+    pub fn layout(&self) -> Result<Layout, Error> {
+        self.data_offset
+            .map_or(Ok(Layout::DEFAULT), Layout::new)
+            .map_err(|why| Error::ProfileSyntax { why: why.to_string() })
+    }
+
     /// Writes TOML.
     ///
     /// # Panics
@@ -148,6 +162,15 @@ impl From<Class> for ClassName {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn pages_of_8_kib_stay_aligned_on_the_disk() {
+        let mut profile = Profile::builtin("postgres").unwrap();
+        assert_eq!(profile.layout().unwrap().data_offset(), 8192);
+        assert_eq!(Profile::builtin("generic").unwrap().layout().unwrap(), Layout::DEFAULT);
+        profile.data_offset = Some(5000);
+        assert!(matches!(profile.layout(), Err(Error::ProfileSyntax { .. })));
+    }
 
     #[test]
     fn built_in_profiles_survive_being_written() {

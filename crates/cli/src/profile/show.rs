@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use tidelock_format::Layout;
 use tidelock_keys::{Action, Policy, Profile};
 
 use crate::console;
@@ -34,14 +35,14 @@ impl Show {
             (None, dir) => {
                 let protected = Protected::open(&dir.unwrap_or_default())?;
                 let keyring = self.keys.unlock(&protected)?;
-                console::print(in_force(keyring.policy()).to_toml())
+                console::print(in_force(keyring.policy(), keyring.layout()).to_toml())
             }
         }
     }
 }
 
 /// The rules of a policy as a profile has them. Renames were checked when it was compiled.
-fn in_force(policy: &Policy) -> Profile {
+fn in_force(policy: &Policy, layout: Layout) -> Profile {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let rule = |rule: &tidelock_keys::Rule| {
         let (class, plain) = match &rule.action {
@@ -52,6 +53,7 @@ fn in_force(policy: &Policy) -> Profile {
     };
     Profile {
         name: policy.profile().to_owned(),
+        data_offset: Some(layout.data_offset()),
         programs: policy.programs().to_vec(),
         recovery: Vec::new(),
         plain: Vec::new(),
