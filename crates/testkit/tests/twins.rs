@@ -74,6 +74,7 @@ twins! {
     signal_storm_on_odd_sizes
     signal_storm_on_pages
     stat_family_tells_plain_sizes
+    stat_of_old_programs
     stdio_buffers
     stdio_formatted_and_lines
     stdio_modes
