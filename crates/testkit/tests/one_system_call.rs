@@ -1,4 +1,8 @@
 //! An aligned 8 KiB read or write of a paged file takes exactly one system call, as strace sees it.
+//!
+//! So it takes no lock and allocates nothing: the library's locks and its own allocator (which serves AWS-LC
+//! too) block signals by a system call while they are held. Whoever calls libc's allocator or locks between
+//! the marks ends the program, which replaces them.
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
