@@ -69,6 +69,7 @@ impl Call {
                 matches!(self, Pwrite | PwriteFirst | Allocate | Open | Rename | Link)
             }
             Errno::INTR => matches!(self, Pread | Pwrite | PwriteFirst | SetSize | Allocate | Open),
+            Errno::AGAIN => self == Self::DuplicateOnto,
             Errno::MFILE => matches!(self, Open | Duplicate | ReserveHidden),
             Errno::IO => matches!(
                 self,

@@ -1,0 +1,178 @@
+//! Single cases at the edges: how many calls an aligned access costs, descriptors that the kernel refuses or that
+//! were closed behind our back, magic links, lost headers that nobody wants.
+
+use std::rc::Rc;
+use std::thread;
+
+use tidelock_engine::{Descriptor, Errno, Fd};
+use tidelock_format::Layout;
+use tidelock_testkit::model::data;
+use tidelock_testkit::sim::driver::{c, file, read_all};
+use tidelock_testkit::sim::{Call, Engine, Fault, Plan, SimDisk};
+
+const O_RDWR_CREAT: i32 = 0o102;
+const O_PATH: i32 = 0o10_000_000;
+
+fn with_room(work: impl FnOnce() + Send + 'static) {
+    let thread = thread::Builder::new().stack_size(64 << 20).spawn(work).expect("a thread");
+    if let Err(panic) = thread.join() {
+        std::panic::resume_unwind(panic);
+    }
+}
+
+fn start() -> (Rc<SimDisk>, Rc<Engine>) {
+    let disk = SimDisk::new(Layout::DEFAULT);
+    let engine = disk.process();
+    (disk, engine)
+}
+
+fn open(engine: &Engine, path: &str, flags: i32) -> Result<i32, Errno> {
+    engine.open(Fd::CWD, &c(path), flags, 0o600)
+}
+
+/// 64-byte aligned bytes, as a server's buffers are.
+fn aligned(len: usize) -> (Vec<u8>, usize) {
+    let bytes = vec![0; len + 64];
+    let from = bytes.as_ptr().align_offset(64);
+    (bytes, from)
+}
+
+#[test]
+fn an_aligned_access_is_one_call_and_takes_no_lock() {
+    with_room(|| {
+        for path in ["/pg/paged/1", "/pg/log/1"] {
+            let (disk, engine) = start();
+            let fd = open(&engine, path, O_RDWR_CREAT).expect("it opens");
+            let sealed = file(&engine, fd).expect("it is sealed");
+            sealed.pwrite(&data(1, 65_536), 0).expect("the first write makes the header");
+            for (at, len) in [(0, 8192), (8192, 4096), (65_536, 8192), (4096, 16_384)] {
+                disk.forget_calls();
+                assert_eq!(sealed.pwrite(&data(2, len), at), Ok(len));
+                assert_eq!(disk.trace(), [Call::Pwrite], "{path}: {len} bytes at {at}");
+                let (mut bytes, from) = aligned(len);
+                disk.forget_calls();
+                assert_eq!(sealed.pread(&mut bytes[from..from + len], at), Ok(len));
+                assert_eq!(disk.trace(), [Call::Pread], "{path}: {len} bytes at {at}");
+                disk.forget_calls();
+                let odd = &mut bytes[from + 1..from + 1 + len];
+                assert_eq!(sealed.pread(odd, at), Ok(len));
+                assert_eq!(disk.trace(), [Call::Pread], "{path}: to an odd address");
+            }
+        }
+    });
+}
+
+#[test]
+fn what_is_uneven_is_read_with_one_call_too() {
+    with_room(|| {
+        let (disk, engine) = start();
+        let fd = open(&engine, "/pg/bytes/1", O_RDWR_CREAT).expect("it opens");
+        let sealed = file(&engine, fd).expect("it is sealed");
+        sealed.pwrite(&data(1, 10_001), 0).expect("written");
+        disk.forget_calls();
+        assert_eq!(sealed.pread(&mut [0; 20_000], 7), Ok(9994));
+        assert_eq!(disk.trace(), [Call::Pread]);
+    });
+}
+
+#[test]
+fn a_dup2_that_the_kernel_refuses_changes_nothing() {
+    with_room(|| {
+        let (disk, engine) = start();
+        let a = open(&engine, "/pg/bytes/a", O_RDWR_CREAT).expect("it opens");
+        let b = open(&engine, "/pg/bytes/b", O_RDWR_CREAT).expect("it opens");
+        file(&engine, b).expect("sealed").write(b"what b says").expect("written");
+        let source = file(&engine, a).expect("sealed");
+        disk.plan(Some(Plan { at: disk.calls(), fault: Fault::Errno(Errno::AGAIN) }));
+        assert_eq!(engine.duplicate_onto(&source, b, false), Err(Errno::AGAIN));
+        let mut found = [0; 32];
+        let target = file(&engine, b).expect("it is still the other file");
+        assert_eq!(target.pread(&mut found, 0), Ok(11));
+        drop((source, target));
+        engine.close(a).expect("closed");
+        engine.close(b).expect("closed");
+        assert_eq!(engine.system().real_files(), 0);
+    });
+}
+
+#[test]
+fn a_descriptor_closed_behind_our_back_takes_its_file_along() {
+    with_room(|| {
+        let (_, engine) = start();
+        let old = open(&engine, "/pg/bytes/a", O_RDWR_CREAT).expect("it opens");
+        file(&engine, old).expect("sealed").write(b"sealed words").expect("written");
+        engine.system().raw_close(old);
+        let new = open(&engine, "/pg/plain/p", O_RDWR_CREAT).expect("it opens");
+        assert_eq!(new, old);
+        assert!(matches!(engine.descriptor(new), Descriptor::Foreign));
+        // Only the plain file is open for real.
+        assert_eq!(engine.system().real_files(), 1);
+        engine.system().raw_close(new);
+        let again = open(&engine, "/pg/bytes/b", O_RDWR_CREAT).expect("it opens");
+        let copy =
+            engine.duplicate(&file(&engine, again).expect("sealed"), 0, false).expect("a copy");
+        engine.system().raw_close(copy);
+        let other = open(&engine, "/pg/bytes/a", 0).expect("it opens");
+        assert_eq!(other, copy);
+        let mut found = [0; 32];
+        assert_eq!(file(&engine, other).expect("sealed").pread(&mut found, 0), Ok(12));
+    });
+}
+
+#[test]
+fn a_magic_link_to_a_sealed_file_opens_it_sealed() {
+    with_room(|| {
+        let (disk, engine) = start();
+        let fd = open(&engine, "/pg/paged/a", O_RDWR_CREAT).expect("it opens");
+        file(&engine, fd).expect("sealed").pwrite(&data(1, 8192), 0).expect("written");
+        let link = open(&engine, "/pg/paged/a", O_PATH).expect("a path is no file");
+        for flags in [0, 1, 2] {
+            let again = open(&engine, &format!("/proc/self/fd/{link}"), flags).expect("it opens");
+            assert!(matches!(engine.descriptor(again), Descriptor::Sealed(_)), "flags {flags}");
+            engine.close(again).expect("closed");
+        }
+        let dup = open(&engine, &format!("/proc/self/fd/{fd}"), 2).expect("it opens");
+        assert!(matches!(engine.descriptor(dup), Descriptor::Sealed(_)));
+        assert_eq!(read_all(&engine, "/pg/paged/a").expect("read"), data(1, 8192));
+        drop(disk);
+    });
+}
+
+#[test]
+fn a_lost_header_does_not_keep_a_file_from_being_emptied() {
+    with_room(|| {
+        let (disk, engine) = start();
+        disk.put("/pg/bytes/a", &[vec![0; 4096], vec![9; 64]].concat());
+        assert_eq!(open(&engine, "/pg/bytes/a", 2), Err(Errno::IO));
+        let fd = open(&engine, "/pg/bytes/a", 0o1002).expect("nothing of it is wanted");
+        file(&engine, fd).expect("sealed").write(b"new words here").expect("written");
+        assert_eq!(read_all(&engine, "/pg/bytes/a").expect("read"), b"new words here");
+    });
+}
+
+#[test]
+fn places_that_no_file_has() {
+    with_room(|| {
+        let (_, engine) = start();
+        let fd = open(&engine, "/pg/bytes/a", O_RDWR_CREAT).expect("it opens");
+        let sealed = file(&engine, fd).expect("sealed");
+        let far = i64::MAX.cast_unsigned() - 1;
+        assert_eq!(sealed.pread(&mut [0; 8], far), Ok(0));
+        assert_eq!(sealed.pwrite(b"far away", far), Err(Errno::FBIG));
+        assert_eq!(sealed.set_len(far), Err(Errno::FBIG));
+    });
+}
+
+#[test]
+fn a_file_that_must_be_sealed_and_is_not_is_refused() {
+    with_room(|| {
+        let (disk, engine) = start();
+        disk.put("/pg/paged/plain", b"these words were written without the library");
+        disk.symlink("/pg/link", "/pg/paged/plain");
+        assert_eq!(open(&engine, "/pg/paged/plain", 0), Err(Errno::IO));
+        assert_eq!(open(&engine, "/pg/link", 2), Err(Errno::IO));
+        assert_eq!(open(&engine, "/pg/paged/../paged/plain", 1), Err(Errno::IO));
+        assert!(engine.system().visible().is_empty());
+        assert_eq!(open(&engine, "/pg/.tidelock/keyring", 0), Err(Errno::NOENT));
+    });
+}
