@@ -4,7 +4,8 @@
 //! that was verified once is recognised by all of its bytes.
 
 use core::sync::atomic::{
-    AtomicU32, AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
+    AtomicU32, AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed,
+    Ordering::Release, Ordering::SeqCst, fence,
 };
 
 use tidelock_cipher::KeySlot;
@@ -27,6 +28,8 @@ const READY: u32 = 1 << 31;
 /// The installed file keys of this process.
 pub struct KeyTable {
     entries: [Entry; KEYS],
+    /// Some key lies out of reach of its home.
+    strays: AtomicU32,
 }
 
 struct Entry {
@@ -85,21 +88,27 @@ impl KeyTable {
     /// A table without keys.
     #[must_use]
     pub const fn new() -> Self {
-        Self { entries: [const { Entry::EMPTY }; KEYS] }
+        Self { entries: [const { Entry::EMPTY }; KEYS], strays: AtomicU32::new(0) }
     }
 
     /// The key of this header, joined, if it is installed.
     pub(crate) fn find(&self, copy: &Copy) -> Option<KeySlot> {
-        self.window(copy).find_map(|(slot, entry)| {
-            if !entry.join() {
-                return None;
-            }
-            if entry.matches(copy) {
-                return Some(slot);
-            }
-            self.leave(slot);
-            None
-        })
+        let found = self.window(copy).find_map(|near| self.join_if_same(near, copy));
+        if found.is_none() && self.strays.load(Acquire) != 0 {
+            return self.all().find_map(|any| self.join_if_same(any, copy));
+        }
+        found
+    }
+
+    fn join_if_same(&self, (slot, entry): (KeySlot, &Entry), copy: &Copy) -> Option<KeySlot> {
+        if !entry.join() {
+            return None;
+        }
+        if entry.matches(copy) {
+            return Some(slot);
+        }
+        self.leave(slot);
+        None
     }
 
     /// A place for a new key: an empty one, or one whose key nobody uses.
@@ -115,11 +124,14 @@ impl KeyTable {
                 }
             }
         }
-        for (index, entry) in self.entries.iter().enumerate() {
-            if entry.word.load(Relaxed) & !READY == 0
-                && entry.word.compare_exchange(READY, BUSY, AcqRel, Relaxed).is_ok()
-            {
-                return Ok(Vacancy { slot: KeySlot(u32::try_from(index).unwrap_or(0)) });
+        for wanted in [EMPTY, READY] {
+            for (slot, entry) in self.all() {
+                if entry.word.load(Relaxed) == wanted
+                    && entry.word.compare_exchange(wanted, BUSY, AcqRel, Relaxed).is_ok()
+                {
+                    self.strays.store(1, Release);
+                    return Ok(Vacancy { slot });
+                }
             }
         }
         Err(Errno::NFILE)
@@ -134,9 +146,23 @@ impl KeyTable {
                 have.store(u64::from_le_bytes(*new), Relaxed);
             }
             entry.uneven.store(0, Relaxed);
-            entry.word.store(READY | 1, Release);
+            entry.word.store(READY | 1, SeqCst);
         }
+        self.watch_twins(slot, copy);
         slot
+    }
+
+    /// Two threads that open a file at once may both install its key. Then neither can tell what the other makes of
+    /// the size: both look at it from now on.
+    fn watch_twins(&self, slot: KeySlot, copy: &Copy) {
+        fence(SeqCst);
+        for near in self.window(copy).filter(|(other, _)| *other != slot) {
+            if let Some(twin) = self.join_if_same(near, copy) {
+                self.mark_uneven(twin);
+                self.mark_uneven(slot);
+                self.leave(twin);
+            }
+        }
     }
 
     /// The key could not be installed.
@@ -164,6 +190,11 @@ impl KeyTable {
     #[inline]
     pub(crate) fn is_uneven(&self, slot: KeySlot) -> bool {
         self.entries.get(slot.0 as usize).is_none_or(|entry| entry.uneven.load(Relaxed) != 0)
+    }
+
+    fn all(&self) -> impl Iterator<Item = (KeySlot, &Entry)> {
+        let numbered = (0..).map(KeySlot).zip(&self.entries);
+        numbered.take(KEYS)
     }
 
     fn window(&self, copy: &Copy) -> impl Iterator<Item = (KeySlot, &Entry)> + Clone {

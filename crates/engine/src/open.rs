@@ -12,7 +12,7 @@ use crate::path::PathBuffer;
 use crate::process::{Placing, Process};
 use crate::refusal::Refusal;
 use crate::roots::{Decide, Decided};
-use crate::table::{OpenFlags, Traits};
+use crate::table::{Claim, OpenFlags, Traits};
 
 const O_ACCMODE: i32 = 3;
 const O_WRONLY: i32 = 1;
@@ -62,6 +62,9 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
         }
         let follow = flags & O_NOFOLLOW == 0 && flags & (O_CREAT | O_EXCL) != O_CREAT | O_EXCL;
         let place = self.resolve(at, path, follow)?;
+        if follow && place.decided_by_proc() {
+            return self.open_by_proc(Lookup { at, path, links: Self::AS_FLAGS }, flags, mode);
+        }
         if place.name.as_bytes().is_empty() || place.decided == Decided::Outside {
             // A directory, a link below /proc, or a file that no policy knows: as the program wants it.
             let lookup = Lookup { at, path, links: Self::AS_FLAGS };
@@ -69,6 +72,21 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
         }
         let lookup = Lookup { at: place.directory, path: place.name.as_c(), links: Self::AS_FLAGS };
         self.open_decided(lookup, flags | O_NOFOLLOW, mode, place.decided, path)
+    }
+
+    /// Below /proc: a magic link leads to an open file, which is judged by the path that the kernel knows it by.
+    fn open_by_proc(&self, lookup: Lookup<'_>, flags: i32, mode: u32) -> Result<i32, Errno> {
+        let probe = O_PATH | O_CLOEXEC;
+        let fd = self.system.open(lookup.at, lookup.path, probe, 0, lookup.links)?;
+        let mut real = PathBuffer::new();
+        let found = real.fill(|room| self.system.path_of(fd, room));
+        self.system.close(fd)?;
+        found?;
+        let decided = match self.roots.decide(real.as_bytes()) {
+            decided @ (Decided::Sealed(..) | Decided::Control(_)) => decided,
+            _ => Decided::Outside,
+        };
+        self.open_decided(lookup, flags, mode, decided, real.as_bytes())
     }
 
     /// O_TMPFILE: a file without a name has no policy, so it would lie plain below a protected directory.
@@ -108,7 +126,7 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
         name: &[u8],
     ) -> Result<i32, Errno> {
         let fd = self.system.open(lookup.at, lookup.path, flags, mode, lookup.links)?;
-        self.table.take(fd.0);
+        self.forget(fd.0);
         if flags & (O_PATH | O_TRUNC) != 0 || flags & O_ACCMODE == O_WRONLY {
             return Ok(fd.0);
         }
@@ -144,8 +162,9 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
         let traits = self.traits_of(0, header.class, header.zero_rule, stat);
         let key = self.unlock(first, traits).ok()?;
         let flags = OpenFlags(flags);
-        let visible = self.place_for(0, flags.is_cloexec()).and_then(|placing| {
-            let concealed = self.conceal(fd, &placing, flags, traits, stat, Some(key));
+        let visible = self.table.reserve().and_then(|claim| {
+            let placing = self.place_for(0, flags.is_cloexec())?;
+            let concealed = self.conceal(claim, fd, &placing, flags, traits, stat, Some(key));
             concealed.inspect_err(|_| self.give_back(0, &placing))
         });
         Some(match visible {
@@ -171,11 +190,13 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
         let writes = flags & O_ACCMODE == O_WRONLY || flags & O_TRUNC != 0;
         let access = if writes { O_RDWR } else { flags & O_ACCMODE };
         let real = flags & !(O_ACCMODE | O_TRUNC | O_APPEND | O_DIRECT) | access | O_CLOEXEC;
+        // Whatever may run out is taken first: a file that was made must not be left behind.
+        let claim = self.table.reserve()?;
         let placing = self.place_for(root, OpenFlags(flags).is_cloexec())?;
         let opened = self.system.open(lookup.at, lookup.path, real, mode, lookup.links);
         let admitted = opened.and_then(|fd| {
-            self.table.take(fd.0);
-            let admitted = self.admit(fd, &placing, flags, root, class, name);
+            self.forget(fd.0);
+            let admitted = self.admit(claim, fd, &placing, flags, root, class, name);
             if !matches!(admitted, Ok(Admitted::Sealed(_))) {
                 self.system.close(fd)?;
             }
@@ -188,7 +209,7 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
                 self.give_back(root, &placing);
                 let plain = flags & !(O_CREAT | O_EXCL);
                 let again = self.system.open(lookup.at, lookup.path, plain, mode, lookup.links)?;
-                self.table.take(again.0);
+                self.forget(again.0);
                 Ok(again.0)
             }
             Err(error) => {
@@ -198,8 +219,10 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
         }
     }
 
+    #[expect(clippy::too_many_arguments, reason = "what an open knows, each of another type")]
     fn admit(
         &self,
+        claim: Claim<'_>,
         fd: Fd,
         placing: &Placing<'_>,
         flags: i32,
@@ -221,7 +244,7 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
         if flags & O_TRUNC != 0 {
             self.empty(fd, traits, &stat).inspect_err(|_| self.drop_key(key))?;
         }
-        self.conceal(fd, placing, OpenFlags(flags), traits, &stat, key)
+        self.conceal(claim, fd, placing, OpenFlags(flags), traits, &stat, key)
             .map(Admitted::Sealed)
             .inspect_err(|_| self.drop_key(key))
     }

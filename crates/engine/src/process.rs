@@ -13,7 +13,7 @@ use crate::moving::{Leave, Moving};
 use crate::path::PathBuffer;
 use crate::refusal::Refusal;
 use crate::roots::{Decide, Decided, Roots};
-use crate::table::{DESCRIPTORS, Entry, OpenFlags, Table, Traits};
+use crate::table::{Claim, DESCRIPTORS, Entry, OpenFlags, Table, Traits};
 
 /// Everything the library knows about the process it is loaded in.
 pub struct Process<S, C, P> {
@@ -127,7 +127,13 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
 
     /// Forgets what `fd` was, because the kernel is about to give the number to something else, or just did.
     pub fn forget(&self, fd: i32) {
-        if let Entry::Open(index) = self.table.take(fd) {
+        let before = self.table.take(fd);
+        self.displace(before);
+    }
+
+    /// A descriptor does not stand for this any more.
+    fn displace(&self, before: Entry) {
+        if let Entry::Open(index) = before {
             self.drop_locks(index);
             self.leave(index);
         }
@@ -161,7 +167,8 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
             self.system.close(fd)?;
             return Err(Errno::BADF);
         }
-        self.table.share(fd, file.index);
+        let before = self.table.replace(fd, file.index);
+        self.displace(before);
         Ok(fd.0)
     }
 
@@ -178,15 +185,12 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
         if self.table.entry(onto) == Entry::Hidden || !Table::holds(Fd(onto)) {
             return Err(Errno::BADF);
         }
-        let before = self.table.take(onto);
+        // If the kernel refuses, `onto` stays what it was.
         self.system.duplicate_onto(self.system.anchor(file.traits().root), Fd(onto), cloexec)?;
-        if self.table.join(file.index) {
-            self.table.share(Fd(onto), file.index);
-        }
-        if let Entry::Open(index) = before {
-            self.drop_locks(index);
-            self.leave(index);
-        }
+        let joined = self.table.join(file.index);
+        let before =
+            if joined { self.table.replace(Fd(onto), file.index) } else { self.table.take(onto) };
+        self.displace(before);
         Ok(())
     }
 
@@ -412,7 +416,7 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
             return Ok(Placing::Move { spare, _leave: leave });
         }
         let visible = self.system.duplicate(self.system.anchor(root), 0, cloexec)?;
-        self.table.take(visible.0);
+        self.forget(visible.0);
         Ok(Placing::Stay(visible))
     }
 
@@ -429,6 +433,7 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
     /// file `fd`; on failure that is the caller's still.
     pub(crate) fn conceal(
         &self,
+        claim: Claim<'_>,
         fd: Fd,
         placing: &Placing<'_>,
         flags: OpenFlags,
@@ -439,31 +444,25 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
         if !Table::holds(fd) {
             return Err(Errno::MFILE);
         }
-        let index = self.table.claim()?;
         let (hidden, visible) = match *placing {
             Placing::Move { spare, .. } => (spare, fd),
             Placing::Stay(visible) => (fd, visible),
         };
         if let Placing::Move { .. } = placing {
             let anchor = self.system.anchor(traits.root);
-            let moved = self
-                .system
+            self.system
                 .duplicate_onto(fd, hidden, true)
-                .and_then(|()| self.system.duplicate_onto(anchor, fd, flags.is_cloexec()));
-            if let Err(error) = moved {
-                self.table.free(index);
-                return Err(error);
-            }
+                .and_then(|()| self.system.duplicate_onto(anchor, fd, flags.is_cloexec()))?;
         }
         self.table.hide(hidden);
-        let slot = self.table.slot(index);
+        let slot = claim.slot();
         slot.hidden.store(hidden.0, Relaxed);
         slot.flags.store(flags.0.cast_unsigned(), Relaxed);
         slot.set_traits(traits);
         slot.device.store(stat.device, Relaxed);
         slot.inode.store(stat.inode, Relaxed);
         slot.key.store(key.map_or(0, |key| key.0 + 1), Relaxed);
-        self.table.publish(visible, index);
+        claim.publish(visible);
         Ok(visible)
     }
 

@@ -27,7 +27,9 @@ impl<S: System, C: UnitCipher, P: Decide> OpenFile<'_, S, C, P> {
     #[inline]
     pub fn pread(&self, into: &mut [u8], at: u64) -> Result<usize, Errno> {
         self.may_read()?;
-        let span = Span::new(place(at)?, into.len()).ok_or(Errno::INVAL)?;
+        // No file has bytes there.
+        let Ok(start) = place(at) else { return Ok(0) };
+        let span = Span::new(start, into.len()).ok_or(Errno::INVAL)?;
         let Some(key) = self.key()? else { return self.read_blank(into, span) };
         if span.is_whole_units()
             && self.is_even(key)

@@ -40,13 +40,16 @@ impl<S: System, C: UnitCipher, P: Decide> OpenFile<'_, S, C, P> {
             return Ok(());
         }
         let (key, mut pending) = self.key_or_new_header()?;
+        let fresh = pending.is_some();
         let result = self.put_header(&mut pending).and_then(|()| {
             if !wanted.0.is_multiple_of(UNIT) {
                 self.process.keys.mark_uneven(key);
             }
             if wanted < now { self.cut(key, wanted) } else { self.extend(key, now, wanted) }
         });
-        self.settle_key(key, pending.is_none());
+        if fresh {
+            self.settle_key(key, pending.is_none());
+        }
         result
     }
 

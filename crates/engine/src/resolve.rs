@@ -198,7 +198,7 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
 
 impl<S: System> Place<'_, S> {
     /// Below /proc, links are not paths: they are left to the kernel.
-    fn decided_by_proc(&self) -> bool {
+    pub(crate) fn decided_by_proc(&self) -> bool {
         let mut real = PathBuffer::new();
         real.fill(|room| self.system.path_of(self.directory, room)).is_ok()
             && real.as_bytes().starts_with(b"/proc/")

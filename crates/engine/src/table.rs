@@ -57,6 +57,40 @@ pub(crate) enum Entry {
     Open(u32),
 }
 
+impl Entry {
+    const fn from_word(word: u32) -> Self {
+        match word {
+            FOREIGN => Self::Foreign,
+            HIDDEN => Self::Hidden,
+            slot => Self::Open(slot - 1),
+        }
+    }
+}
+
+/// A slot that belongs to an open that is under way; free again when dropped.
+pub(crate) struct Claim<'t> {
+    table: &'t Table,
+    index: u32,
+}
+
+impl<'t> Claim<'t> {
+    pub(crate) fn slot(&self) -> &'t Slot {
+        self.table.slot(self.index)
+    }
+
+    /// Lets `fd` be the first user.
+    pub(crate) fn publish(self, fd: Fd) {
+        let claim = core::mem::ManuallyDrop::new(self);
+        claim.table.publish(fd, claim.index);
+    }
+}
+
+impl Drop for Claim<'_> {
+    fn drop(&mut self) {
+        self.table.free(self.index);
+    }
+}
+
 /// The flags of an open file as the program gave them (O_APPEND and others are carried out by us).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct OpenFlags(pub i32);
@@ -183,11 +217,7 @@ impl Table {
         let Some(entry) = usize::try_from(fd).ok().and_then(|fd| self.descriptors.get(fd)) else {
             return Entry::Foreign;
         };
-        match entry.load(Acquire) {
-            FOREIGN => Entry::Foreign,
-            HIDDEN => Entry::Hidden,
-            slot => Entry::Open(slot - 1),
-        }
+        Entry::from_word(entry.load(Acquire))
     }
 
     /// Joins an open file, so that it lives until [`leave`](Self::leave); false if it is gone.
@@ -220,7 +250,7 @@ impl Table {
     ///
     /// # Errors
     /// `ENFILE` if all are taken.
-    pub(crate) fn claim(&self) -> Result<u32, Errno> {
+    fn claim(&self) -> Result<u32, Errno> {
         let start = self.next.load(Relaxed) as usize;
         for step in 0..OPEN_FILES {
             let index = (start + step) % OPEN_FILES;
@@ -235,6 +265,14 @@ impl Table {
             }
         }
         Err(Errno::NFILE)
+    }
+
+    /// A slot that is given back unless it is published.
+    ///
+    /// # Errors
+    /// `ENFILE` if all are taken.
+    pub(crate) fn reserve(&self) -> Result<Claim<'_>, Errno> {
+        Ok(Claim { table: self, index: self.claim()? })
     }
 
     /// A claimed slot that is not wanted any more.
@@ -252,13 +290,8 @@ impl Table {
     }
 
     /// Lets `fd` be the first user of a claimed slot.
-    pub(crate) fn publish(&self, fd: Fd, index: u32) {
+    fn publish(&self, fd: Fd, index: u32) {
         self.slot(index).users.store(1, Release);
-        self.set(fd, index + 1);
-    }
-
-    /// Lets `fd` be one more user of an open file that the caller has joined; its membership passes to `fd`.
-    pub(crate) fn share(&self, fd: Fd, index: u32) {
         self.set(fd, index + 1);
     }
 
@@ -267,16 +300,18 @@ impl Table {
         self.set(fd, HIDDEN);
     }
 
+    /// Lets `fd` be one more user of an open file that the caller has joined; what it was before.
+    pub(crate) fn replace(&self, fd: Fd, index: u32) -> Entry {
+        let entry = usize::try_from(fd.0).ok().and_then(|fd| self.descriptors.get(fd));
+        entry.map_or(Entry::Foreign, |entry| Entry::from_word(entry.swap(index + 1, AcqRel)))
+    }
+
     /// Forgets what `fd` was.
     pub(crate) fn take(&self, fd: i32) -> Entry {
         let Some(entry) = usize::try_from(fd).ok().and_then(|fd| self.descriptors.get(fd)) else {
             return Entry::Foreign;
         };
-        match entry.swap(FOREIGN, AcqRel) {
-            FOREIGN => Entry::Foreign,
-            HIDDEN => Entry::Hidden,
-            slot => Entry::Open(slot - 1),
-        }
+        Entry::from_word(entry.swap(FOREIGN, AcqRel))
     }
 
     /// True if a descriptor of this number has a place in the table.

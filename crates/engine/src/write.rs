@@ -69,6 +69,11 @@ impl<S: System, C: UnitCipher, P: Decide> OpenFile<'_, S, C, P> {
                 continue;
             }
             let (count, end) = self.write_all(&held, from, at, reach)?;
+            if count == 0 && reach == Reach::Process && from.iter().any(|piece| !piece.is_empty()) {
+                // Somebody made the file uneven meanwhile.
+                reach = Reach::Everyone;
+                continue;
+            }
             if count > 0 {
                 self.kernel().set_position(self.hidden(), end)?;
             }
@@ -101,7 +106,7 @@ impl<S: System, C: UnitCipher, P: Decide> OpenFile<'_, S, C, P> {
     /// The key, if these bytes can be written without a lock.
     #[inline]
     fn fast(&self, len: usize, at: u64) -> Result<Option<KeySlot>, Errno> {
-        let span = Span::new(place(at)?, len).ok_or(Errno::FBIG)?;
+        let span = span(at, len)?;
         if !span.is_whole_units() {
             return Ok(None);
         }
@@ -129,14 +134,16 @@ impl<S: System, C: UnitCipher, P: Decide> OpenFile<'_, S, C, P> {
     ) -> Result<(usize, u64), Errno> {
         let (mut done, mut end) = (0, at);
         for piece in from.iter().filter(|piece| !piece.is_empty()) {
-            let target = if self.appends() { Target::End } else { Target::At(end) };
-            let result = match self.fast(piece.len(), end)? {
-                Some(key) if target != Target::End => {
+            let fast = if self.appends() { Ok(None) } else { self.fast(piece.len(), end) };
+            let result = match fast {
+                Ok(Some(key)) => {
                     self.write_aligned(key, piece, end).map(|count| (count, end + count as u64))
                 }
                 // Somebody made the file uneven meanwhile; the caller comes again with the rest.
-                _ if reach == Reach::Process => break,
-                _ => self.write_held(held, piece, target),
+                Ok(None) if reach == Reach::Process => break,
+                Ok(None) if self.appends() => self.write_held(held, piece, Target::End),
+                Ok(None) => self.write_held(held, piece, Target::At(end)),
+                Err(error) => Err(error),
             };
             match result {
                 Ok((count, behind)) => {
@@ -162,6 +169,9 @@ impl<S: System, C: UnitCipher, P: Decide> OpenFile<'_, S, C, P> {
             match self.put(sealed, self.layout().disk(start)) {
                 Ok(count) if count == piece.len() => done += count,
                 Ok(short) => {
+                    // The end may lie inside a unit now.
+                    self.slot.mark_uneven();
+                    self.process.keys.mark_uneven(key);
                     self.cut_torn_block(self.layout().disk(start), short)?;
                     done += whole_blocks(short);
                     break;
@@ -190,15 +200,18 @@ impl<S: System, C: UnitCipher, P: Decide> OpenFile<'_, S, C, P> {
             return Ok((done, at + done as u64));
         }
         let (key, mut pending) = self.key_or_new_header()?;
+        let fresh = pending.is_some();
         let result = self.write_windows(key, &mut pending, from, target);
-        self.settle_key(key, pending.is_none());
+        if fresh {
+            self.settle_key(key, pending.is_none());
+        }
         result
     }
 
     /// The common case of a small write: within one unit that has bytes, and not at the end of the file. The read
     /// of what the edges need shows that, so the size need not be asked for. `None` if it is another case.
     fn write_inside(&self, from: &[u8], at: u64) -> Result<Option<usize>, Errno> {
-        let span = Span::new(place(at)?, from.len()).ok_or(Errno::FBIG)?;
+        let span = span(at, from.len())?;
         let start = span.unit_start();
         let Some(key) = self.key()?.filter(|_| span.end() <= start + UNIT) else { return Ok(None) };
         let inside = |at: u64| usize::try_from(at - start).map_err(|_| Errno::INVAL);
@@ -228,4 +241,9 @@ impl<S: System, C: UnitCipher, P: Decide> OpenFile<'_, S, C, P> {
             count => Ok(Some(count.min(from.len()))),
         }
     }
+}
+
+/// The bytes of a write, or EFBIG where no file can have them.
+fn span(at: u64, len: usize) -> Result<Span, Errno> {
+    place(at).ok().and_then(|start| Span::new(start, len)).ok_or(Errno::FBIG)
 }

@@ -87,8 +87,17 @@ impl SimDisk {
     /// An empty disk with the directories of each class, and one for plain files.
     #[must_use]
     pub fn new(layout: Layout) -> Rc<Self> {
-        let names =
-            Names::with_directories(&["pg", "pg/paged", "pg/log", "pg/bytes", "pg/plain", "out"]);
+        let names = Names::with_directories(&[
+            "pg",
+            "pg/paged",
+            "pg/log",
+            "pg/bytes",
+            "pg/plain",
+            "out",
+            "proc",
+            "proc/self",
+            "proc/self/fd",
+        ]);
         Rc::new(Self::with(layout, Vec::new(), names, 0))
     }
 

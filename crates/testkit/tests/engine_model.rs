@@ -56,7 +56,12 @@ fn with_room(work: impl FnOnce() + Send + 'static) {
 }
 
 fn run(processes: usize, cases: u32, len: usize) {
-    let config = ProptestConfig { cases, max_shrink_iters: 3000, ..ProptestConfig::default() };
+    let config = ProptestConfig {
+        cases,
+        max_shrink_iters: 3000,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    };
     proptest!(config, |(raws in prop::collection::vec(raw(), 1..len), layout in layout())| {
         if let Err(why) = compare(&raws, processes, layout) {
             return Err(TestCaseError::fail(why));

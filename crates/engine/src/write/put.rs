@@ -1,7 +1,7 @@
 //! Handing sealed bytes to the kernel: whole, or with a size that counts only what is there; and the first header.
 
 use tidelock_cipher::{KeySlot, Sealed, SealedHeader, UnitCipher};
-use tidelock_format::{BLOCK, DiskOffset, DiskSize, Layout, PlainOffset};
+use tidelock_format::{BLOCK, BLOCK_USIZE, DiskOffset, DiskSize, Layout, PlainOffset};
 
 use crate::errno::Errno;
 use crate::file::OpenFile;
@@ -14,13 +14,17 @@ impl<S: System, C: UnitCipher, P: Decide> OpenFile<'_, S, C, P> {
     /// Hands sealed bytes to the kernel until all are there or it refuses; how many are.
     pub(crate) fn put(&self, sealed: Sealed<'_>, at: DiskOffset) -> Result<usize, Errno> {
         let _writing = self.announce(at, sealed.len());
-        let mut done = 0;
+        let (mut done, mut interruptions) = (0, 0);
         while done < sealed.len() {
             let next = Layout::advance(at, done as u64);
             match self.kernel().pwrite(self.hidden(), sealed.skip(done), next) {
                 Ok(0) => break,
                 Ok(count) => done += count,
                 Err(error) if done == 0 => return Err(error),
+                // Half of a block must not stay.
+                Err(Errno::INTR) if !done.is_multiple_of(BLOCK_USIZE) && interruptions < 100 => {
+                    interruptions += 1;
+                }
                 Err(_) => break,
             }
         }
@@ -98,15 +102,12 @@ impl<S: System, C: UnitCipher, P: Decide> OpenFile<'_, S, C, P> {
         Ok((key, Some(header)))
     }
 
-    /// After the first write: the open file holds its key, or the key is dropped with the header.
+    /// After the first write: the open file holds its new key, or the key is dropped with the header.
     pub(crate) fn settle_key(&self, key: KeySlot, written: bool) {
-        let holds = self.slot.key.load(core::sync::atomic::Ordering::Acquire) != 0;
-        match (holds, written) {
-            (true, _) => {}
-            (false, true) => {
-                self.adopt(key);
-            }
-            (false, false) => self.process.keys.leave(key),
+        if written {
+            self.adopt(key);
+        } else {
+            self.process.keys.leave(key);
         }
     }
 

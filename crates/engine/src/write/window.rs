@@ -2,9 +2,9 @@
 //! and written once.
 
 use tidelock_cipher::{KeySlot, SealedHeader, UnitCipher, is_zero, open_units, seal_units};
-use tidelock_format::{BLOCK_USIZE, PlainSize, Span, UNIT, UNIT_USIZE, UnitNumber, ZeroRule};
+use tidelock_format::{BLOCK_USIZE, PlainSize, UNIT, UNIT_USIZE, UnitNumber, ZeroRule};
 
-use super::Target;
+use super::{Target, span};
 use crate::errno::Errno;
 use crate::file::{OpenFile, place, whole_blocks};
 use crate::kernel::System;
@@ -32,7 +32,7 @@ impl<S: System, C: UnitCipher, P: Decide> OpenFile<'_, S, C, P> {
             Target::At(at) => at,
             Target::End => size.0,
         };
-        Span::new(place(at)?, from.len()).ok_or(Errno::FBIG)?;
+        span(at, from.len())?;
         if at >= UNIT {
             self.put_header(pending)?;
         }

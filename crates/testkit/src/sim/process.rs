@@ -219,7 +219,8 @@ impl SimProcess {
         links: Links,
     ) -> Result<(Node, Vec<u8>), Errno> {
         let (base, path) = self.base(at, path)?;
-        if let Some(digits) = path.strip_prefix(b"/proc/self/fd/") {
+        let digits = path.strip_prefix(b"/proc/self/fd/").filter(|digits| !digits.is_empty());
+        if let Some(digits) = digits {
             if links == Links::Refuse {
                 return Err(Errno::LOOP);
             }
