@@ -31,7 +31,7 @@ pub(crate) struct Init {
     /// What is sealed and how: postgres, generic, or the path of a profile
     #[arg(long, value_name = "PROFILE", default_value = "postgres")]
     profile: String,
-    /// Where the principal key lives: file:PATH (made if it does not exist), passphrase or command:CMD
+    /// Where the principal key lives: file:PATH (made if it does not exist), passphrase, command:CMD, env:NAME, systemd:NAME
     /// [default: a key file in the caller's configuration]
     #[arg(long, value_name = "PROVIDER")]
     provider: Option<ProviderChoice>,
@@ -67,7 +67,7 @@ impl Init {
         let mut undo = Undo::default();
         let choice = self.choice(&place, &mut undo)?;
         let recovery = if self.no_recovery { None } else { Some(RecoveryKey::random()?) };
-        let provider = choice.provider(&place.path, self.passphrase_fd)?;
+        let provider = tidelock_providers::open(&choice, &place.path, self.passphrase_fd)?;
         let mut providers: Vec<&dyn Provider> = vec![&*provider];
         providers.extend(recovery.as_ref().map(|key| -> &dyn Provider { key }));
         let keyring = Keyring::create(policy, layout, &providers)?;

@@ -20,7 +20,7 @@ const MAX_RECOVERY: u64 = 4096;
 /// How to open the keyring, if not as configured.
 #[derive(clap::Args, Default)]
 pub(crate) struct KeyOptions {
-    /// Open the keyring with this provider: file:PATH, passphrase or command:CMD
+    /// Open the keyring with this provider: file:PATH, passphrase, command:CMD, env:NAME, systemd:NAME
     #[arg(long, value_name = "PROVIDER", help_heading = "Keys")]
     pub(crate) provider: Option<ProviderChoice>,
     /// Open the keyring with the recovery key that this file holds (-: standard input)
@@ -112,7 +112,7 @@ fn open(
 ) -> std::result::Result<Keyring, tidelock_keys::Error> {
     let mut failure = tidelock_keys::Error::NoProvider { keyring: keyring.id() };
     for choice in choices {
-        let opened = choice.provider(place, passphrase_fd).and_then(|provider| {
+        let opened = tidelock_providers::open(choice, place, passphrase_fd).and_then(|provider| {
             let provider: &dyn Provider = &*provider;
             keyring.unlock(provider)
         });

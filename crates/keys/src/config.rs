@@ -8,16 +8,13 @@ use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 use tidelock_format::KeyringId;
 
+use crate::choice::ProviderChoice;
 use crate::error::Error;
 use crate::ownership::{self, Audience};
-use crate::provider::{
-    CommandProvider, FileProvider, PassphraseProvider, PassphraseSource, Provider,
-};
 
 /// A configuration file is no longer.
 const MAX: u64 = 64 * 1024;
@@ -35,24 +32,6 @@ pub struct Config {
     /// Tried in this order.
     #[serde(rename = "provider", default)]
     pub providers: Vec<ProviderChoice>,
-}
-
-/// A provider, as configuration and command line name it.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(tag = "type", rename_all = "lowercase", deny_unknown_fields)]
-pub enum ProviderChoice {
-    /// `file:PATH`
-    File {
-        /// The key file.
-        path: PathBuf,
-    },
-    /// `passphrase`
-    Passphrase {},
-    /// `command:COMMAND`
-    Command {
-        /// For /bin/sh; `%p` is the protected directory.
-        command: String,
-    },
 }
 
 /// The two folders that are searched.
@@ -102,52 +81,6 @@ impl Places {
         let next = path.with_extension("toml.new");
         write_whole(&path, &next, &text).map_err(Error::io("write", &path))?;
         Ok(path)
-    }
-}
-
-impl ProviderChoice {
-    /// The provider for a protected directory. A passphrase is read from descriptor
-    /// `passphrase_descriptor`, or asked on the terminal.
-    ///
-    /// # Errors
-    /// The descriptor cannot be read.
-    pub fn provider(
-        &self,
-        protected: &Path,
-        passphrase_descriptor: Option<u32>,
-    ) -> Result<Box<dyn Provider>, Error> {
-        Ok(match (self, passphrase_descriptor) {
-            (Self::File { path }, _) => Box::new(FileProvider::new(path)),
-            (Self::Command { command }, _) => Box::new(CommandProvider::new(command, protected)),
-            (Self::Passphrase {}, Some(number)) => {
-                Box::new(PassphraseProvider::from_descriptor(number)?)
-            }
-            (Self::Passphrase {}, None) => {
-                Box::new(PassphraseProvider::new(PassphraseSource::Terminal))
-            }
-        })
-    }
-
-    /// True if it can open a keyring without anybody at a terminal.
-    #[must_use]
-    pub const fn is_unattended(&self) -> bool {
-        !matches!(self, Self::Passphrase {})
-    }
-}
-
-impl FromStr for ProviderChoice {
-    type Err = Error;
-
-    /// Reads what `--provider` takes.
-    fn from_str(text: &str) -> Result<Self, Error> {
-        match text.split_once(':') {
-            None if text == "passphrase" => Ok(Self::Passphrase {}),
-            Some(("file", path)) if !path.is_empty() => Ok(Self::File { path: path.into() }),
-            Some(("command", command)) if !command.is_empty() => {
-                Ok(Self::Command { command: command.into() })
-            }
-            _ => Err(Error::ProviderText { text: text.into() }),
-        }
     }
 }
 
@@ -265,13 +198,6 @@ mod tests {
         ] {
             fs::write(&path, text).unwrap();
             assert!(matches!(places.find(ID), Err(Error::ConfigSyntax { .. })), "{text}");
-        }
-    }
-
-    #[test]
-    fn only_known_providers_are_taken_from_the_command_line() {
-        for text in ["", "file", "file:", "command:", "vault:x", "passphrase:x"] {
-            assert!(text.parse::<ProviderChoice>().is_err(), "{text}");
         }
     }
 }

@@ -228,6 +228,16 @@ pub enum Error {
         /// What is wrong with it.
         why: &'static str,
     },
+    /// A key service or token did not do its part.
+    #[error("the keyring is held by provider \"{provider}\", which {why}")]
+    Service {
+        /// The type of the provider.
+        provider: SlotKind,
+        /// What kind of trouble.
+        fault: ServiceFault,
+        /// A verb phrase, with the place: `did not answer (127.0.0.1:8200, 5 s)`. Never a secret.
+        why: String,
+    },
     /// Not a provider as `--provider` takes it.
     #[error("\"{text}\" names no provider")]
     ProviderText {
@@ -272,6 +282,43 @@ pub enum Error {
         /// What was tried.
         what: &'static str,
     },
+}
+
+/// Why a key service or token did not do its part.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ServiceFault {
+    /// It cannot be reached, or is too slow; it may come back.
+    NoAnswer,
+    /// It is there and locked: a sealed Vault.
+    Locked,
+    /// The caller's token, certificate or PIN is missing, wrong or expired.
+    Credentials,
+    /// The caller may not use the key, or the key is disabled.
+    Denied,
+    /// There is no such key, token or path.
+    NotFound,
+    /// It answered what it should not.
+    Protocol,
+    /// It is not part of this build.
+    NotBuilt,
+}
+
+impl ServiceFault {
+    const fn hint(self) -> &'static str {
+        match self {
+            Self::NoAnswer => {
+                "is the service running, and reachable from here? `tidelock key check` asks again"
+            }
+            Self::Locked => "unseal it, then run the command again",
+            Self::Credentials => "renew the token, certificate or PIN that the configuration names",
+            Self::Denied => "let the caller use the key: its policy or grant must allow it",
+            Self::NotFound => "compare the names in the configuration with the service",
+            Self::Protocol => {
+                "is this the service that the configuration means, and a version of docs/keys.md?"
+            }
+            Self::NotBuilt => "use a build with that provider",
+        }
+    }
 }
 
 /// Documented exit codes of the command.
@@ -372,7 +419,10 @@ impl Error {
             Self::RecoveryKey { .. } => {
                 "14 groups of 4 letters and digits; case and spaces do not matter"
             }
-            Self::ProviderText { .. } => "one of file:PATH, passphrase, command:COMMAND",
+            Self::Service { fault, .. } => fault.hint(),
+            Self::ProviderText { .. } => {
+                "`tidelock help init` lists the providers; docs/keys.md explains them"
+            }
             Self::NoProvider { .. } => {
                 "name it with --provider, or write /etc/tidelock/keyrings/KEYRING.toml or \
                  ~/.config/tidelock/keyrings/KEYRING.toml"

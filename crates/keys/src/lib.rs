@@ -5,14 +5,15 @@
 //!                                         v
 //!   KeyringDir --read--> SealedKeyring --unlock--> Keyring: data keys, layout, policy
 //!                                         ^
-//!   config (who opens which id) --> Provider: file, passphrase, command, recovery key
+//!   config (who opens which id) --> Provider: file, passphrase, command, ...
 //! ```
 //!
-//! Nothing here talks to a server's process: the agent does that with what is unlocked here. Which
-//! provider opens a keyring is never taken from the protected directory.
+//! Providers here need nothing but this machine; those that talk to a service or a token are in
+//! `tidelock-providers`. Which provider opens a keyring is never taken from the protected directory.
 
 #![forbid(unsafe_code)]
 
+mod choice;
 mod config;
 mod derive;
 mod encode;
@@ -25,17 +26,18 @@ mod provider;
 mod slot;
 mod store;
 
-pub use config::{Config, Places, ProviderChoice};
+pub use choice::ProviderChoice;
+pub use config::{Config, Places};
 pub use encode::Writer;
-pub use error::{Error, ExitClass};
+pub use error::{Error, ExitClass, ServiceFault};
 pub use keyring::{DataKeyEntry, KeyState, Keyring, SealedKeyring};
 pub use policy::{
     Action, Decision, Glob, GlobError, Origin, Policy, PolicyError, Rule, RuleIndex, names_program,
 };
 pub use profile::{Profile, Rule as ProfileRule};
 pub use provider::{
-    CommandProvider, FileProvider, PassphraseProvider, PassphraseSource, PrincipalKey, Provider,
-    Purpose, RecoveryKey,
+    CommandProvider, EnvProvider, FileProvider, Health, PassphraseProvider, PassphraseSource,
+    PrincipalKey, Provider, Purpose, RecoveryKey, SystemdProvider,
 };
 pub use slot::{Kdf, Payload, Slot, SlotId, SlotKind, SlotTerms, Wrapping};
 pub use store::{ANCHOR, FILE_LOCK, FOLDER, KEYRING, KeyringDir};

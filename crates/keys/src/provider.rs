@@ -12,17 +12,22 @@
 
 mod command;
 mod direct;
+mod env;
 mod file;
 mod passphrase;
+mod printed;
 mod recovery;
+mod systemd;
 mod terminal;
 
 use tidelock_cipher::Secret;
 
 pub use command::CommandProvider;
+pub use env::EnvProvider;
 pub use file::FileProvider;
 pub use passphrase::{PassphraseProvider, PassphraseSource};
 pub use recovery::RecoveryKey;
+pub use systemd::SystemdProvider;
 
 use crate::error::Error;
 use crate::slot::{Kdf, Payload, SlotKind, SlotTerms, Wrapping};
@@ -61,13 +66,22 @@ pub trait Provider {
     /// bytes; the provider does not answer, or refuses.
     fn unwrap(&self, terms: &SlotTerms, wrapped: &[u8]) -> Result<Payload, Error>;
 
-    /// Would this slot open after a restart, now and without anybody at a terminal?
+    /// Would this slot open after a restart, now and without anybody at a terminal? Really unwraps.
     ///
     /// # Errors
     /// Why not.
-    fn check(&self, terms: &SlotTerms, wrapped: &[u8]) -> Result<(), Error> {
-        self.unwrap(terms, wrapped).map(drop)
+    fn check(&self, terms: &SlotTerms, wrapped: &[u8]) -> Result<Health, Error> {
+        self.unwrap(terms, wrapped).map(|_| Health::default())
     }
+}
+
+/// What a provider that works says of itself.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Health {
+    /// The first thing of it that runs out, and the seconds left: a token, a certificate.
+    pub expires: Option<(String, u64)>,
+    /// What an operator should change, as sentences without an end.
+    pub warnings: Vec<String>,
 }
 
 /// What a principal key is asked for.
@@ -90,6 +104,11 @@ pub trait PrincipalKey {
     /// The passphrase function of a new slot.
     fn kdf(&self) -> Kdf {
         Kdf::None
+    }
+
+    /// What an operator should change, as sentences without an end.
+    fn warnings(&self) -> Vec<String> {
+        Vec::new()
     }
 
     /// The principal key.
@@ -123,5 +142,10 @@ impl<P: PrincipalKey> Provider for P {
     fn unwrap(&self, terms: &SlotTerms, wrapped: &[u8]) -> Result<Payload, Error> {
         let key = self.principal_key(terms, Purpose::Unlock)?;
         direct::unwrap(&key, terms, wrapped, || PrincipalKey::describe(self))
+    }
+
+    fn check(&self, terms: &SlotTerms, wrapped: &[u8]) -> Result<Health, Error> {
+        self.unwrap(terms, wrapped)?;
+        Ok(Health { expires: None, warnings: self.warnings() })
     }
 }

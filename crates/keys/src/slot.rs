@@ -38,6 +38,18 @@ pub enum SlotKind {
     Command = 3,
     /// The recovery key.
     Recovery = 4,
+    /// A variable of the environment.
+    Env = 5,
+    /// A credential of systemd.
+    Systemd = 6,
+    /// HashiCorp Vault or OpenBao.
+    Vault = 7,
+    /// AWS KMS.
+    AwsKms = 8,
+    /// A PKCS#11 token.
+    Pkcs11 = 9,
+    /// A KMIP server.
+    Kmip = 10,
 }
 
 /// How the bytes are wrapped.
@@ -249,6 +261,12 @@ impl SlotKind {
             2 => Ok(Self::Passphrase),
             3 => Ok(Self::Command),
             4 => Ok(Self::Recovery),
+            5 => Ok(Self::Env),
+            6 => Ok(Self::Systemd),
+            7 => Ok(Self::Vault),
+            8 => Ok(Self::AwsKms),
+            9 => Ok(Self::Pkcs11),
+            10 => Ok(Self::Kmip),
             found => Err(Error::Algorithm { what: "slot type", found: found.into() }),
         }
     }
@@ -261,6 +279,12 @@ impl SlotKind {
             Self::Passphrase => "passphrase",
             Self::Command => "command",
             Self::Recovery => "recovery",
+            Self::Env => "env",
+            Self::Systemd => "systemd",
+            Self::Vault => "vault",
+            Self::AwsKms => "aws-kms",
+            Self::Pkcs11 => "pkcs11",
+            Self::Kmip => "kmip",
         }
     }
 }

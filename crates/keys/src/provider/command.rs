@@ -14,6 +14,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tidelock_cipher::Secret;
 use zeroize::Zeroizing;
 
+use super::printed::parse_key;
 use super::{PrincipalKey, Purpose};
 use crate::error::Error;
 use crate::slot::{SlotKind, SlotTerms};
@@ -113,7 +114,7 @@ impl PrincipalKey for CommandProvider {
 
     fn principal_key(&self, _: &SlotTerms, _: Purpose) -> Result<Secret<32>, Error> {
         let output = self.run()?;
-        parse(&output).ok_or_else(|| Error::CommandOutput {
+        parse_key(&output).ok_or_else(|| Error::CommandOutput {
             command: self.command.clone(),
             found: output.len(),
         })
@@ -146,24 +147,6 @@ fn expand(command: &str, protected: &Path) -> Result<String, Error> {
         }
     }
     Ok(out)
-}
-
-fn parse(output: &[u8]) -> Option<Secret<32>> {
-    let mut key = Secret::new([0; 32]);
-    if let Ok(raw) = <&[u8; 32]>::try_from(output) {
-        key.expose_mut().copy_from_slice(raw);
-        return Some(key);
-    }
-    let digits = output.trim_ascii();
-    if digits.len() != 64 {
-        return None;
-    }
-    for (byte, pair) in key.expose_mut().iter_mut().zip(digits.as_chunks::<2>().0) {
-        let digit = |byte: u8| char::from(byte).to_digit(16);
-        let value = digit(pair[0])? << 4 | digit(pair[1])?;
-        *byte = u8::try_from(value).ok()?;
-    }
-    Some(key)
 }
 
 #[cfg(test)]

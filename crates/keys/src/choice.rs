@@ -1,0 +1,94 @@
+//! Which provider, as configuration and command line name it: data only, nothing is opened here.
+//!
+//! The crate `tidelock-providers` makes a [`Provider`](crate::Provider) of it.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::Error;
+
+/// A provider, as configuration and command line name it.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum ProviderChoice {
+    /// `file:PATH`
+    File {
+        /// The key file.
+        path: PathBuf,
+    },
+    /// `passphrase`
+    Passphrase {},
+    /// `command:COMMAND`
+    Command {
+        /// For /bin/sh; `%p` is the protected directory.
+        command: String,
+    },
+    /// `env:VARIABLE`
+    Env {
+        /// The variable.
+        variable: String,
+    },
+    /// `systemd:NAME`
+    Systemd {
+        /// The name of the credential.
+        credential: String,
+    },
+}
+
+impl ProviderChoice {
+    /// True if it can open a keyring without anybody at a terminal.
+    #[must_use]
+    pub const fn is_unattended(&self) -> bool {
+        !matches!(self, Self::Passphrase {})
+    }
+}
+
+impl FromStr for ProviderChoice {
+    type Err = Error;
+
+    /// Reads what `--provider` takes.
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let (kind, rest) = text.split_once(':').unwrap_or((text, ""));
+        match (kind, rest) {
+            ("passphrase", "") if kind == text => Ok(Self::Passphrase {}),
+            ("file", path) if !path.is_empty() => Ok(Self::File { path: path.into() }),
+            ("command", command) if !command.is_empty() => {
+                Ok(Self::Command { command: command.into() })
+            }
+            ("env", name) if !name.is_empty() => Ok(Self::Env { variable: name.into() }),
+            ("systemd", name) if !name.is_empty() => Ok(Self::Systemd { credential: name.into() }),
+            _ => Err(Error::ProviderText { text: text.into() }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_known_providers_are_taken_from_the_command_line() {
+        for text in
+            ["", "file", "file:", "command:", "vualt:x", "passphrase:", "passphrase:x", "env:"]
+        {
+            assert!(text.parse::<ProviderChoice>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_the_command_line_names_is_what_the_configuration_says() {
+        for (text, toml) in [
+            ("file:/k", "type = \"file\"\npath = \"/k\"\n"),
+            ("passphrase", "type = \"passphrase\"\n"),
+            ("command:a b:c", "type = \"command\"\ncommand = \"a b:c\"\n"),
+            ("env:PGENCRYPTIONKEY", "type = \"env\"\nvariable = \"PGENCRYPTIONKEY\"\n"),
+            ("systemd:pg", "type = \"systemd\"\ncredential = \"pg\"\n"),
+        ] {
+            let choice: ProviderChoice = text.parse().unwrap();
+            assert_eq!(toml::to_string(&choice).unwrap(), toml);
+            assert_eq!(toml::from_str::<ProviderChoice>(toml).unwrap(), choice);
+        }
+    }
+}

@@ -1,0 +1,38 @@
+//! Makes a provider of what configuration or command line name.
+//!
+//! ```text
+//!   ProviderChoice --open--> Box<dyn Provider>
+//! ```
+//!
+//! Only the command links this crate: the preload library and the agent never talk to a network.
+
+#![forbid(unsafe_code)]
+
+use std::path::Path;
+
+use tidelock_keys::{
+    CommandProvider, EnvProvider, Error, FileProvider, PassphraseProvider, PassphraseSource,
+    Provider, ProviderChoice, SystemdProvider,
+};
+
+/// The provider for the protected directory `protected`. A passphrase is read from descriptor
+/// `passphrase_descriptor`, or asked on the terminal.
+///
+/// # Errors
+/// The descriptor cannot be read; what a provider needs at once is not there.
+pub fn open(
+    choice: &ProviderChoice,
+    protected: &Path,
+    passphrase_descriptor: Option<u32>,
+) -> Result<Box<dyn Provider>, Error> {
+    Ok(match choice {
+        ProviderChoice::File { path } => Box::new(FileProvider::new(path)),
+        ProviderChoice::Passphrase {} => match passphrase_descriptor {
+            Some(number) => Box::new(PassphraseProvider::from_descriptor(number)?),
+            None => Box::new(PassphraseProvider::new(PassphraseSource::Terminal)),
+        },
+        ProviderChoice::Command { command } => Box::new(CommandProvider::new(command, protected)),
+        ProviderChoice::Env { variable } => Box::new(EnvProvider::new(variable)),
+        ProviderChoice::Systemd { credential } => Box::new(SystemdProvider::new(credential)),
+    })
+}
