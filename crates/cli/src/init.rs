@@ -81,7 +81,7 @@ impl Init {
         undo.file(&config);
         KeyringDir::create(&place.path)?.write_first(&keyring)?;
         undo.forget();
-        self.tell(&place, &keyring, &choice, &config, recovery.as_ref())
+        self.tell(&place, &keyring, (&choice, &*provider), &config, recovery.as_ref())
     }
 
     fn profile(&self) -> Result<Profile> {
@@ -115,7 +115,7 @@ impl Init {
         &self,
         place: &Place,
         keyring: &Keyring,
-        choice: &ProviderChoice,
+        (choice, provider): (&ProviderChoice, &dyn Provider),
         config: &Path,
         recovery: Option<&RecoveryKey>,
     ) -> Result<()> {
@@ -142,6 +142,7 @@ impl Init {
             }
             ProviderChoice::Passphrase {} => line("key", &"the passphrase"),
             ProviderChoice::Command { command } => line("key", &format!("what `{command}` prints")),
+            _ => line("key", &provider.describe()),
         }
         line("provider in", &config.display());
         match (recovery, &self.recovery_file) {
@@ -167,6 +168,9 @@ impl Init {
         line("", &format!("tidelock keyring backup -D {dir} FILE"));
         console::print(&text)?;
         drop(zeroize::Zeroizing::new(text));
+        for warning in provider.warnings() {
+            console::warn(&warning, "docs/keys.md lists the providers");
+        }
         if recovery.is_none() {
             console::warn(
                 "there is no recovery key: when the key is lost, the data is lost",

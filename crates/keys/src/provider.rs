@@ -53,6 +53,11 @@ pub trait Provider {
         Kdf::None
     }
 
+    /// What an operator should change about it, as sentences without an end. Asks nobody.
+    fn warnings(&self) -> Vec<String> {
+        Vec::new()
+    }
+
     /// Wraps, bound to [`SlotTerms::associated_data`].
     ///
     /// # Errors
@@ -80,8 +85,6 @@ pub trait Provider {
 pub struct Health {
     /// The first thing of it that runs out, and the seconds left: a token, a certificate.
     pub expires: Option<(String, u64)>,
-    /// What an operator should change, as sentences without an end.
-    pub warnings: Vec<String>,
 }
 
 /// What a principal key is asked for.
@@ -106,7 +109,7 @@ pub trait PrincipalKey {
         Kdf::None
     }
 
-    /// What an operator should change, as sentences without an end.
+    /// As [`Provider::warnings`].
     fn warnings(&self) -> Vec<String> {
         Vec::new()
     }
@@ -131,6 +134,10 @@ impl<P: PrincipalKey> Provider for P {
         Wrapping::Direct
     }
 
+    fn warnings(&self) -> Vec<String> {
+        PrincipalKey::warnings(self)
+    }
+
     fn kdf(&self) -> Kdf {
         PrincipalKey::kdf(self)
     }
@@ -142,10 +149,5 @@ impl<P: PrincipalKey> Provider for P {
     fn unwrap(&self, terms: &SlotTerms, wrapped: &[u8]) -> Result<Payload, Error> {
         let key = self.principal_key(terms, Purpose::Unlock)?;
         direct::unwrap(&key, terms, wrapped, || PrincipalKey::describe(self))
-    }
-
-    fn check(&self, terms: &SlotTerms, wrapped: &[u8]) -> Result<Health, Error> {
-        self.unwrap(terms, wrapped)?;
-        Ok(Health { expires: None, warnings: self.warnings() })
     }
 }
