@@ -431,6 +431,7 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
 
     /// Lets an open file with these traits stand behind a visible descriptor, which is returned. It takes over the real
     /// file `fd`; on failure that is the caller's still.
+    #[expect(clippy::too_many_arguments, reason = "what an open knows, each of another type")]
     pub(crate) fn conceal(
         &self,
         claim: Claim<'_>,
