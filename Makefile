@@ -43,6 +43,7 @@ check: $(DENY)
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy $(CRATES) --all-targets -- -D warnings
 	$(CARGO) clippy $(LIBRARY) -- -D warnings
+	$(CARGO) fetch --locked --quiet
 	$(DENY) --offline --locked check bans licenses sources
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc $(CRATES) --no-deps --quiet
 

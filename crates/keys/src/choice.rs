@@ -2,10 +2,14 @@
 //!
 //! The crate `tidelock-providers` makes a [`Provider`](crate::Provider) of it.
 
+mod pkcs11;
+
 use std::path::PathBuf;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
+
+pub use pkcs11::{PinSource, Pkcs11Choice};
 
 use crate::error::Error;
 
@@ -35,13 +39,19 @@ pub enum ProviderChoice {
         /// The name of the credential.
         credential: String,
     },
+    /// `pkcs11:URI`
+    Pkcs11(Pkcs11Choice),
 }
 
 impl ProviderChoice {
     /// True if it can open a keyring without anybody at a terminal.
     #[must_use]
-    pub const fn is_unattended(&self) -> bool {
-        !matches!(self, Self::Passphrase {})
+    pub fn is_unattended(&self) -> bool {
+        match self {
+            Self::Passphrase {} => false,
+            Self::Pkcs11(choice) => choice.pin != PinSource::Ask,
+            _ => true,
+        }
     }
 }
 
@@ -59,6 +69,7 @@ impl FromStr for ProviderChoice {
             }
             ("env", name) if !name.is_empty() => Ok(Self::Env { variable: name.into() }),
             ("systemd", name) if !name.is_empty() => Ok(Self::Systemd { credential: name.into() }),
+            ("pkcs11", uri) if !uri.is_empty() => Ok(Self::Pkcs11(uri.parse()?)),
             _ => Err(Error::ProviderText { text: text.into() }),
         }
     }
@@ -84,6 +95,11 @@ mod tests {
             ("passphrase", "type = \"passphrase\"\n"),
             ("command:a b:c", "type = \"command\"\ncommand = \"a b:c\"\n"),
             ("env:PGENCRYPTIONKEY", "type = \"env\"\nvariable = \"PGENCRYPTIONKEY\"\n"),
+            (
+                "pkcs11:token=t;object=k?module-path=/m.so&pin-source=file:/p",
+                "type = \"pkcs11\"\nmodule = \"/m.so\"\ntoken = \"t\"\nkey = \"k\"\n\
+                 pin_file = \"/p\"\n",
+            ),
             ("systemd:pg", "type = \"systemd\"\ncredential = \"pg\"\n"),
         ] {
             let choice: ProviderChoice = text.parse().unwrap();

@@ -244,6 +244,12 @@ pub enum Error {
         /// What was given.
         text: String,
     },
+    /// A PKCS#11 URI that does not say enough, or what is not understood.
+    #[error("the PKCS#11 URI cannot be used: {why}")]
+    Pkcs11Uri {
+        /// What is wrong with it. Never the URI: somebody may have put a PIN there.
+        why: &'static str,
+    },
     /// Nothing says which provider opens the keyring.
     #[error("nothing says which provider opens keyring {keyring}")]
     NoProvider {
@@ -352,9 +358,10 @@ impl Error {
     pub fn exit_class(&self) -> ExitClass {
         match self {
             Self::Io { .. } => ExitClass::Failure,
-            Self::NoProfile { .. } | Self::ProfileSyntax { .. } | Self::ProviderText { .. } => {
-                ExitClass::Usage
-            }
+            Self::NoProfile { .. }
+            | Self::ProfileSyntax { .. }
+            | Self::ProviderText { .. }
+            | Self::Pkcs11Uri { .. } => ExitClass::Usage,
             Self::Policy(PolicyError::Damaged { .. }) => ExitClass::Key,
             Self::Policy(_) => ExitClass::Usage,
             Self::KeyringExists { .. }
@@ -422,6 +429,9 @@ impl Error {
             Self::Service { fault, .. } => fault.hint(),
             Self::ProviderText { .. } => {
                 "`tidelock help init` lists the providers; docs/keys.md explains them"
+            }
+            Self::Pkcs11Uri { .. } => {
+                "pkcs11:token=LABEL;object=KEY?module-path=/usr/lib/MODULE.so&pin-source=file:/PATH"
             }
             Self::NoProvider { .. } => {
                 "name it with --provider, or write /etc/tidelock/keyrings/KEYRING.toml or \

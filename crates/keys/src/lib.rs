@@ -26,18 +26,20 @@ mod provider;
 mod slot;
 mod store;
 
-pub use choice::ProviderChoice;
+pub use choice::{PinSource, Pkcs11Choice, ProviderChoice};
 pub use config::{Config, Places};
 pub use encode::Writer;
 pub use error::{Error, ExitClass, ServiceFault};
 pub use keyring::{DataKeyEntry, KeyState, Keyring, SealedKeyring};
+pub use ownership::{check_code, read_secret_line};
 pub use policy::{
     Action, Decision, Glob, GlobError, Origin, Policy, PolicyError, Rule, RuleIndex, names_program,
 };
 pub use profile::{Profile, Rule as ProfileRule};
 pub use provider::{
     CommandProvider, EnvProvider, FileProvider, Health, PassphraseProvider, PassphraseSource,
-    PrincipalKey, Provider, Purpose, RecoveryKey, SystemdProvider,
+    PrincipalKey, Provider, Purpose, RecoveryKey, SystemdProvider, ask_on_terminal,
+    read_descriptor,
 };
 pub use slot::{Kdf, Payload, Slot, SlotId, SlotKind, SlotTerms, Wrapping};
 pub use store::{ANCHOR, FILE_LOCK, FOLDER, KEYRING, KeyringDir};

@@ -1,9 +1,13 @@
 //! May a file be trusted with a secret, or with the choice of what runs? Owner and mode, of the
 //! open file.
 
-use std::fs::File;
-use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::fs::{File, OpenOptions};
+use std::io::Read;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::OFlags;
+use zeroize::Zeroizing;
 
 use crate::error::Error;
 
@@ -14,6 +18,59 @@ pub(crate) enum Audience {
     OwnerOnly,
     /// Root alone writes it; everybody may read it.
     RootWrites,
+    /// The caller or root alone writes it; everybody may read it.
+    OwnerWrites,
+}
+
+/// A secret is no longer.
+const MAX_SECRET: u64 = 64 * 1024;
+
+/// The first line of a file that is its owner's alone: a PIN, a token.
+///
+/// # Errors
+/// [`Error::LooseFile`], [`Error::Io`].
+pub fn read_secret_line(path: &Path) -> Result<Zeroizing<Vec<u8>>, Error> {
+    let file = OpenOptions::new()
+        .read(true)
+        .custom_flags(OFlags::NONBLOCK.bits().cast_signed())
+        .open(path)
+        .map_err(Error::io("open", path))?;
+    check(&file, path, Audience::OwnerOnly)?;
+    let length = file.metadata().map_err(Error::io("look at", path))?.len().min(MAX_SECRET);
+    // As much as the file has, so that no copy is left behind by growing.
+    let room = usize::try_from(length).map_or(0, |length| length + 1);
+    let mut bytes = Zeroizing::new(Vec::with_capacity(room));
+    file.take(length).read_to_end(&mut bytes).map_err(Error::io("read", path))?;
+    let end = bytes.iter().position(|byte| matches!(byte, b'\n' | b'\r')).unwrap_or(bytes.len());
+    bytes.truncate(end);
+    Ok(bytes)
+}
+
+/// May the shared library at `path` run in this process? It and the folders above it are root's or
+/// the caller's, and nobody else writes there. Returns the path without links, which is what was
+/// checked.
+///
+/// # Errors
+/// [`Error::LooseFile`], [`Error::Io`].
+pub fn check_code(path: &Path) -> Result<PathBuf, Error> {
+    let real = path.canonicalize().map_err(Error::io("find", path))?;
+    let file = File::open(&real).map_err(Error::io("open", path))?;
+    check(&file, path, Audience::OwnerWrites)?;
+    real.ancestors().skip(1).try_for_each(check_way)?;
+    Ok(real)
+}
+
+/// Checks a folder on the way to a file: who may replace what is in it? A sticky folder is good
+/// enough, since what it holds was checked.
+fn check_way(path: &Path) -> Result<(), Error> {
+    let found = std::fs::metadata(path).map_err(Error::io("look at", path))?;
+    let me = rustix::process::geteuid().as_raw();
+    let refuse = |why| Err(Error::LooseFile { path: path.into(), why });
+    match (found.uid() == 0 || found.uid() == me, found.mode() & 0o1022) {
+        (false, _) => refuse("the folder belongs to somebody else"),
+        (true, 0 | 0o1000..=0o1022) => Ok(()),
+        (true, _) => refuse("others than its owner may write the folder"),
+    }
 }
 
 /// Checks an open file; `path` is for the message.
@@ -34,6 +91,12 @@ pub(crate) fn check(file: &File, path: &Path, audience: Audience) -> Result<(), 
         Audience::RootWrites if found.uid() != 0 => refuse("it does not belong to root"),
         Audience::RootWrites if found.mode() & 0o022 != 0 => {
             refuse("others than root may write it")
+        }
+        Audience::OwnerWrites if found.uid() != me && found.uid() != 0 => {
+            refuse("it belongs neither to you nor to root")
+        }
+        Audience::OwnerWrites if found.mode() & 0o022 != 0 => {
+            refuse("others than its owner may write it")
         }
         _ => Ok(()),
     }

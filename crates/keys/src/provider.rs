@@ -25,9 +25,10 @@ use tidelock_cipher::Secret;
 pub use command::CommandProvider;
 pub use env::EnvProvider;
 pub use file::FileProvider;
-pub use passphrase::{PassphraseProvider, PassphraseSource};
+pub use passphrase::{PassphraseProvider, PassphraseSource, read_descriptor};
 pub use recovery::RecoveryKey;
 pub use systemd::SystemdProvider;
+pub use terminal::ask_on_terminal;
 
 use crate::error::Error;
 use crate::slot::{Kdf, Payload, SlotKind, SlotTerms, Wrapping};

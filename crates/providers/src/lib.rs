@@ -8,6 +8,8 @@
 
 #![forbid(unsafe_code)]
 
+mod pkcs11;
+
 use std::path::Path;
 
 use tidelock_keys::{
@@ -15,8 +17,8 @@ use tidelock_keys::{
     Provider, ProviderChoice, SystemdProvider,
 };
 
-/// The provider for the protected directory `protected`. A passphrase is read from descriptor
-/// `passphrase_descriptor`, or asked on the terminal.
+/// The provider for the protected directory `protected`. A passphrase or PIN is read from
+/// descriptor `passphrase_descriptor`, or asked on the terminal.
 ///
 /// # Errors
 /// The descriptor cannot be read; what a provider needs at once is not there.
@@ -34,5 +36,8 @@ pub fn open(
         ProviderChoice::Command { command } => Box::new(CommandProvider::new(command, protected)),
         ProviderChoice::Env { variable } => Box::new(EnvProvider::new(variable)),
         ProviderChoice::Systemd { credential } => Box::new(SystemdProvider::new(credential)),
+        ProviderChoice::Pkcs11(choice) => {
+            Box::new(pkcs11::Pkcs11Provider::new(choice, passphrase_descriptor))
+        }
     })
 }

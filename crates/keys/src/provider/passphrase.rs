@@ -168,7 +168,11 @@ fn argon2id(_: &[u8], _: &[u8; 16], _: [u32; 3], _: &mut [u8; 32]) -> Result<(),
     Err(Error::KdfUnavailable { kdf: "argon2id" })
 }
 
-fn read_descriptor(number: u32) -> Result<Zeroizing<Vec<u8>>, Error> {
+/// The first line of descriptor `number`: a passphrase, a PIN.
+///
+/// # Errors
+/// [`Error::Io`].
+pub fn read_descriptor(number: u32) -> Result<Zeroizing<Vec<u8>>, Error> {
     let path = format!("/dev/fd/{number}");
     let file = File::open(&path).map_err(Error::io("open the passphrase's descriptor", &path))?;
     let mut bytes = Zeroizing::new(Vec::with_capacity(MAX + 2));

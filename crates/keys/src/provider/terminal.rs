@@ -17,11 +17,7 @@ const MAX: usize = 4096;
 
 /// Asks once, or twice for a new slot.
 pub(super) fn ask(purpose: Purpose) -> Result<Zeroizing<Vec<u8>>, Error> {
-    let terminal = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .open(TTY)
-        .map_err(|_| Error::NoPassphrase { why: "there is no terminal to ask on" })?;
+    let terminal = open()?;
     match purpose {
         Purpose::Unlock => ask_on(&terminal, "Passphrase: "),
         Purpose::NewSlot => {
@@ -33,6 +29,22 @@ pub(super) fn ask(purpose: Purpose) -> Result<Zeroizing<Vec<u8>>, Error> {
             Ok(first)
         }
     }
+}
+
+/// Asks once for something that is not shown: a PIN.
+///
+/// # Errors
+/// [`Error::NoPassphrase`] without a terminal; [`Error::Interrupted`], [`Error::Io`].
+pub fn ask_on_terminal(prompt: &str) -> Result<Zeroizing<Vec<u8>>, Error> {
+    ask_on(&open()?, prompt)
+}
+
+fn open() -> Result<File, Error> {
+    OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open(TTY)
+        .map_err(|_| Error::NoPassphrase { why: "there is no terminal to ask on" })
 }
 
 /// Puts the terminal back.
