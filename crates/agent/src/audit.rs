@@ -1,34 +1,41 @@
-//! The audit log: one JSON line for each grant, refusal, addition, start and end.
+//! The audit log: one JSON line for each unlock, failed unlock, change of slots or keys, grant and
+//! refusal, chained by a keyed MAC.
 //!
-//! Appended in one write; a line that cannot be written is no reason to refuse, but is said on
-//! standard error once. The chain of MACs that shows a removed line is the keys issue's.
+//! ```text
+//!   agent, commands --Entry--> record --flock--> chain: MAC over all since the last chained line
+//!                                 |                place: which file
+//!                                 +------------> journal: a copy, MAC included
+//!   tidelock audit verify <----- verify
+//! ```
+//!
+//! Whoever holds no key (a failed unlock) writes a line without a MAC, which the next chained line
+//! covers. FORMAT.md, "Audit log", draws the bytes; SECURITY.md says what the chain does not show.
 
-use std::fs::{File, OpenOptions};
+mod chain;
+mod journal;
+mod place;
+mod time;
+mod verify;
+
 use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
-use std::time::{SystemTime, UNIX_EPOCH};
 
-use rustix::fs::OFlags;
 use serde::Serialize;
 use tidelock_format::KeyringId;
+
+pub use chain::{ChainKey, Mac, last_mac};
+pub use place::Log;
+pub use verify::{Broken, Report, verify};
 
 use crate::error::Error;
 
 /// The version of the lines.
-const VERSION: u8 = 1;
-
-/// An open audit log.
-pub(crate) struct Audit {
-    file: File,
-    keyring: String,
-    complained: bool,
-}
+const VERSION: u8 = 2;
 
 /// What happened.
-#[derive(Clone, Copy, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum Event {
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Event {
     /// The agent began to listen.
     Start,
     /// A program got keys.
@@ -37,25 +44,81 @@ pub(crate) enum Event {
     Refuse,
     /// A program was listed for this run.
     Allow,
+    /// The agent took over a changed keyring.
+    Reload,
     /// The agent ended.
     End,
+    /// A command opened the keyring, or could not.
+    Unlock,
+    /// A slot was added.
+    SlotAdd,
+    /// A slot was removed.
+    SlotRemove,
+    /// A slot wraps under a new principal key.
+    SlotRotate,
+    /// The keyring has another keyring key.
+    KeyringRenew,
+    /// New files use another data key.
+    DataKeyNew,
+    /// Another node's data keys were taken in.
+    DataKeyAdopt,
+    /// A retired data key was destroyed.
+    DataKeyDestroy,
 }
 
-/// Who did it, and why not.
-#[derive(Default, Serialize)]
-pub(crate) struct Details<'a> {
+/// How it ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// As asked.
+    #[default]
+    Done,
+    /// A rule does not allow it.
+    Refused,
+    /// It could not be done.
+    Failed,
+}
+
+/// Who did what with which key. What is `None` is not in the line.
+#[derive(Clone, Default, Serialize)]
+pub struct Details<'a> {
+    /// The process.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) pid: Option<i32>,
+    pub pid: Option<i32>,
+    /// Its user.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) uid: Option<u32>,
+    pub uid: Option<u32>,
+    /// Its program.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) program: Option<&'a str>,
+    pub program: Option<&'a str>,
+    /// The program that was listed.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) allowed: Option<&'a str>,
+    pub allowed: Option<&'a str>,
+    /// The protected directory.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) directory: Option<&'a str>,
+    pub directory: Option<&'a str>,
+    /// The provider, by its kind.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) reason: Option<String>,
+    pub provider: Option<&'a str>,
+    /// The slot's id.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub slot: Option<String>,
+    /// The data key's id.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub data_key: Option<String>,
+    /// Why not, or other words.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+impl Details<'_> {
+    /// This process and its user.
+    #[must_use]
+    pub fn of_this_process() -> Self {
+        let pid = rustix::process::getpid().as_raw_nonzero().get();
+        let uid = rustix::process::geteuid().as_raw();
+        Self { pid: Some(pid), uid: Some(uid), ..Self::default() }
+    }
 }
 
 #[derive(Serialize)]
@@ -63,30 +126,67 @@ struct Line<'a> {
     version: u8,
     time: String,
     event: Event,
-    keyring: &'a str,
+    outcome: Outcome,
+    keyring: String,
     #[serde(flatten)]
     details: &'a Details<'a>,
 }
 
+/// Writes one line. With a key it is chained, and with it whatever was written without one.
+///
+/// # Errors
+/// [`Error::Io`]; then the log has no part of the line.
+pub fn record(
+    log: &Log,
+    keyring: KeyringId,
+    key: Option<&ChainKey>,
+    event: Event,
+    outcome: Outcome,
+    details: &Details<'_>,
+) -> Result<(), Error> {
+    let time = time::now();
+    let line =
+        Line { version: VERSION, time, event, outcome, keyring: keyring.to_string(), details };
+    let text = serde_json::to_string(&line).map_err(|why| Error::Io {
+        what: "write to the audit log",
+        path: log.file.clone(),
+        source: why.into(),
+    })?;
+    // Programs come and go often, and none of them waits for a disk.
+    let lasting = !matches!(event, Event::Grant | Event::Refuse | Event::Allow);
+    let written = chain::append(log, keyring, key, text, lasting)?;
+    if log.journal {
+        journal::send(event, &written).map_err(Error::io("write to", journal::SOCKET))?;
+    }
+    Ok(())
+}
+
+/// The agent's side: a line that cannot be written is no reason to refuse, but is said on standard
+/// error once.
+pub(crate) struct Audit {
+    log: Log,
+    keyring: KeyringId,
+    key: ChainKey,
+    complained: bool,
+}
+
 impl Audit {
-    pub(crate) fn open(path: &Path, keyring: KeyringId) -> Result<Self, Error> {
-        let file = OpenOptions::new()
-            .append(true)
-            .create(true)
-            .mode(0o600)
-            .custom_flags(OFlags::NOFOLLOW.bits().cast_signed())
-            .open(path)
-            .map_err(Error::io("open the audit log", path))?;
-        Ok(Self { file, keyring: keyring.to_string(), complained: false })
+    /// # Errors
+    /// [`Error::Io`] if the log cannot be opened at all.
+    pub(crate) fn open(log: &Log, keyring: KeyringId, key: ChainKey) -> Result<Self, Error> {
+        log.open()?;
+        Ok(Self { log: log.clone(), keyring, key, complained: false })
+    }
+
+    /// The keyring was changed: its oldest data key may be another.
+    #[expect(dead_code, reason = "called when an agent takes over a changed keyring")]
+    pub(crate) fn set_key(&mut self, key: ChainKey) {
+        self.key = key;
     }
 
     pub(crate) fn write(&mut self, event: Event, details: &Details<'_>) {
-        let time = timestamp(SystemTime::now());
-        let line = Line { version: VERSION, time, event, keyring: &self.keyring, details };
-        let written = serde_json::to_vec(&line).map_err(Into::into).and_then(|mut line| {
-            line.push(b'\n');
-            self.file.write_all(&line)
-        });
+        let outcome = if event == Event::Refuse { Outcome::Refused } else { Outcome::Done };
+        let written = record(&self.log, self.keyring, Some(&self.key), event, outcome, details);
         if let (Err(why), false) = (written, self.complained) {
             self.complained = true;
             let _ = writeln!(std::io::stderr(), "tidelock agent: the audit log fails: {why}");
@@ -94,57 +194,5 @@ impl Audit {
     }
 }
 
-/// UTC, as RFC 3339 with milliseconds.
-fn timestamp(time: SystemTime) -> String {
-    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
-    let (days, rest) = (since.as_secs() / 86_400, since.as_secs() % 86_400);
-    let (year, month, day) = civil(days);
-    let (hour, minute, second) = (rest / 3600, rest / 60 % 60, rest % 60);
-    let millis = since.subsec_millis();
-    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{millis:03}Z")
-}
-
-/// Year, month and day of a day since 1970 (Howard Hinnant, "chrono-compatible low-level date
-/// algorithms").
-const fn civil(days: u64) -> (u64, u64, u64) {
-    let shifted = days + 719_468;
-    let (era, of_era) = (shifted / 146_097, shifted % 146_097);
-    let year = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let of_year = of_era - (365 * year + year / 4 - year / 100);
-    let month = (5 * of_year + 2) / 153;
-    let day = of_year - (153 * month + 2) / 5 + 1;
-    let (month, late) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
-    (year + era * 400 + late, month, day)
-}
-
 #[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use super::*;
-
-    #[test]
-    fn times_are_those_of_the_date_command() {
-        for (seconds, text) in [
-            (0, "1970-01-01T00:00:00.000Z"),
-            (951_782_400, "2000-02-29T00:00:00.000Z"),
-            (1_709_210_096, "2024-02-29T12:34:56.000Z"),
-            (4_102_444_799, "2099-12-31T23:59:59.000Z"),
-        ] {
-            assert_eq!(timestamp(UNIX_EPOCH + Duration::from_secs(seconds)), text);
-        }
-    }
-
-    #[test]
-    fn a_program_name_cannot_forge_a_line() {
-        let home = tempfile::tempdir().unwrap();
-        let path = home.path().join("log");
-        let mut audit = Audit::open(&path, KeyringId([1; 16])).unwrap();
-        let details = Details { program: Some("/x\n{\"event\":\"grant\"}"), ..Details::default() };
-        audit.write(Event::Refuse, &details);
-        let text = std::fs::read_to_string(&path).unwrap();
-        assert_eq!(text.lines().count(), 1);
-        let line: serde_json::Value = serde_json::from_str(&text).unwrap();
-        assert_eq!(line["event"], "refuse");
-    }
-}
+mod tests;

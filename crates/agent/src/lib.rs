@@ -14,7 +14,7 @@
 
 #![forbid(unsafe_code)]
 
-mod audit;
+pub mod audit;
 pub mod client;
 mod error;
 mod memory;

@@ -22,7 +22,7 @@ use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 use tidelock_format::{Generation, KeyringId};
 use tidelock_keys::{Keyring, Policy};
 
-use crate::audit::{Audit, Details, Event};
+use crate::audit::{Audit, ChainKey, Details, Event, Log};
 use crate::error::Error;
 use crate::memory::{LockedBytes, Primitives};
 use crate::peer::{Peer, Program, descends, is_alive, judge};
@@ -42,6 +42,8 @@ const SILENCE: Duration = Duration::from_secs(10);
 pub struct Options {
     /// Where its files are.
     pub run_dir: RunDir,
+    /// The audit log.
+    pub log: Option<Log>,
     /// Listed programs get keys even if the user of the server can replace them.
     pub allow_writable_programs: bool,
     /// How long it waits for its first client, and for a program that was just listed.
@@ -51,11 +53,12 @@ pub struct Options {
 }
 
 impl Options {
-    /// 30 seconds of grace, 10 to linger.
+    /// 30 seconds of grace, 10 to linger; the audit log is in the run directory.
     #[must_use]
     pub const fn new(run_dir: RunDir) -> Self {
         Self {
             run_dir,
+            log: None,
             allow_writable_programs: false,
             grace: Duration::from_secs(30),
             linger: Duration::from_secs(10),
@@ -124,6 +127,7 @@ impl Server {
             why: "the keyring has more data keys than fit into a message".to_owned(),
         })?;
         let grant = (primitives.lock)(grant);
+        let chain = ChainKey::of(&keyring, primitives.lock);
         let (policy, generation) = (keyring.policy().clone(), keyring.generation());
         drop(keyring);
         let socket = options.run_dir.socket(id);
@@ -132,9 +136,13 @@ impl Server {
         let path = starter_beside(&socket);
         let text = starter.encode().map_err(Error::io("write", &path))?;
         write_beside(&path, &text)?;
-        let mut audit = Audit::open(&options.run_dir.audit(id), id)?;
+        let log = options.log.clone().unwrap_or_else(|| Log::at(options.run_dir.audit(id)));
+        let mut audit = Audit::open(&log, id, chain)?;
         let (listener, socket_file) = listen_at(&socket)?;
-        audit.write(Event::Start, &Details { directory: directory.to_str(), ..this_process() });
+        audit.write(
+            Event::Start,
+            &Details { directory: directory.to_str(), ..Details::of_this_process() },
+        );
         Ok(Self {
             listener,
             socket,
@@ -350,17 +358,12 @@ impl Server {
         if mine {
             let _ = fs::remove_file(&self.socket);
         }
-        self.audit.write(Event::End, &this_process());
+        self.audit.write(Event::End, &Details::of_this_process());
     }
 }
 
 fn details<'a>(peer: &Peer, name: &'a str) -> Details<'a> {
     Details { pid: Some(peer.pid), uid: Some(peer.uid), program: Some(name), ..Details::default() }
-}
-
-fn this_process() -> Details<'static> {
-    let pid = rustix::process::getpid().as_raw_nonzero().get();
-    Details { pid: Some(pid), uid: Some(this_user()), ..Details::default() }
 }
 
 fn this_user() -> u32 {

@@ -26,6 +26,7 @@ use tidelock_format::{Reader, Truncated};
 use tidelock_keys::{Keyring, KeyringDir, Writer};
 use zeroize::Zeroizing;
 
+use crate::audit::Log;
 use crate::client::{self, Connection};
 use crate::error::Error;
 use crate::memory::Primitives;
@@ -150,6 +151,12 @@ fn hand_over(
     orders.u32(millis(options.linger));
     orders.text(directory.as_os_str().as_bytes());
     orders.text(options.run_dir.path().as_os_str().as_bytes());
+    let log = options.log.as_ref();
+    orders.text(log.map_or(&[][..], |log| log.file.as_os_str().as_bytes()));
+    orders.u8(log.map_or(0, |log| u8::from(log.journal)));
+    let (uid, gid) = log.and_then(|log| log.owner).unwrap_or((u32::MAX, u32::MAX));
+    orders.u32(uid);
+    orders.u32(gid);
     let mut pipe = child.stdin.take().ok_or(io::ErrorKind::BrokenPipe)?;
     pipe.write_all(&Zeroizing::new(orders.into_bytes()))
 }
@@ -244,16 +251,17 @@ fn read_orders() -> Result<Orders, Error> {
     if magic != MAGIC {
         return Err(nonsense());
     }
-    let (key, directory, run_dir, writable, grace, linger) =
+    let (key, directory, run_dir, log, writable, grace, linger) =
         parse_orders(rest).map_err(|_| nonsense())?;
     let mut options = Options::new(RunDir::at(&run_dir)?);
+    options.log = log;
     options.allow_writable_programs = writable;
     options.grace = Duration::from_millis(grace.into());
     options.linger = Duration::from_millis(linger.into());
     Ok(Orders { key, directory, options })
 }
 
-type Parsed = (Secret<32>, PathBuf, PathBuf, bool, u32, u32);
+type Parsed = (Secret<32>, PathBuf, PathBuf, Option<Log>, bool, u32, u32);
 
 fn parse_orders(bytes: &[u8]) -> Result<Parsed, Truncated> {
     let mut from = Reader::new(bytes);
@@ -261,11 +269,15 @@ fn parse_orders(bytes: &[u8]) -> Result<Parsed, Truncated> {
     key.expose_mut().copy_from_slice(from.bytes(32)?);
     let writable = from.u8()? != 0;
     let (grace, linger) = (from.u32()?, from.u32()?);
-    let mut path = || -> Result<PathBuf, Truncated> {
+    let path = |from: &mut Reader<'_>| -> Result<PathBuf, Truncated> {
         let length = usize::from(from.u16()?);
         Ok(PathBuf::from(std::ffi::OsStr::from_bytes(from.bytes(length)?)))
     };
-    Ok((key, path()?, path()?, writable, grace, linger))
+    let (directory, run_dir, file) = (path(&mut from)?, path(&mut from)?, path(&mut from)?);
+    let journal = from.u8()? != 0;
+    let owner = Some((from.u32()?, from.u32()?)).filter(|owner| owner.0 != u32::MAX);
+    let log = (!file.as_os_str().is_empty()).then_some(Log { file, journal, owner });
+    Ok((key, directory, run_dir, log, writable, grace, linger))
 }
 
 fn bind(orders: Orders, primitives: Primitives) -> Result<Server, Error> {

@@ -102,6 +102,14 @@ impl DataKey {
         hmac::Key::new(hmac::HMAC_SHA256, key.expose())
     }
 
+    /// The key of the audit log's chain.
+    #[must_use]
+    pub fn audit_key(&self) -> Secret<32> {
+        let mut key = Secret::new([0; 32]);
+        self.expand(&[Label::Audit.bytes()], key.expose_mut());
+        key
+    }
+
     fn expand(&self, info: &[&[u8]], out: &mut [u8]) {
         struct Length(usize);
         impl hkdf::KeyType for Length {

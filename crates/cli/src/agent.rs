@@ -7,6 +7,7 @@ use tidelock_agent::RunDir;
 use tidelock_agent::server::Options;
 use tidelock_agent::spawn::{self, AgentCommand};
 
+use crate::audit::trail;
 use crate::error::{Error, Result};
 use crate::protected::Protected;
 use crate::unlock;
@@ -50,6 +51,7 @@ fn start(socket: &Path, dir: &Path) -> Result<()> {
     }
     let config = unlock::configured(&protected.keyring)?;
     options.allow_writable_programs = config.allow_writable_programs;
+    options.log = Some(trail::log(&protected.keyring, &protected.path, &config)?);
     let keyring = unlock::unattended(&protected, &config)?;
     let this_program = AgentCommand::this_program();
     Ok(spawn::start(&keyring, &protected.path, &options, &this_program).map(drop)?)

@@ -6,6 +6,7 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::agent::AgentRole;
+use crate::audit::AuditCommand;
 use crate::cat::Cat;
 use crate::console;
 use crate::documents::{Completions, Man};
@@ -43,6 +44,8 @@ enum Command {
     Keyring(KeyringCommand),
     #[command(subcommand)]
     Profile(ProfileCommand),
+    #[command(subcommand)]
+    Audit(AuditCommand),
     Completions(Completions),
     Man(Man),
     #[command(subcommand, hide = true)]
@@ -67,6 +70,7 @@ impl Cli {
             Command::Inspect(inspect) => inspect.run().map(done),
             Command::Keyring(keyring) => keyring.run().map(done),
             Command::Profile(profile) => profile.run().map(done),
+            Command::Audit(audit) => audit.run().map(done),
             Command::Completions(completions) => completions.run().map(done),
             Command::Man(man) => man.run().map(done),
             Command::Agent(role) => role.run().map(done),

@@ -24,6 +24,7 @@ use tidelock_agent::{RunDir, client, spawn};
 pub(crate) use library::Library;
 pub(crate) use program::Program;
 
+use crate::audit::trail;
 use crate::error::{Error, Result};
 use crate::protected::{self, Protected};
 use crate::unlock::KeyOptions;
@@ -110,8 +111,9 @@ impl Exec {
                 return Ok(socket);
             }
         }
-        options.allow_writable_programs =
-            self.keys.configured(&protected.keyring)?.allow_writable_programs;
+        let config = self.keys.configured(&protected.keyring)?;
+        options.log = Some(trail::log(&protected.keyring, &protected.path, &config)?);
+        options.allow_writable_programs = config.allow_writable_programs;
         let keyring = self.keys.unlock(protected)?;
         Ok(spawn::start(&keyring, &protected.path, &options, &AgentCommand::this_program())?)
     }

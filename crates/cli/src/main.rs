@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!   command    what can be typed: one module for each call
-//!      |         init, exec, status, verify, inspect, cat, seal and unseal, keyring, profile
+//!      |         init, exec, status, verify, inspect, cat, seal and unseal, keyring, profile,
+//!      |         audit
 //!      |
 //!   protected  which directory does this file belong to?    unlock   who opens its keyring?
 //!   walk       which files does it have?                    sealed   header, key, plain bytes
@@ -16,6 +17,7 @@
 #![forbid(unsafe_code)]
 
 mod agent;
+mod audit;
 mod cat;
 mod command;
 mod console;

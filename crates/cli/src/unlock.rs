@@ -11,6 +11,7 @@ use tidelock_keys::{
 };
 use zeroize::Zeroizing;
 
+use crate::audit::trail;
 use crate::error::{Error, Result};
 use crate::protected::Protected;
 
@@ -45,7 +46,9 @@ impl KeyOptions {
     /// # Errors
     /// [`Error::Locked`].
     pub(crate) fn unlock_copy(&self, keyring: &SealedKeyring, place: &Path) -> Result<Keyring> {
-        self.try_unlock(keyring, place).map_err(|error| match error {
+        let opened = self.try_unlock(keyring, place);
+        trail::unlocked(keyring, place, self.providers(keyring), opened.as_ref());
+        opened.map_err(|error| match error {
             Error::Keys(source) => Error::Locked { dir: place.into(), source },
             other => other,
         })
@@ -65,6 +68,14 @@ impl KeyOptions {
             Some(choice) => vec![choice.clone()],
             None => self.configured(keyring).map(|config| config.providers).unwrap_or_default(),
         }
+    }
+
+    /// The kinds of providers that are asked, for the audit log.
+    fn providers(&self, keyring: &SealedKeyring) -> String {
+        if self.recovery_file.is_some() {
+            return "recovery".to_owned();
+        }
+        kinds(&self.choices(keyring))
     }
 
     fn try_unlock(&self, keyring: &SealedKeyring, place: &Path) -> Result<Keyring> {
@@ -100,7 +111,21 @@ pub(crate) fn unattended(protected: &Protected, config: &Config) -> Result<Keyri
     } else {
         open(keyring, dir, &choices, None)
     };
-    opened.map_err(|source| Error::Locked { dir: dir.clone(), source })
+    let opened = opened.map_err(|source| Error::Locked { dir: dir.clone(), source });
+    trail::unlocked(keyring, dir, kinds(&choices), opened.as_ref());
+    opened
+}
+
+/// `file, command`.
+fn kinds(choices: &[ProviderChoice]) -> String {
+    // "file:PATH" and the like: only the kind, whatever else the text may hold.
+    let kind = |choice: &ProviderChoice| match serde_json::to_value(choice) {
+        Ok(serde_json::Value::Object(fields)) => {
+            fields.get("type").and_then(|kind| kind.as_str()).unwrap_or("?").to_owned()
+        }
+        _ => "?".to_owned(),
+    };
+    choices.iter().map(kind).collect::<Vec<_>>().join(", ")
 }
 
 /// Opens a keyring with the first provider that can.

@@ -67,6 +67,7 @@ impl World {
             .env("PATH", format!("{}:/usr/bin:/bin", programs.display()))
             .env("HOME", self.home.path())
             .env("XDG_RUNTIME_DIR", self.path("run"))
+            .env("XDG_STATE_HOME", self.path("state"))
             .env("LC_ALL", "C");
         command
     }
@@ -115,7 +116,9 @@ impl World {
     }
 
     fn starts(&self) -> usize {
-        let audit = fs::read_to_string(self.beside("audit.log")).unwrap();
+        let name = self.socket().with_extension("audit.log");
+        let log = self.path("state/tidelock").join(name.file_name().unwrap());
+        let audit = fs::read_to_string(log).unwrap();
         audit.lines().filter(|line| line.contains("\"event\":\"start\"")).count()
     }
 }
@@ -129,7 +132,7 @@ impl Drop for World {
             let _ = Command::new("kill").args(["-9", &pid.to_string()]).status();
         }
         // As root they lie in /run/tidelock/0.
-        for extension in ["sock", "programs", "start", "lock", "audit.log"] {
+        for extension in ["sock", "programs", "start", "lock"] {
             let _ = fs::remove_file(self.beside(extension));
         }
     }

@@ -27,6 +27,7 @@ macro_rules! cases {
 }
 
 cases! {
+    audit
     cat
     exec
     init

@@ -37,6 +37,7 @@ impl Place {
             .env("PATH", format!("{}:/usr/bin:/bin", programs.display()))
             .env("HOME", home)
             .env("XDG_RUNTIME_DIR", home.join("run"))
+            .env("XDG_STATE_HOME", home.join("state"))
             .env("LC_ALL", "C")
             .env("COLUMNS", "100")
             .output()

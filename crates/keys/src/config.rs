@@ -29,9 +29,43 @@ pub struct Config {
     /// Listed programs get keys even if the user of the server can replace them.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub allow_writable_programs: bool,
+    /// Where the audit log is, if not where it is by itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub audit: Option<AuditTarget>,
     /// Tried in this order.
     #[serde(rename = "provider", default)]
     pub providers: Vec<ProviderChoice>,
+}
+
+/// `audit = "file:PATH"` or `audit = "journal"`.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum AuditTarget {
+    /// The chain is in this file.
+    File(PathBuf),
+    /// Each line goes to systemd's journal too.
+    Journal,
+}
+
+impl TryFrom<String> for AuditTarget {
+    type Error = &'static str;
+
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        match text.strip_prefix("file:").map(PathBuf::from) {
+            Some(path) if path.is_absolute() => Ok(Self::File(path)),
+            None if text == "journal" => Ok(Self::Journal),
+            _ => Err("audit is \"file:PATH\", an absolute path, or \"journal\""),
+        }
+    }
+}
+
+impl From<AuditTarget> for String {
+    fn from(target: AuditTarget) -> Self {
+        match target {
+            AuditTarget::File(path) => format!("file:{}", path.display()),
+            AuditTarget::Journal => "journal".to_owned(),
+        }
+    }
 }
 
 /// The two folders that are searched.
@@ -136,6 +170,7 @@ mod tests {
         Config {
             directory: Some("/data/pg".into()),
             allow_writable_programs: false,
+            audit: Some(AuditTarget::File("/log/pg".into())),
             providers: vec![
                 "file:/keys/pg.key".parse().unwrap(),
                 "passphrase".parse().unwrap(),
@@ -195,6 +230,8 @@ mod tests {
             "[[provider]]\ntype = \"file\"\npaht = \"/x\"\n",
             "[[provider]]\ntype = \"vualt\"\n",
             "allow_writable_programs = \"yes\"\n",
+            "audit = \"file:relative\"\n",
+            "audit = \"jornal\"\n",
         ] {
             fs::write(&path, text).unwrap();
             assert!(matches!(places.find(ID), Err(Error::ConfigSyntax { .. })), "{text}");

@@ -27,7 +27,7 @@ mod slot;
 mod store;
 
 pub use choice::{PinSource, Pkcs11Choice, ProviderChoice};
-pub use config::{Config, Places};
+pub use config::{AuditTarget, Config, Places};
 pub use encode::Writer;
 pub use error::{Error, ExitClass, ServiceFault};
 pub use keyring::{DataKeyEntry, KeyState, Keyring, SealedKeyring};
