@@ -3,6 +3,7 @@
 //! The crate `tidelock-providers` makes a [`Provider`](crate::Provider) of it.
 
 mod pkcs11;
+mod vault;
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -10,6 +11,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 pub use pkcs11::{PinSource, Pkcs11Choice};
+pub use vault::{VaultAppRole, VaultChoice, VaultLogin, VaultSecret};
 
 use crate::error::Error;
 
@@ -41,6 +43,8 @@ pub enum ProviderChoice {
     },
     /// `pkcs11:URI`
     Pkcs11(Pkcs11Choice),
+    /// `vault:transit/KEY` or `vault:kv/PATH`
+    Vault(Box<VaultChoice>),
 }
 
 impl ProviderChoice {
@@ -70,6 +74,9 @@ impl FromStr for ProviderChoice {
             ("env", name) if !name.is_empty() => Ok(Self::Env { variable: name.into() }),
             ("systemd", name) if !name.is_empty() => Ok(Self::Systemd { credential: name.into() }),
             ("pkcs11", uri) if !uri.is_empty() => Ok(Self::Pkcs11(uri.parse()?)),
+            ("vault", what) => VaultChoice::from_text(what, |name| std::env::var_os(name))
+                .map(|choice| Self::Vault(Box::new(choice)))
+                .ok_or_else(|| Error::ProviderText { text: text.into() }),
             _ => Err(Error::ProviderText { text: text.into() }),
         }
     }

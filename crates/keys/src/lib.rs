@@ -26,7 +26,9 @@ mod provider;
 mod slot;
 mod store;
 
-pub use choice::{PinSource, Pkcs11Choice, ProviderChoice};
+pub use choice::{
+    PinSource, Pkcs11Choice, ProviderChoice, VaultAppRole, VaultChoice, VaultLogin, VaultSecret,
+};
 pub use config::{AuditTarget, Config, Places};
 pub use encode::Writer;
 pub use error::{Error, ExitClass, ServiceFault};
@@ -38,7 +40,7 @@ pub use policy::{
 pub use profile::{Profile, Rule as ProfileRule};
 pub use provider::{
     CommandProvider, EnvProvider, FileProvider, Health, PassphraseProvider, PassphraseSource,
-    PrincipalKey, Provider, Purpose, RecoveryKey, SystemdProvider, ask_on_terminal,
+    PrincipalKey, Provider, Purpose, RecoveryKey, SystemdProvider, ask_on_terminal, parse_key,
     read_descriptor,
 };
 pub use slot::{Kdf, Payload, Slot, SlotId, SlotKind, SlotTerms, Wrapping};

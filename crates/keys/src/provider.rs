@@ -26,6 +26,7 @@ pub use command::CommandProvider;
 pub use env::EnvProvider;
 pub use file::FileProvider;
 pub use passphrase::{PassphraseProvider, PassphraseSource, read_descriptor};
+pub use printed::parse_key;
 pub use recovery::RecoveryKey;
 pub use systemd::SystemdProvider;
 pub use terminal::ask_on_terminal;
@@ -105,6 +106,11 @@ pub trait PrincipalKey {
     /// For messages. Never a secret.
     fn describe(&self) -> String;
 
+    /// As [`Provider::reference`].
+    fn reference(&self) -> String {
+        String::new()
+    }
+
     /// The passphrase function of a new slot.
     fn kdf(&self) -> Kdf {
         Kdf::None
@@ -113,6 +119,11 @@ pub trait PrincipalKey {
     /// As [`Provider::warnings`].
     fn warnings(&self) -> Vec<String> {
         Vec::new()
+    }
+
+    /// What [`Provider::check`] says after the slot has opened.
+    fn health(&self) -> Health {
+        Health::default()
     }
 
     /// The principal key.
@@ -135,6 +146,10 @@ impl<P: PrincipalKey> Provider for P {
         Wrapping::Direct
     }
 
+    fn reference(&self) -> String {
+        PrincipalKey::reference(self)
+    }
+
     fn warnings(&self) -> Vec<String> {
         PrincipalKey::warnings(self)
     }
@@ -150,5 +165,9 @@ impl<P: PrincipalKey> Provider for P {
     fn unwrap(&self, terms: &SlotTerms, wrapped: &[u8]) -> Result<Payload, Error> {
         let key = self.principal_key(terms, Purpose::Unlock)?;
         direct::unwrap(&key, terms, wrapped, || PrincipalKey::describe(self))
+    }
+    fn check(&self, terms: &SlotTerms, wrapped: &[u8]) -> Result<Health, Error> {
+        self.unwrap(terms, wrapped)?;
+        Ok(PrincipalKey::health(self))
     }
 }

@@ -9,6 +9,8 @@
 #![forbid(unsafe_code)]
 
 mod pkcs11;
+mod tls;
+mod vault;
 
 use std::path::Path;
 
@@ -39,5 +41,6 @@ pub fn open(
         ProviderChoice::Pkcs11(choice) => {
             Box::new(pkcs11::Pkcs11Provider::new(choice, passphrase_descriptor))
         }
+        ProviderChoice::Vault(choice) => vault::open(choice)?,
     })
 }

@@ -3,7 +3,8 @@
 use tidelock_cipher::Secret;
 
 /// 32 bytes, or 64 hexadecimal digits with blanks around them.
-pub(super) fn parse_key(output: &[u8]) -> Option<Secret<32>> {
+#[must_use]
+pub fn parse_key(output: &[u8]) -> Option<Secret<32>> {
     let mut key = Secret::new([0; 32]);
     if let Ok(raw) = <&[u8; 32]>::try_from(output) {
         key.expose_mut().copy_from_slice(raw);
