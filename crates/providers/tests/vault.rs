@@ -160,7 +160,7 @@ fn a_role_logs_in_with_its_secret(on: &Prepared, home: &Home) {
     let wrapped = provider.wrap(&terms, &payload()).unwrap();
     assert!(provider.check(&terms, &wrapped).is_ok());
     let (kind, why) = fault(role("nonsense").unwrap(&terms, &wrapped));
-    assert_eq!(kind, ServiceFault::Credentials);
+    assert_eq!(kind, ServiceFault::Credentials, "{why}");
     assert!(!why.contains("nonsense"), "{why}");
 }
 

@@ -190,8 +190,9 @@ impl Session {
             .map_err(|_| fault(ServiceFault::Protocol, "cannot be asked in JSON"))?;
         let path = format!("auth/{}/login", role.mount.trim_end_matches('/'));
         let answer = self.client.ask(&path, None, Some(&body))?;
-        if matches!(answer.status.as_u16(), 400 | 403) {
-            let said = answer.errors();
+        let said = answer.errors();
+        // Vault 1.13.0 says 500 to a secret id that it does not know.
+        if matches!(answer.status.as_u16(), 400 | 403) || said.contains("invalid secret id") {
             let why = format!("does not let the AppRole in ({}: {said})", self.place());
             return Err(fault(ServiceFault::Credentials, why));
         }

@@ -183,10 +183,10 @@ fn envelope(data: Value, auth: Value) -> Value {
     })
 }
 
-fn granted(token: &str, seconds: u64) -> (u16, Value) {
+fn granted(token: &str, seconds: u64, metadata: Value) -> (u16, Value) {
     let auth = json!({
         "client_token": token, "accessor": "a", "policies": ["default", "pg"],
-        "token_policies": ["default", "pg"], "metadata": null, "lease_duration": seconds,
+        "token_policies": ["default", "pg"], "metadata": metadata, "lease_duration": seconds,
         "renewable": true, "entity_id": "", "token_type": "service", "orphan": true,
         "mfa_requirement": null, "num_uses": 0,
     });
@@ -198,8 +198,8 @@ fn answer(asked: &Asked, state: &mut State) -> (u16, Value) {
     let text = |name: &str| asked.body[name].as_str().unwrap_or_default().to_string();
     if asked.path == "auth/approle/login" {
         return match (&*text("role_id"), &*text("secret_id")) {
-            ("role", "secret") => granted("hvs.role", 1200),
-            _ => (400, errors("invalid secret id")),
+            ("role", "secret") => granted("hvs.role", 1200, json!({ "role_name": "pg" })),
+            _ => (500, errors("invalid secret id")),
         };
     }
     let token = asked.headers.get("x-vault-token").map_or("", String::as_str);
@@ -223,7 +223,7 @@ fn answer(asked: &Asked, state: &mut State) -> (u16, Value) {
         }
         ["auth", "token", "renew-self"] => {
             state.renewed |= token == "hvs.half";
-            granted(token, if token == "hvs.half" { 4 } else { 3600 })
+            granted(token, if token == "hvs.half" { 4 } else { 3600 }, Value::Null)
         }
         ["auth", "token", "revoke-self"] => (204, Value::Null),
         _ if token == "hvs.powerless" => {

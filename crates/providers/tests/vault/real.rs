@@ -79,7 +79,7 @@ impl Vault {
             made["auth"]["client_token"].as_str().unwrap().to_string()
         };
         let good = token(&["pg"], "1h");
-        let powerless = token(&[], "1h");
+        let powerless = token(&["default"], "1h");
         let half = token(&["pg"], "4s");
         std::thread::sleep(Duration::from_millis(2600));
         Prepared {
