@@ -31,6 +31,7 @@ demo: packages build
 # Every quick test. The suites of PostgreSQL come from Debian's source package.
 test:
 	ci/pg-source
+	ci/python-env
 	$(CARGO) build --locked -p tidelock-cli
 	$(CARGO) build --locked -p tidelock-preload --features exports
 	$(CARGO) test --locked --workspace --exclude tidelock-preload

@@ -17,7 +17,7 @@ use crate::unlock::{self, KeyOptions};
 #[derive(Subcommand)]
 pub(crate) enum AuditCommand {
     /// Check the chain: a changed, removed or reordered line shows; with --head a cut at the end too
-    Verify(Verify),
+    Verify(Box<Verify>),
     /// Print the head of the chain: keep it where the owner of the log cannot change it
     Head(Which),
     /// Print the lines

@@ -2,6 +2,7 @@
 //!
 //! The crate `tidelock-providers` makes a [`Provider`](crate::Provider) of it.
 
+mod aws_kms;
 mod pkcs11;
 mod vault;
 
@@ -10,6 +11,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+pub use aws_kms::AwsKmsChoice;
 pub use pkcs11::{PinSource, Pkcs11Choice};
 pub use vault::{VaultAppRole, VaultChoice, VaultLogin, VaultSecret};
 
@@ -41,6 +43,8 @@ pub enum ProviderChoice {
         /// The name of the credential.
         credential: String,
     },
+    /// `aws-kms:KEY`
+    AwsKms(AwsKmsChoice),
     /// `pkcs11:URI`
     Pkcs11(Pkcs11Choice),
     /// `vault:transit/KEY` or `vault:kv/PATH`
@@ -73,6 +77,7 @@ impl FromStr for ProviderChoice {
             }
             ("env", name) if !name.is_empty() => Ok(Self::Env { variable: name.into() }),
             ("systemd", name) if !name.is_empty() => Ok(Self::Systemd { credential: name.into() }),
+            ("aws-kms", key) if !key.is_empty() => Ok(Self::AwsKms(AwsKmsChoice::new(key))),
             ("pkcs11", uri) if !uri.is_empty() => Ok(Self::Pkcs11(uri.parse()?)),
             ("vault", what) => VaultChoice::from_text(what, |name| std::env::var_os(name))
                 .map(|choice| Self::Vault(Box::new(choice)))
@@ -107,6 +112,7 @@ mod tests {
                 "type = \"pkcs11\"\nmodule = \"/m.so\"\ntoken = \"t\"\nkey = \"k\"\n\
                  pin_file = \"/p\"\n",
             ),
+            ("aws-kms:alias/pg", "type = \"aws-kms\"\nkey = \"alias/pg\"\n"),
             ("systemd:pg", "type = \"systemd\"\ncredential = \"pg\"\n"),
         ] {
             let choice: ProviderChoice = text.parse().unwrap();

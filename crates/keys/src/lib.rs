@@ -27,7 +27,8 @@ mod slot;
 mod store;
 
 pub use choice::{
-    PinSource, Pkcs11Choice, ProviderChoice, VaultAppRole, VaultChoice, VaultLogin, VaultSecret,
+    AwsKmsChoice, PinSource, Pkcs11Choice, ProviderChoice, VaultAppRole, VaultChoice, VaultLogin,
+    VaultSecret,
 };
 pub use config::{AuditTarget, Config, Places};
 pub use encode::Writer;

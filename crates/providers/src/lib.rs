@@ -8,6 +8,8 @@
 
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "aws-kms")]
+mod aws_kms;
 mod pkcs11;
 mod tls;
 mod vault;
@@ -38,9 +40,19 @@ pub fn open(
         ProviderChoice::Command { command } => Box::new(CommandProvider::new(command, protected)),
         ProviderChoice::Env { variable } => Box::new(EnvProvider::new(variable)),
         ProviderChoice::Systemd { credential } => Box::new(SystemdProvider::new(credential)),
+        #[cfg(feature = "aws-kms")]
+        ProviderChoice::AwsKms(choice) => Box::new(aws_kms::AwsKmsProvider::new(choice)),
+        #[cfg(not(feature = "aws-kms"))]
+        ProviderChoice::AwsKms(_) => return Err(not_built(tidelock_keys::SlotKind::AwsKms)),
         ProviderChoice::Pkcs11(choice) => {
             Box::new(pkcs11::Pkcs11Provider::new(choice, passphrase_descriptor))
         }
         ProviderChoice::Vault(choice) => vault::open(choice)?,
     })
+}
+
+#[cfg(not(feature = "aws-kms"))]
+fn not_built(provider: tidelock_keys::SlotKind) -> Error {
+    let fault = tidelock_keys::ServiceFault::NotBuilt;
+    Error::Service { provider, fault, why: "is not part of this build".into() }
 }
