@@ -31,7 +31,7 @@ pub(crate) struct Init {
     /// What is sealed and how: postgres, generic, or the path of a profile
     #[arg(long, value_name = "PROFILE", default_value = "postgres")]
     profile: String,
-    /// Where the principal key lives: file:PATH (made if it does not exist), passphrase, command:CMD, env:NAME, systemd:NAME, pkcs11:URI, aws-kms:KEY, vault:transit/KEY, vault:kv/PATH
+    /// Where the principal key lives: file:PATH (made if it does not exist), passphrase, command:CMD, env:NAME, systemd:NAME, pkcs11:URI, aws-kms:KEY, vault:transit/KEY, vault:kv/PATH, kmip:SERVER/KEY?...
     /// [default: a key file in the caller's configuration]
     #[arg(long, value_name = "PROVIDER")]
     provider: Option<ProviderChoice>,

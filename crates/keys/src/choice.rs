@@ -3,6 +3,7 @@
 //! The crate `tidelock-providers` makes a [`Provider`](crate::Provider) of it.
 
 mod aws_kms;
+mod kmip;
 mod pkcs11;
 mod vault;
 
@@ -12,6 +13,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 pub use aws_kms::AwsKmsChoice;
+pub use kmip::KmipChoice;
 pub use pkcs11::{PinSource, Pkcs11Choice};
 pub use vault::{VaultAppRole, VaultChoice, VaultLogin, VaultSecret};
 
@@ -47,6 +49,8 @@ pub enum ProviderChoice {
     AwsKms(AwsKmsChoice),
     /// `pkcs11:URI`
     Pkcs11(Pkcs11Choice),
+    /// `kmip:HOST[:PORT]/KEY-ID?certificate=PATH&key=PATH[&ca=PATH]`
+    Kmip(KmipChoice),
     /// `vault:transit/KEY` or `vault:kv/PATH`
     Vault(Box<VaultChoice>),
 }
@@ -79,6 +83,9 @@ impl FromStr for ProviderChoice {
             ("systemd", name) if !name.is_empty() => Ok(Self::Systemd { credential: name.into() }),
             ("aws-kms", key) if !key.is_empty() => Ok(Self::AwsKms(AwsKmsChoice::new(key))),
             ("pkcs11", uri) if !uri.is_empty() => Ok(Self::Pkcs11(uri.parse()?)),
+            ("kmip", what) => KmipChoice::from_text(what)
+                .map(Self::Kmip)
+                .ok_or_else(|| Error::ProviderText { text: text.into() }),
             ("vault", what) => VaultChoice::from_text(what, |name| std::env::var_os(name))
                 .map(|choice| Self::Vault(Box::new(choice)))
                 .ok_or_else(|| Error::ProviderText { text: text.into() }),

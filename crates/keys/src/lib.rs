@@ -27,14 +27,14 @@ mod slot;
 mod store;
 
 pub use choice::{
-    AwsKmsChoice, PinSource, Pkcs11Choice, ProviderChoice, VaultAppRole, VaultChoice, VaultLogin,
-    VaultSecret,
+    AwsKmsChoice, KmipChoice, PinSource, Pkcs11Choice, ProviderChoice, VaultAppRole, VaultChoice,
+    VaultLogin, VaultSecret,
 };
 pub use config::{AuditTarget, Config, Places};
 pub use encode::Writer;
 pub use error::{Error, ExitClass, ServiceFault};
 pub use keyring::{DataKeyEntry, KeyState, Keyring, SealedKeyring};
-pub use ownership::{check_code, read_secret_line};
+pub use ownership::{check_code, read_secret, read_secret_line};
 pub use policy::{
     Action, Decision, Glob, GlobError, Origin, Policy, PolicyError, Rule, RuleIndex, names_program,
 };

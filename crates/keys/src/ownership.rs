@@ -30,6 +30,17 @@ const MAX_SECRET: u64 = 64 * 1024;
 /// # Errors
 /// [`Error::LooseFile`], [`Error::Io`].
 pub fn read_secret_line(path: &Path) -> Result<Zeroizing<Vec<u8>>, Error> {
+    let mut bytes = read_secret(path)?;
+    let end = bytes.iter().position(|byte| matches!(byte, b'\n' | b'\r')).unwrap_or(bytes.len());
+    bytes.truncate(end);
+    Ok(bytes)
+}
+
+/// All of a file that is its owner's alone, up to 64 KiB: a private key.
+///
+/// # Errors
+/// [`Error::LooseFile`], [`Error::Io`].
+pub fn read_secret(path: &Path) -> Result<Zeroizing<Vec<u8>>, Error> {
     let file = OpenOptions::new()
         .read(true)
         .custom_flags(OFlags::NONBLOCK.bits().cast_signed())
@@ -41,8 +52,6 @@ pub fn read_secret_line(path: &Path) -> Result<Zeroizing<Vec<u8>>, Error> {
     let room = usize::try_from(length).map_or(0, |length| length + 1);
     let mut bytes = Zeroizing::new(Vec::with_capacity(room));
     file.take(length).read_to_end(&mut bytes).map_err(Error::io("read", path))?;
-    let end = bytes.iter().position(|byte| matches!(byte, b'\n' | b'\r')).unwrap_or(bytes.len());
-    bytes.truncate(end);
     Ok(bytes)
 }
 

@@ -10,6 +10,7 @@
 
 #[cfg(feature = "aws-kms")]
 mod aws_kms;
+mod kmip;
 mod pkcs11;
 mod tls;
 mod vault;
@@ -47,6 +48,7 @@ pub fn open(
         ProviderChoice::Pkcs11(choice) => {
             Box::new(pkcs11::Pkcs11Provider::new(choice, passphrase_descriptor))
         }
+        ProviderChoice::Kmip(choice) => Box::new(kmip::KmipProvider::new(choice)),
         ProviderChoice::Vault(choice) => vault::open(choice)?,
     })
 }

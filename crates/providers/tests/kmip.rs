@@ -1,0 +1,229 @@
+//! The provider `kmip` against PyKMIP, which `ci/python-env` installs.
+
+#![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
+use std::fs;
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use tidelock_cipher::Secret;
+use tidelock_format::KeyringId;
+use tidelock_keys::{
+    Error, Kdf, Payload, Provider, ProviderChoice, ServiceFault, SlotId, SlotKind, SlotTerms,
+    Wrapping,
+};
+
+/// A server with a private folder, stopped when dropped.
+struct Server {
+    home: tempfile::TempDir,
+    process: Child,
+    port: u16,
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+impl Server {
+    fn start() -> Self {
+        let home = tempfile::tempdir().unwrap();
+        certificates(home.path());
+        let port = free_port();
+        let dir = home.path().display();
+        let config = format!(
+            "[server]\nhostname=127.0.0.1\nport={port}\ncertificate_path={dir}/server.pem\n\
+             key_path={dir}/server.key\nca_path={dir}/ca.pem\nauth_suite=TLS1.2\n\
+             policy_path={dir}/policies\nenable_tls_client_auth=True\n\
+             database_path={dir}/kmip.db\n"
+        );
+        fs::write(home.path().join("server.conf"), config).unwrap();
+        fs::create_dir(home.path().join("policies")).unwrap();
+        let process = Command::new(python_env().join("bin/pykmip-server"))
+            .arg("-f")
+            .arg(home.path().join("server.conf"))
+            .arg("-l")
+            .arg(home.path().join("server.log"))
+            .current_dir(home.path())
+            .stdout(Stdio::null())
+            .stderr(fs::File::create(home.path().join("server.err")).unwrap())
+            .spawn()
+            .unwrap();
+        let server = Self { home, process, port };
+        let until = Instant::now() + Duration::from_secs(60);
+        while TcpStream::connect(("127.0.0.1", port)).is_err() {
+            assert!(Instant::now() < until, "{}", server.log());
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        server
+    }
+
+    fn log(&self) -> String {
+        fs::read_to_string(self.home.path().join("server.log")).unwrap_or_default()
+    }
+
+    /// Makes AES keys as `client` and gives their identifiers.
+    fn make(&self, client: &str, bits: &[u32]) -> Vec<String> {
+        let dir = self.home.path().display();
+        let script = format!(
+            "from kmip.pie.client import ProxyKmipClient\n\
+             from kmip import enums\n\
+             c = ProxyKmipClient('127.0.0.1', {}, '{dir}/{client}.pem', '{dir}/{client}.key', \
+             '{dir}/ca.pem', 'PROTOCOL_TLSv1_2')\n\
+             with c:\n    for bits in {bits:?}:\n        \
+             print(c.create(enums.CryptographicAlgorithm.AES, bits))\n",
+            self.port
+        );
+        let ran = Command::new(python_env().join("bin/python")).args(["-c", &script]).output();
+        let ran = ran.unwrap();
+        let said = String::from_utf8_lossy(&ran.stderr);
+        assert!(ran.status.success(), "{said}\n{}", self.log());
+        String::from_utf8(ran.stdout).unwrap().lines().map(String::from).collect()
+    }
+
+    fn provider(&self, client: &str, key: &str) -> Box<dyn Provider> {
+        self.provider_at(self.port, client, key)
+    }
+
+    fn provider_at(&self, port: u16, client: &str, key: &str) -> Box<dyn Provider> {
+        let dir = self.home.path().display();
+        open(&format!(
+            "kmip:127.0.0.1:{port}/{key}?certificate={dir}/{client}.pem&key={dir}/{client}.key&\
+             ca={dir}/ca.pem"
+        ))
+    }
+}
+
+fn open(text: &str) -> Box<dyn Provider> {
+    let choice: ProviderChoice = text.parse().unwrap();
+    let written = toml::to_string(&choice).unwrap();
+    assert_eq!(toml::from_str::<ProviderChoice>(&written).unwrap(), choice);
+    tidelock_providers::open(&choice, Path::new("/data"), None).unwrap()
+}
+
+fn python_env() -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("../python");
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../ci/python-env");
+    static READY: std::sync::Once = std::sync::Once::new();
+    READY.call_once(|| {
+        assert!(Command::new(script).status().unwrap().success());
+    });
+    folder
+}
+
+/// An authority, a certificate for 127.0.0.1, two clients, and a client of another authority.
+fn certificates(folder: &Path) {
+    let run = |arguments: &str| {
+        let made = Command::new("openssl").args(arguments.split(' ')).current_dir(folder).output();
+        let made = made.unwrap();
+        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    };
+    let new = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2";
+    run(&format!("{new} -subj /CN=authority -keyout ca.key -out ca.pem"));
+    run(&format!("{new} -subj /CN=other -keyout other-ca.key -out other-ca.pem"));
+    let names = [
+        ("server", "serverAuth", "ca"),
+        ("alice", "clientAuth", "ca"),
+        ("bob", "clientAuth", "ca"),
+        ("mallory", "clientAuth", "other-ca"),
+    ];
+    for (name, usage, ca) in names {
+        run(&format!(
+            "{new} -subj /CN={name} -addext subjectAltName=IP:127.0.0.1 -addext \
+             basicConstraints=critical,CA:FALSE -addext extendedKeyUsage={usage} -CA {ca}.pem \
+             -CAkey {ca}.key -keyout {name}.key -out {name}.pem"
+        ));
+        let key = folder.join(format!("{name}.key"));
+        fs::set_permissions(key, fs::Permissions::from_mode(0o600)).unwrap();
+    }
+}
+
+fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+fn terms(provider: &dyn Provider) -> SlotTerms {
+    SlotTerms {
+        keyring: KeyringId([1; 16]),
+        id: SlotId([2; 16]),
+        kind: SlotKind::Kmip,
+        wrapping: Wrapping::Direct,
+        kdf: Kdf::None,
+        salt: [0; 16],
+        created: 1_700_000_000,
+        reference: provider.reference(),
+    }
+}
+
+fn payload() -> Payload {
+    Payload::from_secret(Secret::new(std::array::from_fn(|at| u8::try_from(at).unwrap())))
+}
+
+fn fault<T>(result: Result<T, Error>) -> (ServiceFault, String) {
+    match result {
+        Err(Error::Service { provider: SlotKind::Kmip, fault, why }) => (fault, why),
+        Err(other) => panic!("not a fault of the service: {other}"),
+        Ok(_) => panic!("it worked"),
+    }
+}
+
+#[test]
+fn pykmip_gives_the_key_to_its_owner_only() {
+    let server = Server::start();
+    let keys = server.make("alice", &[256, 256, 128]);
+    let provider = server.provider("alice", &keys[0]);
+    let terms = terms(&*provider);
+    let wrapped = provider.wrap(&terms, &payload()).unwrap();
+    assert_eq!(provider.unwrap(&terms, &wrapped).unwrap().expose(), payload().expose());
+    let (what, left) = provider.check(&terms, &wrapped).unwrap().expires.unwrap();
+    assert_eq!(what, "the client certificate");
+    assert!((86_400..=2 * 86_400).contains(&left), "{left}");
+
+    let ask = |client: &str, key: &str| server.provider(client, key).unwrap(&terms, &wrapped);
+    assert!(matches!(ask("alice", &keys[1]), Err(Error::WrongKey { .. })));
+    assert_eq!(fault(ask("alice", &keys[2])).0, ServiceFault::Protocol);
+    assert_eq!(fault(ask("alice", "999")).0, ServiceFault::NotFound);
+    let (kind, why) = fault(ask("bob", &keys[0]));
+    assert!(matches!(kind, ServiceFault::NotFound | ServiceFault::Denied), "{why}");
+    let (kind, why) = fault(ask("mallory", &keys[0]));
+    assert!(matches!(kind, ServiceFault::Credentials | ServiceFault::NoAnswer), "{why}");
+
+    let key = server.home.path().join("alice.key");
+    fs::set_permissions(key, fs::Permissions::from_mode(0o644)).unwrap();
+    assert!(matches!(ask("alice", &keys[0]), Err(Error::LooseFile { .. })));
+}
+
+#[test]
+fn a_server_that_is_away_or_silent_is_given_up_with_its_place() {
+    let server = Server::start();
+    let away = server.provider_at(free_port(), "alice", "1");
+    let (kind, why) = fault(away.wrap(&terms(&*away), &payload()));
+    assert!(kind == ServiceFault::NoAnswer && why.contains("127.0.0.1:"), "{why}");
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = silent.local_addr().unwrap().port();
+    let slow = server.provider_at(port, "alice", "1");
+    let began = Instant::now();
+    let (kind, why) = fault(slow.wrap(&terms(&*slow), &payload()));
+    let expected = format!("did not answer (127.0.0.1:{port}, 5 s)");
+    assert_eq!((kind, why), (ServiceFault::NoAnswer, expected));
+    assert!(began.elapsed() < Duration::from_secs(10));
+}
+
+#[test]
+fn a_server_of_another_authority_is_not_trusted() {
+    let server = Server::start();
+    let dir = server.home.path().display();
+    let port = server.port;
+    let provider = open(&format!(
+        "kmip:127.0.0.1:{port}/1?certificate={dir}/alice.pem&key={dir}/alice.key&\
+         ca={dir}/other-ca.pem"
+    ));
+    let (kind, why) = fault(provider.wrap(&terms(&*provider), &payload()));
+    assert_eq!(kind, ServiceFault::Protocol);
+    assert!(why.contains("cannot be trusted"), "{why}");
+}
