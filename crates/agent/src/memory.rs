@@ -26,11 +26,13 @@ pub struct Primitives {
     pub peer_pidfd: fn(BorrowedFd<'_>) -> Option<OwnedFd>,
     /// Closes every descriptor from this number on, those without close-on-exec too.
     pub close_from: fn(u32),
+    /// Wipes what ended calls have left on the stack: keys that were moved leave copies there.
+    pub wipe_stack: fn(),
 }
 
 impl Default for Primitives {
     fn default() -> Self {
-        Self { lock: lock_everything, peer_pidfd: |_| None, close_from: |_| {} }
+        Self { lock: lock_everything, peer_pidfd: |_| None, close_from: |_| {}, wipe_stack: || {} }
     }
 }
 

@@ -207,7 +207,8 @@ pub fn detach(command: &AgentCommand) -> Result<(), Error> {
 /// What keeps it from serving; the starter was told.
 pub fn serve(primitives: Primitives) -> Result<(), Error> {
     (primitives.close_from)(3);
-    let bound = read_orders().and_then(|orders| bind(orders, primitives));
+    let bound = obey(primitives);
+    (primitives.wipe_stack)();
     let words = match &bound {
         Ok(_) => READY.to_vec(),
         Err(Error::AlreadyRunning { .. }) => RUNNING.to_vec(),
@@ -223,6 +224,12 @@ pub fn serve(primitives: Primitives) -> Result<(), Error> {
         Err(Error::AlreadyRunning { .. }) => Ok(()),
         Err(why) => Err(why),
     }
+}
+
+/// A call of its own: what was moved in its frame, the keyring key too, is then wiped with the stack.
+#[inline(never)]
+fn obey(primitives: Primitives) -> Result<Server, Error> {
+    read_orders().and_then(|orders| bind(orders, primitives))
 }
 
 struct Orders {

@@ -24,6 +24,8 @@ const CHUNK: usize = 256 << 10;
 const SMALLEST: usize = 32;
 /// Classes of 32 bytes to 128 MiB, by powers of two.
 const CLASSES: usize = 23;
+/// No call that handles keys uses more of the stack; the least that programs have is far more.
+const DEEPEST: usize = 128 << 10;
 /// Before each block: its class, and room so that blocks are aligned to 16.
 const PREFIX: usize = 16;
 
@@ -205,6 +207,15 @@ unsafe fn wipe(at: *mut u8, len: usize) {
     core::sync::atomic::compiler_fence(core::sync::atomic::Ordering::SeqCst);
     // SAFETY: keeps the write alive: the compiler must assume that the assembly reads it.
     unsafe { core::arch::asm!("/* {0} */", in(reg) at, options(nostack, preserves_flags)) };
+}
+
+/// Wipes what ended calls have left on the stack below this call. Keys that were moved leave copies there,
+/// and the stack is no locked memory: it may be dumped.
+#[inline(never)]
+pub(crate) fn wipe_stack() {
+    let mut room = core::mem::MaybeUninit::<[u8; DEEPEST]>::uninit();
+    // SAFETY: the room is ours; it lies where those calls had their frames.
+    unsafe { wipe(room.as_mut_ptr().cast(), DEEPEST) };
 }
 
 // SAFETY: blocks are distinct, large enough and aligned as asked, or null.

@@ -8,7 +8,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use tidelock_agent::{LockedBytes, Primitives};
 use zeroize::{Zeroize, Zeroizing};
 
-use crate::sys;
+use crate::{memory, sys};
 
 const SOL_SOCKET: i64 = 1;
 /// Linux 6.5: the pidfd of the peer as it was when it connected.
@@ -17,7 +17,7 @@ const SO_PEERPIDFD: i64 = 77;
 /// What the command hands to the agent.
 #[must_use]
 pub fn primitives() -> Primitives {
-    Primitives { lock, peer_pidfd, close_from }
+    Primitives { lock, peer_pidfd, close_from, wipe_stack: memory::wipe_stack }
 }
 
 /// Bytes in a mapping of their own.

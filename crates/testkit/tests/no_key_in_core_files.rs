@@ -1,0 +1,235 @@
+//! A key is found in no core file: not of a server, not of a small program, not of the agent; nor in
+//! environments, command lines and logs.
+//!
+//! Looked for are the principal key, the keyring key, the data keys, the header MAC keys and every file
+//! key, in pieces of 16 bytes. A schedule of AES-256 has the key itself as its first two round keys, in either
+//! direction, so pieces find schedules too. Whole memory, which root can read, must hold the file keys, or the
+//! search proves nothing.
+
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use aho_corasick::AhoCorasick;
+use rustix::process::{Pid, Resource, Rlimit, Signal, prlimit};
+use tidelock_testkit::pg::{Arm, Cluster, Place, Process, Result};
+
+const PYTHON: &str = "/usr/bin/python3";
+const PIECE: usize = 16;
+
+/// Pieces of keys, raw and as hexadecimal digits, and what each belongs to.
+struct Keys {
+    names: Vec<String>,
+    search: AhoCorasick,
+}
+
+impl Keys {
+    fn of(cluster: &Cluster<'_>) -> Self {
+        let name = cluster.dir().file_name().unwrap().to_string_lossy().into_owned();
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("reader/print_keys.py");
+        let key = cluster.place().join(&format!("home/{name}.key"));
+        let mut python = Command::new(PYTHON);
+        let told = python.arg("-B").arg(script).arg(cluster.dir()).arg(key);
+        let told = told.output().unwrap();
+        assert!(told.status.success(), "{}", String::from_utf8_lossy(&told.stderr));
+        let (mut names, mut patterns) = (Vec::new(), Vec::new());
+        for line in String::from_utf8(told.stdout).unwrap().lines() {
+            let (what, digits) = line.split_once(' ').unwrap();
+            for piece in digits.as_bytes().chunks(2 * PIECE) {
+                let text = std::str::from_utf8(piece).unwrap();
+                names.extend([what.to_owned(), format!("{what} in digits")]);
+                patterns.extend([bytes(text), piece.to_vec()]);
+            }
+        }
+        for what in ["principal", "keyring", "data", "mac", "file"] {
+            assert!(names.iter().any(|name| name == what), "no {what} key is known");
+        }
+        Self { names, search: AhoCorasick::new(patterns).unwrap() }
+    }
+
+    /// What is found in these bytes, each kind once, with the place of the first.
+    fn found(&self, haystack: &[u8]) -> Vec<String> {
+        let mut kinds = BTreeSet::new();
+        let mut found = Vec::new();
+        for hit in self.search.find_iter(haystack) {
+            let name = &self.names[hit.pattern().as_usize()];
+            if kinds.insert(name) {
+                found.push(format!("{name} at {:#x}", hit.start()));
+            }
+        }
+        found
+    }
+
+    #[track_caller]
+    fn absent(&self, path: &Path) {
+        let bytes = fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        let found = self.found(&bytes);
+        assert!(found.is_empty(), "{} ({} bytes): {found:?}", path.display(), bytes.len());
+    }
+
+    /// Environment and command line of a process.
+    #[track_caller]
+    fn absent_in_proc(&self, process: Process) {
+        for name in ["environ", "cmdline"] {
+            self.absent(Path::new(&format!("/proc/{}/{name}", process.id())));
+        }
+    }
+}
+
+fn bytes(digits: &str) -> Vec<u8> {
+    let pair = |at| u8::from_str_radix(&digits[at..at + 2], 16).unwrap();
+    (0..digits.len()).step_by(2).map(pair).collect()
+}
+
+/// Everything that can be read of a process, locked memory too.
+fn memory(process: Process) -> Vec<u8> {
+    let id = process.id();
+    let file = File::open(format!("/proc/{id}/mem")).unwrap();
+    let maps = fs::read_to_string(format!("/proc/{id}/maps")).unwrap();
+    let mut all = Vec::new();
+    for line in maps.lines().filter(|line| line.contains(" rw") && !line.contains("/dev/")) {
+        let (range, _) = line.split_once(' ').unwrap();
+        let (start, end) = range.split_once('-').unwrap();
+        let start = u64::from_str_radix(start, 16).unwrap();
+        let end = u64::from_str_radix(end, 16).unwrap();
+        // Most of a large reservation was never touched: what is zero is not kept.
+        let mut buffer = vec![0; 1 << 20];
+        let mut at = start;
+        while at < end {
+            let part = buffer.len().min(usize::try_from(end - at).unwrap());
+            let Ok(got @ 1..) = file.read_at(&mut buffer[..part], at) else { break };
+            if buffer[..got].iter().any(|byte| *byte != 0) {
+                all.extend_from_slice(&buffer[..got]);
+            }
+            at += got as u64;
+        }
+    }
+    all
+}
+
+/// The kernel's own dump of a process, which ends by it; nothing where dumps go to a program.
+fn dump_by_kernel(process: Process, folder: &Path) -> Option<PathBuf> {
+    let pattern = fs::read_to_string("/proc/sys/kernel/core_pattern").unwrap();
+    if pattern.trim() != "core" {
+        eprintln!("not tried: core_pattern is {pattern:?}");
+        return None;
+    }
+    let all = Rlimit { current: None, maximum: None };
+    prlimit(Pid::from_raw(process.id()), Resource::Core, all).ok()?;
+    process.signal(Signal::ABORT).unwrap();
+    process.wait_gone(Duration::from_secs(60)).unwrap();
+    let names = ["core".to_owned(), format!("core.{}", process.id())];
+    let start = Instant::now();
+    while start.elapsed() < Duration::from_secs(10) {
+        if let Some(core) = names.iter().map(|name| folder.join(name)).find(|path| path.is_file()) {
+            let aside = folder.join(format!("aside-{}", process.id()));
+            fs::rename(core, &aside).unwrap();
+            return Some(aside);
+        }
+        thread::sleep(Duration::from_millis(100));
+    }
+    None
+}
+
+/// gdb's dump of a process, which goes on; it leaves out what is marked so. Nothing if that is refused.
+fn dump_by_gdb(process: Process, folder: &Path) -> Option<PathBuf> {
+    let prefix = folder.join("gcore");
+    let id = process.id().to_string();
+    let done = Command::new("gcore").arg("-o").arg(&prefix).arg(&id).output().unwrap();
+    let core = folder.join(format!("gcore.{id}"));
+    if !core.is_file() {
+        eprintln!("gcore of {id}: {}", String::from_utf8_lossy(&done.stderr));
+    }
+    core.is_file().then_some(core)
+}
+
+/// The agent that has this directory's keyring open, and its files.
+fn agents(cluster: &Cluster<'_>) -> (Vec<Process>, BTreeSet<PathBuf>) {
+    let keyring = fs::read(cluster.dir().join(".tidelock/keyring")).unwrap();
+    let id: String = keyring[16..32].iter().map(|byte| format!("{byte:02x}")).collect();
+    let (mut agents, mut files) = (Vec::new(), BTreeSet::new());
+    let entries = fs::read_dir("/proc").unwrap().filter_map(std::result::Result::ok);
+    for process in
+        entries.filter_map(|entry| Process::new(entry.file_name().to_str()?.parse().ok()?))
+    {
+        let held =
+            fs::read_dir(format!("/proc/{}/fd", process.id())).into_iter().flatten().flatten();
+        let links = held.filter_map(|fd| fs::read_link(fd.path()).ok());
+        let mut ours = links.filter(|link| link.to_string_lossy().contains(&id)).peekable();
+        if ours.peek().is_some() {
+            agents.push(process);
+            files.extend(ours);
+        }
+    }
+    (agents, files)
+}
+
+#[test]
+fn a_key_is_found_in_no_core_file() -> Result<()> {
+    let place = Place::new()?;
+    let main = Cluster::started(&place, "main", Arm::Sealed)?;
+    main.sql(
+        "CREATE TABLE t AS SELECT g, md5(g::text) FROM generate_series(1, 20000) g; CHECKPOINT",
+    )?;
+    let query = "SELECT count(*) FROM t; SELECT count(*) FROM pg_class; SELECT pg_sleep(600)";
+    let session = main.psql("postgres", query).spawn()?;
+    main.wait_for("SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep'", "1")?;
+    let backend = main.sql("SELECT pid FROM pg_stat_activity WHERE wait_event = 'PgSleep'")?;
+    let backend = Process::new(backend.parse().unwrap()).unwrap();
+    let sealed = main.dir().join("pg_wal/small");
+    let small = main.tool("/usr/bin/dd").arg(format!("of={}", sealed.display()));
+    { small }.stdin("a few bytes\n").run()?;
+    let follow = main.tool("/usr/bin/tail").arg("-f").arg(&sealed).spawn()?;
+    let keys = Keys::of(&main);
+    let cores = place.make_dir("cores")?;
+    thread::sleep(Duration::from_secs(1));
+
+    let tail = |process: &Process| {
+        let text = fs::read(format!("/proc/{}/cmdline", process.id())).unwrap_or_default();
+        text.starts_with(b"/usr/bin/tail\0-f\0")
+    };
+    let me = Process::new(i32::try_from(std::process::id()).unwrap()).unwrap();
+    let small = me.children().into_iter().find(tail).expect("tail runs");
+    let postmaster = main.postmaster()?;
+    let mut programs = vec![backend, postmaster, small];
+    programs.extend(postmaster.children().into_iter().filter(|child| *child != backend));
+    let (agents, files) = agents(&main);
+    if place.account().switches() {
+        assert_eq!(agents.len(), 1, "the agent's descriptors are root's to see");
+        for process in [backend, small] {
+            let found = keys.found(&memory(process)).join(", ");
+            assert!(found.contains("file"), "the search finds nothing in whole memory: {found}");
+        }
+    }
+    for process in programs.iter().chain(&agents).filter(|process| process.lives()) {
+        keys.absent_in_proc(*process);
+    }
+    for process in [backend, postmaster, small].iter().chain(&agents) {
+        if let Some(core) = dump_by_gdb(*process, &cores) {
+            keys.absent(&core);
+            fs::remove_file(core).unwrap();
+        }
+    }
+    for (process, folder) in
+        [(small, place.path()), (backend, main.dir()), (postmaster, main.dir())]
+    {
+        if process.lives()
+            && let Some(core) = dump_by_kernel(process, folder)
+        {
+            keys.absent(&core);
+            fs::remove_file(core).unwrap();
+        }
+    }
+    drop((session, follow));
+    keys.absent(main.log());
+    for file in &files {
+        keys.absent(file);
+    }
+    Ok(())
+}
