@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 
 use tidelock_format::KeyringId;
@@ -57,6 +57,31 @@ impl RunDir {
         Err(Error::NoRunDir { tried: tried.join("; ") })
     }
 
+    /// The directory of another user, for root: /run/tidelock/UID, made for that user.
+    ///
+    /// # Errors
+    /// [`Error::LooseRunDir`], [`Error::Io`].
+    pub fn of_user(uid: u32, gid: u32) -> Result<Self, Error> {
+        let failed = |what| Error::io(what, RUN);
+        match DirBuilder::new().mode(0o755).create(RUN) {
+            Err(why) if why.kind() != io::ErrorKind::AlreadyExists => {
+                return Err(failed("make")(why));
+            }
+            _ => {}
+        }
+        if !is_roots(Path::new(RUN)) {
+            return Err(Error::LooseRunDir { path: RUN.into(), why: "it is not root's alone" });
+        }
+        let path = Path::new(RUN).join(uid.to_string());
+        match DirBuilder::new().mode(0o700).create(&path) {
+            // Nobody but root can have put anything here.
+            Ok(()) => chown(&path, Some(uid), Some(gid)).map_err(Error::io("chown", &path))?,
+            Err(why) if why.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(why) => return Err(Error::io("make", &path)(why)),
+        }
+        Self::checked(&path, uid)
+    }
+
     /// This directory, which is made if it does not exist.
     ///
     /// # Errors
@@ -67,12 +92,16 @@ impl RunDir {
             Err(why) if why.kind() == io::ErrorKind::AlreadyExists => {}
             Err(source) => return Err(Error::Io { what: "make", path: path.into(), source }),
         }
+        Self::checked(path, rustix::process::geteuid().as_raw())
+    }
+
+    fn checked(path: &Path, uid: u32) -> Result<Self, Error> {
         let found = fs::symlink_metadata(path).map_err(Error::io("look at", path))?;
         let refuse = |why| Err(Error::LooseRunDir { path: path.into(), why });
         if !found.is_dir() {
             return refuse("it is not a directory");
         }
-        if found.uid() != rustix::process::geteuid().as_raw() {
+        if found.uid() != uid {
             return refuse("it belongs to somebody else");
         }
         if found.permissions().mode() & 0o7777 != 0o700 {

@@ -14,6 +14,7 @@ use std::ffi::OsString;
 use std::fs::OpenOptions;
 use std::io::{self, Read, Write};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
@@ -50,6 +51,8 @@ pub struct AgentCommand {
     pub detach: Vec<OsString>,
     /// Arguments with which it calls [`serve`].
     pub serve: Vec<OsString>,
+    /// As whom, when root starts it: user and group.
+    pub user: Option<(u32, u32)>,
 }
 
 impl AgentCommand {
@@ -66,6 +69,7 @@ impl AgentCommand {
             program,
             detach: vec!["agent".into(), "detach".into()],
             serve: vec!["agent".into(), "serve".into()],
+            user: None,
         }
     }
 }
@@ -118,9 +122,14 @@ fn launch(
     command: &AgentCommand,
 ) -> Result<(), Error> {
     let failed = |what| Error::io(what, &command.program);
-    let mut child = Command::new(&command.program)
+    let mut starter = Command::new(&command.program);
+    if let Some((uid, gid)) = command.user {
+        starter.uid(uid).gid(gid);
+    }
+    let mut child = starter
         .args(&command.detach)
         .env_clear()
+        .current_dir("/")
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()

@@ -17,6 +17,7 @@ use crate::inspect::Inspect;
 use crate::keyring::KeyringCommand;
 use crate::pipe::{Seal, Unseal};
 use crate::profile::ProfileCommand;
+use crate::service::ServiceCommand;
 use crate::status::Status;
 use crate::verify::Verify;
 
@@ -45,6 +46,8 @@ enum Command {
     #[command(subcommand)]
     Profile(ProfileCommand),
     #[command(subcommand)]
+    Service(ServiceCommand),
+    #[command(subcommand)]
     Audit(AuditCommand),
     Completions(Completions),
     Man(Man),
@@ -70,6 +73,7 @@ impl Cli {
             Command::Inspect(inspect) => inspect.run().map(done),
             Command::Keyring(keyring) => keyring.run().map(done),
             Command::Profile(profile) => profile.run().map(done),
+            Command::Service(service) => service.run().map(done),
             Command::Audit(audit) => audit.run().map(done),
             Command::Completions(completions) => completions.run().map(done),
             Command::Man(man) => man.run().map(done),

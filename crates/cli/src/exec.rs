@@ -25,6 +25,7 @@ pub(crate) use library::Library;
 pub(crate) use program::Program;
 
 use crate::audit::trail;
+use crate::console;
 use crate::error::{Error, Result};
 use crate::protected::{self, Protected};
 use crate::unlock::KeyOptions;
@@ -57,6 +58,15 @@ impl Exec {
         let directories = self.directories()?;
         let program = Program::find(&name)?;
         program.refuse_unless_it_loads()?;
+        if program.drops_the_environment() {
+            console::warn(
+                format!(
+                    "{} empties the environment: what it starts loads no library",
+                    program.listed.display()
+                ),
+                "put it before `tidelock exec`, for example `sudo -u postgres tidelock exec ...`",
+            );
+        }
         let library = Library::find()?;
         let mut sockets = Vec::new();
         for protected in &directories {

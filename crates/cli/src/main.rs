@@ -3,7 +3,7 @@
 //! ```text
 //!   command    what can be typed: one module for each call
 //!      |         init, exec, status, verify, inspect, cat, seal and unseal, keyring, profile,
-//!      |         audit
+//!      |         service, audit
 //!      |
 //!   protected  which directory does this file belong to?    unlock   who opens its keyring?
 //!   walk       which files does it have?                    sealed   header, key, plain bytes
@@ -33,6 +33,7 @@ mod profile;
 mod protected;
 mod sealed;
 mod server;
+mod service;
 mod status;
 mod unlock;
 mod verify;

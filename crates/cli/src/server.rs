@@ -59,6 +59,12 @@ impl Server {
         if fs::read_link(process.join("cwd")).is_ok_and(|cwd| cwd != dir) {
             return Self::Stopped;
         }
+        Self::process(pid)
+    }
+
+    /// This process, whatever it is.
+    pub(crate) fn process(pid: u32) -> Self {
+        let process = PathBuf::from(format!("/proc/{pid}"));
         let program = fs::read_link(process.join("exe")).ok();
         Self::Running { pid, program, library: loaded(&process) }
     }

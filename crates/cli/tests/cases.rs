@@ -36,6 +36,7 @@ cases! {
     keys_that_do_not_open
     profile
     seal
+    service
     status
     tampered_files
     tampered_keyring

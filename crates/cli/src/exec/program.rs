@@ -24,6 +24,9 @@ const MAX_LINE: usize = 256;
 /// Scripts whose interpreter is a script, and so on.
 const MAX_SCRIPTS: u32 = 4;
 
+/// They clean the environment, or are set-user-ID, which root's caller does not see.
+const CHANGE_USERS: &[&[u8]] = &[b"sudo", b"doas", b"pkexec", b"su"];
+
 /// A program that was found.
 pub(crate) struct Program {
     /// As execve gets it.
@@ -123,6 +126,12 @@ impl Program {
             )),
             _ => Ok(()),
         }
+    }
+
+    /// A program that starts others as another user, without LD_PRELOAD.
+    pub(crate) fn drops_the_environment(&self) -> bool {
+        let name = self.listed.file_name().unwrap_or_default().as_bytes();
+        CHANGE_USERS.contains(&name)
     }
 
     /// The loader ignores LD_PRELOAD for programs that run with more rights than their caller.

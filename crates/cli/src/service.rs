@@ -1,0 +1,150 @@
+//! `tidelock service`: has systemd and Debian's pg_ctlcluster start an unmodified server with the library.
+//!
+//! ```text
+//!   install --> DIR of the unit, keyring's configuration --> files (plan) --> written, recorded
+//!   remove  --> what was recorded, if nobody changed it  --> taken away
+//!   systemd --> ExecStartPre: unlock --> server --> ExecStartPost: check
+//! ```
+//!
+//! Nothing here runs systemctl: which units start when is the operator's.
+
+mod plan;
+mod record;
+mod run;
+
+use std::path::{Path, PathBuf};
+
+use clap::Subcommand;
+use tidelock_keys::{Config, Places};
+
+use crate::console;
+use crate::error::{Error, Result};
+use crate::owner::Owner;
+use crate::protected::Protected;
+use plan::{Plan, Unit};
+use record::Record;
+
+/// Start a unit of systemd, or a Debian cluster, with the library
+#[derive(Subcommand)]
+pub(crate) enum ServiceCommand {
+    /// Write what makes a unit unlock its directory, load the library, and fail if it is not loaded
+    Install(Install),
+    /// Take away what install wrote
+    Remove(Remove),
+    /// Unlock the directory of an installed unit and leave an agent for its user; run by the unit
+    Unlock(Named),
+    /// Fail unless the library is loaded in the server of an installed unit; run by the unit
+    Check(Named),
+}
+
+/// Write what makes a unit start with the library
+#[derive(clap::Args)]
+pub(crate) struct Install {
+    #[command(flatten)]
+    named: Named,
+    /// The protected directory [default: of postgresql@VERSION-NAME, its data_directory]
+    #[arg(short = 'D', long = "directory", value_name = "DIR")]
+    dir: Option<PathBuf>,
+    /// Let the unit read and write at most this often a second (IOReadIOPSMax, IOWriteIOPSMax)
+    #[arg(long, value_name = "N")]
+    iops: Option<u32>,
+    /// Print what would be written, write nothing
+    #[arg(long)]
+    dry_run: bool,
+}
+
+/// Take away what install wrote
+#[derive(clap::Args)]
+pub(crate) struct Remove {
+    #[command(flatten)]
+    named: Named,
+}
+
+/// An installed unit
+#[derive(clap::Args)]
+pub(crate) struct Named {
+    /// The unit: postgresql@15-main, mariadb
+    unit: Unit,
+    /// Take and write all files of /etc below this directory: for images
+    #[arg(long, value_name = "DIR", default_value = "/")]
+    root: PathBuf,
+}
+
+impl ServiceCommand {
+    /// # Errors
+    /// The unit or its directory is none, somebody changed the files, the keyring does not open, the
+    /// library is not loaded.
+    pub(crate) fn run(self) -> Result<()> {
+        match self {
+            Self::Install(install) => install.run(),
+            Self::Remove(remove) => remove.run(),
+            Self::Unlock(named) => run::unlock(&named.installed()?),
+            Self::Check(named) => run::check(&named.installed()?),
+        }
+    }
+}
+
+impl Install {
+    fn run(&self) -> Result<()> {
+        let (unit, root) = (&self.named.unit, &self.named.root);
+        let dir = match &self.dir {
+            Some(dir) => dir.clone(),
+            None => unit.data_directory(root)?,
+        };
+        let protected = Protected::open(&dir)?;
+        let owner = Owner::of(&protected.path)?;
+        let config = system_config(&protected, root)?;
+        let plan = Plan::make(unit, &protected, owner, &config, self.iops, root)?;
+        let old = Record::read(unit, root)?;
+        if self.dry_run {
+            return console::print(plan.text());
+        }
+        let wrote = plan.record.write(old.as_ref(), unit, root)?;
+        let mut text = String::new();
+        for path in &wrote {
+            text.push_str(&format!("wrote         {}\n", path.display()));
+        }
+        if wrote.is_empty() {
+            text.push_str("unchanged     all is as it would be written\n");
+        }
+        text.push_str(&format!(
+            "next          systemctl daemon-reload; systemctl restart {unit}\n"
+        ));
+        console::print(text)
+    }
+}
+
+impl Remove {
+    fn run(&self) -> Result<()> {
+        let record = self.named.installed()?;
+        let mut text = String::new();
+        for path in record.remove(&self.named.unit, &self.named.root)? {
+            text.push_str(&format!("removed       {}\n", path.display()));
+        }
+        text.push_str("next          systemctl daemon-reload; the data stays sealed\n");
+        console::print(text)
+    }
+}
+
+impl Named {
+    fn installed(&self) -> Result<Record> {
+        Record::read(&self.unit, &self.root)?.ok_or_else(|| {
+            Error::refused(
+                format!("{} is not installed", self.unit),
+                format!("`tidelock service install {}` writes what it needs", self.unit),
+            )
+        })
+    }
+}
+
+/// A server's agent is started with an empty environment: only root's configuration is found then.
+fn system_config(protected: &Protected, root: &Path) -> Result<Config> {
+    let places = Places { system: root.join("etc/tidelock"), own: None };
+    let id = protected.keyring.id();
+    places.find(id)?.ok_or_else(|| {
+        Error::refused(
+            format!("no provider is configured for {} in /etc/tidelock", protected.path.display()),
+            format!("write /etc/tidelock/keyrings/{id}.toml, as docs/configuration.md shows"),
+        )
+    })
+}

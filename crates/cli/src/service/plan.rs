@@ -1,0 +1,195 @@
+//! What is written for a unit: a drop-in for systemd, and a block in the environment of a Debian
+//! cluster, which pg_ctlcluster empties otherwise.
+
+use std::fmt::{self, Write as _};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use tidelock_keys::{Config, ProviderChoice};
+
+use crate::error::{Error, Result};
+use crate::exec::Library;
+use crate::owner::Owner;
+use crate::protected::Protected;
+use crate::service::record::{Record, Written};
+
+/// The name of a unit, without `.service`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Unit(String);
+
+impl FromStr for Unit {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> std::result::Result<Self, Self::Err> {
+        let name = text.strip_suffix(".service").unwrap_or(text);
+        let good = |byte: u8| byte.is_ascii_alphanumeric() || b"@-_.:\\".contains(&byte);
+        if name.is_empty() || name.starts_with('.') || !name.bytes().all(good) {
+            return Err("a unit has letters, digits and @-_.:\\");
+        }
+        Ok(Self(name.to_owned()))
+    }
+}
+
+impl fmt::Display for Unit {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        to.write_str(&self.0)
+    }
+}
+
+impl Unit {
+    /// Version and name of a Debian cluster.
+    fn cluster(&self) -> Option<(&str, &str)> {
+        self.0.strip_prefix("postgresql@")?.split_once('-')
+    }
+
+    /// `/etc/postgresql/15/main`
+    fn cluster_folder(&self) -> Option<PathBuf> {
+        let (version, name) = self.cluster()?;
+        Some(Path::new("/etc/postgresql").join(version).join(name))
+    }
+
+    /// Where a Debian cluster has its data.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] for another unit; [`Error::Io`].
+    pub(super) fn data_directory(&self, root: &Path) -> Result<PathBuf> {
+        let ask = |why: &str| Error::usage(why, "name the protected directory with -D DIR");
+        let folder = self.cluster_folder().ok_or_else(|| {
+            ask(&format!("the directory of {self} cannot be told: it is no Debian cluster"))
+        })?;
+        let file = below(root, &folder.join("postgresql.conf"));
+        let text = fs::read_to_string(&file).map_err(Error::io("read", &file))?;
+        setting(&text, "data_directory")
+            .map(PathBuf::from)
+            .ok_or_else(|| ask(&format!("{} has no data_directory", file.display())))
+    }
+}
+
+/// The last value of a setting in PostgreSQL's syntax.
+fn setting(text: &str, name: &str) -> Option<String> {
+    let value = |line: &str| {
+        let rest = line.trim_start().strip_prefix(name)?;
+        let rest = rest.trim_start().trim_start_matches('=').trim_start();
+        match rest.strip_prefix('\'') {
+            Some(quoted) => Some(quoted.split('\'').next()?.to_owned()),
+            None => Some(rest.split([' ', '\t', '#']).next()?.to_owned()),
+        }
+    };
+    text.lines().rev().find_map(value)
+}
+
+/// A path of the machine below the root of an image.
+pub(super) fn below(root: &Path, path: &Path) -> PathBuf {
+    root.join(path.strip_prefix("/").unwrap_or(path))
+}
+
+/// What will be written.
+pub(super) struct Plan {
+    pub(super) record: Record,
+}
+
+impl Plan {
+    /// # Errors
+    /// The library is not installed; [`Error::Refused`] for paths that the files cannot hold.
+    pub(super) fn make(
+        unit: &Unit,
+        protected: &Protected,
+        owner: Owner,
+        config: &Config,
+        iops: Option<u32>,
+        root: &Path,
+    ) -> Result<Self> {
+        let library = Library::find()?.path;
+        let program = std::env::current_exe().map_err(Error::io("find", "/proc/self/exe"))?;
+        let socket =
+            PathBuf::from(format!("/run/tidelock/{}/{}.sock", owner.uid, protected.keyring.id()));
+        for path in [&library, &program, &protected.path] {
+            let bad = |c: char| c.is_whitespace() || c.is_control() || "'\"\\%$:".contains(c);
+            if path.to_str().is_none_or(|path| path.contains(bad)) {
+                return Err(Error::refused(
+                    format!("{} cannot be written into a unit", path.display()),
+                    "use a path without blanks, quotes, colons, backslashes, % and $",
+                ));
+            }
+        }
+        let (library, program) = (library.display(), program.display());
+        let mut text = format!(
+            "# Written by `tidelock service install`. Change it with `systemctl edit`, not here.\n\
+             [Service]\n\
+             ExecStartPre=+{program} service unlock {unit}\n\
+             ExecStartPost=+{program} service check {unit}\n"
+        );
+        // Writing to a String cannot fail.
+        for choice in &config.providers {
+            if let ProviderChoice::Systemd { credential } = choice {
+                let _ = writeln!(
+                    text,
+                    "LoadCredentialEncrypted={credential}:/etc/credstore.encrypted/{credential}"
+                );
+            }
+        }
+        if let Some(iops) = iops {
+            let dir = protected.path.display();
+            let _ = writeln!(text, "IOReadIOPSMax={dir} {iops}\nIOWriteIOPSMax={dir} {iops}");
+        }
+        let mut written = Vec::new();
+        match unit.cluster_folder() {
+            Some(folder) if below(root, &folder).is_dir() => written.push(Written {
+                path: folder.join("environment"),
+                block: true,
+                text: format!(
+                    "LD_PRELOAD = '{library}'\nTIDELOCK_AGENT = '{}'\n",
+                    socket.display()
+                ),
+            }),
+            _ => {
+                let _ = writeln!(
+                    text,
+                    "Environment=LD_PRELOAD={library} TIDELOCK_AGENT={}",
+                    socket.display()
+                );
+            }
+        }
+        let folder = format!("/etc/systemd/system/{unit}.service.d");
+        written.push(Written {
+            path: Path::new(&folder).join("tidelock.conf"),
+            block: false,
+            text,
+        });
+        let directory = protected.path.clone();
+        Ok(Self { record: Record { directory, socket, written } })
+    }
+
+    /// For `--dry-run`.
+    pub(super) fn text(&self) -> String {
+        let part = |it: &Written| format!("--- {}\n{}", it.path.display(), it.text);
+        self.record.written.iter().map(part).collect::<Vec<_>>().join("\n")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_data_directory_is_read_as_the_server_reads_it() {
+        for (text, value) in [
+            ("data_directory = '/a b'\t\t# use data in another directory\n", Some("/a b")),
+            ("#data_directory = '/no'\n", None),
+            ("data_directory '/a'\ndata_directory=/b # c\n", Some("/b")),
+        ] {
+            assert_eq!(setting(text, "data_directory").as_deref(), value);
+        }
+    }
+
+    #[test]
+    fn units_are_names_and_never_paths() {
+        for bad in ["", ".", "../x", "a/b", "a b", "a\nb", ".service"] {
+            assert!(bad.parse::<Unit>().is_err(), "{bad:?}");
+        }
+        let unit: Unit = "postgresql@15-my-own.service".parse().unwrap();
+        assert_eq!(unit.cluster(), Some(("15", "my-own")));
+        assert_eq!("mariadb".parse::<Unit>().unwrap().cluster(), None);
+    }
+}

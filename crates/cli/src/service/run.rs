@@ -1,0 +1,100 @@
+//! What an installed unit runs before and after its server starts.
+
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use tidelock_agent::server::Options;
+use tidelock_agent::spawn::{self, AgentCommand};
+use tidelock_agent::{RunDir, client};
+
+use crate::audit::trail;
+use crate::console;
+use crate::error::{Error, Result};
+use crate::owner::Owner;
+use crate::protected::Protected;
+use crate::server::{Loaded, Server};
+use crate::service::record::Record;
+use crate::unlock;
+
+/// A server may take a while to write its process id.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Unlocks without a terminal, and leaves an agent that runs as the owner of the directory. As root the
+/// credentials of the unit are read before that.
+///
+/// # Errors
+/// The keyring does not open, the agent does not start.
+pub(super) fn unlock(record: &Record) -> Result<()> {
+    let protected = Protected::open(&record.directory)?;
+    let owner = Owner::of(&protected.path)?;
+    let another = owner.uid != Owner::caller().uid;
+    let run_dir = if rustix::process::geteuid().is_root() {
+        RunDir::of_user(owner.uid, owner.gid)?
+    } else {
+        RunDir::choose()?
+    };
+    let mut options = Options::new(run_dir);
+    let socket = options.run_dir.socket(protected.keyring.id());
+    if socket != record.socket {
+        return Err(Error::refused(
+            format!(
+                "{} has another keyring or owner than when it was installed",
+                protected.path.display()
+            ),
+            "run `tidelock service install` again",
+        ));
+    }
+    if let Some(agent) = client::connect(&socket)?
+        && agent.status()?.generation == protected.keyring.generation()
+    {
+        return Ok(());
+    }
+    let config = unlock::configured(&protected.keyring)?;
+    options.allow_writable_programs = config.allow_writable_programs;
+    options.log = Some(trail::log(&protected.keyring, &protected.path, &config)?);
+    let keyring = unlock::unattended(&protected, &config)?;
+    let mut command = AgentCommand::this_program();
+    command.user = another.then_some((owner.uid, owner.gid));
+    spawn::start(&keyring, &protected.path, &options, &command).map(drop)?;
+    Ok(())
+}
+
+/// Waits for the server and looks whether the library is in it.
+///
+/// # Errors
+/// [`Error::Verification`] if it is not; [`Error::CannotTell`] if no server can be found.
+pub(super) fn check(record: &Record) -> Result<()> {
+    let until = Instant::now() + PATIENCE;
+    // What systemd took for the main process, for servers without a postmaster.pid.
+    let main = std::env::var("MAINPID").ok().and_then(|pid| pid.parse().ok());
+    loop {
+        let server = match (Server::on(&record.directory), main) {
+            (Server::Stopped, Some(pid)) => Server::process(pid),
+            (server, _) => server,
+        };
+        match server {
+            Server::Running { pid, library: Loaded::Yes, .. } => {
+                return console::print(format_args!("loaded        in process {pid}\n"));
+            }
+            Server::Running { pid, library: Loaded::No, .. } => {
+                return Err(Error::Verification {
+                    what: format!("a server runs without the library: process {pid}"),
+                    hint: "stop it at once: what it writes is plain".to_owned(),
+                });
+            }
+            _ if Instant::now() < until => sleep(Duration::from_millis(200)),
+            Server::Running { pid, .. } => {
+                return Err(Error::CannotTell {
+                    what: format!("whether the library is loaded in process {pid} cannot be told"),
+                    hint: "run it as the user of the server, or as root".to_owned(),
+                });
+            }
+            Server::Stopped => {
+                return Err(Error::CannotTell {
+                    what: format!("no server runs on {}", record.directory.display()),
+                    hint: "see the log of the server".to_owned(),
+                });
+            }
+        }
+    }
+}
