@@ -179,7 +179,6 @@ impl Audit {
     }
 
     /// The keyring was changed: its oldest data key may be another.
-    #[expect(dead_code, reason = "called when an agent takes over a changed keyring")]
     pub(crate) fn set_key(&mut self, key: ChainKey) {
         self.key = key;
     }

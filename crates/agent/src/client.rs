@@ -11,10 +11,12 @@ use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
     connect as connect_to, recv, send, socket_with, sockopt,
 };
+use tidelock_cipher::Secret;
+use tidelock_format::Generation;
 use zeroize::Zeroizing;
 
 use crate::error::Error;
-use crate::wire::{Answer, Grant, MAX_ANSWER, Request, Status, WireError};
+use crate::wire::{Answer, Grant, KeyringKey, MAX_ANSWER, Request, Status, WireError};
 
 /// An agent that does not answer is as good as none.
 const TIMEOUT: std::time::Duration = std::time::Duration::from_secs(10);
@@ -87,9 +89,25 @@ impl Connection {
         }
     }
 
+    /// Hands over the key of the keyring that `tidelock key` has just written; running programs get
+    /// its data keys with their next file.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] unless this process runs the agent's own file; [`Error::Wire`],
+    /// [`Error::Io`].
+    pub fn reload(&self, key: &Secret<32>) -> Result<Generation, Error> {
+        let key = KeyringKey(Secret::new(*key.expose()));
+        let message = self.ask(&Request::Reload(key))?;
+        match Answer::decode(&message)? {
+            Answer::Reloaded(generation) => Ok(generation),
+            other => Err(unexpected(other)),
+        }
+    }
+
     fn ask(&self, request: &Request) -> Result<Zeroizing<Vec<u8>>, Error> {
         let failed = |errno| Error::sys("talk to the agent at", &self.path)(errno);
-        send(&self.socket, &request.encode(), SendFlags::NOSIGNAL).map_err(failed)?;
+        let question = Zeroizing::new(request.encode());
+        send(&self.socket, &question, SendFlags::NOSIGNAL).map_err(failed)?;
         let mut message = Zeroizing::new(vec![0; MAX_ANSWER + 1]);
         let length = loop {
             match recv(&self.socket, &mut *message, RecvFlags::empty()) {

@@ -19,8 +19,10 @@ use rustix::net::{
     bind, listen, recv, send, socket_with,
 };
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
+use tidelock_cipher::Secret;
 use tidelock_format::{Generation, KeyringId};
-use tidelock_keys::{Keyring, Policy};
+use tidelock_keys::{Keyring, KeyringDir, Policy};
+use zeroize::Zeroizing;
 
 use crate::audit::{Audit, ChainKey, Details, Event, Log};
 use crate::error::Error;
@@ -260,9 +262,9 @@ impl Server {
 
     /// Reads and answers one request; false if the connection has ended.
     fn serve(&mut self, place: usize) -> bool {
-        let mut bytes = [0u8; MAX_REQUEST + 1];
+        let mut bytes = Zeroizing::new([0u8; MAX_REQUEST + 1]);
         let socket = &self.connections[place].socket;
-        let length = match recv(socket, &mut bytes, RecvFlags::DONTWAIT) {
+        let length = match recv(socket, &mut *bytes, RecvFlags::DONTWAIT) {
             Ok((_, 0)) => return false,
             Ok((_, length)) => length,
             Err(Errno::AGAIN | Errno::INTR) => return true,
@@ -274,6 +276,7 @@ impl Server {
             Ok(_) if peer.uid != 0 && peer.uid != this_user() => Err(RefusalReason::OtherUser),
             Ok(Request::Keys) => self.grant(place, &peer),
             Ok(Request::Allow(path)) => self.allow(place, &peer, &path),
+            Ok(Request::Reload(key)) => self.reload(place, &peer, key.0),
             Ok(Request::Status) => Ok(self.answer(place, &self.status().encode())),
         };
         result.unwrap_or_else(|reason| self.refuse(place, &peer, reason))
@@ -300,11 +303,7 @@ impl Server {
     }
 
     fn allow(&mut self, place: usize, peer: &Peer, path: &Path) -> Result<bool, RefusalReason> {
-        let is_tidelock =
-            peer.program.as_ref().is_some_and(|program| program.is_same_file(&self.myself));
-        if !is_tidelock {
-            return Err(RefusalReason::NotTidelock);
-        }
+        self.must_be_tidelock(peer)?;
         let (program, file) = hold(path).map_err(|_| RefusalReason::UnknownProgram)?;
         let name = program.path.display().to_string();
         let process = peer.process().ok_or(RefusalReason::UnknownProgram)?;
@@ -314,6 +313,38 @@ impl Server {
         self.audit
             .write(Event::Allow, &Details { allowed: Some(&name), ..details(peer, &peer.name()) });
         Ok(self.answer(place, &wire::allowed()))
+    }
+
+    fn must_be_tidelock(&self, peer: &Peer) -> Result<(), RefusalReason> {
+        let is_tidelock =
+            peer.program.as_ref().is_some_and(|program| program.is_same_file(&self.myself));
+        if is_tidelock { Ok(()) } else { Err(RefusalReason::NotTidelock) }
+    }
+
+    /// The keyring was changed: what is given from now on is the new one's, and programs that have
+    /// keys are told to ask again.
+    fn reload(
+        &mut self,
+        place: usize,
+        peer: &Peer,
+        key: Secret<32>,
+    ) -> Result<bool, RefusalReason> {
+        self.must_be_tidelock(peer)?;
+        let other = |_| RefusalReason::OtherKeyring;
+        let folder = KeyringDir::open(&self.directory).map_err(other)?;
+        let keyring = folder.read().and_then(|it| it.unlock_with(key)).map_err(other)?;
+        if keyring.id() != self.keyring || keyring.generation() < self.generation {
+            return Err(RefusalReason::OtherKeyring);
+        }
+        let grant = Grant::encode(&keyring, &self.directory).ok_or(RefusalReason::Full)?;
+        self.grant = (self.primitives.lock)(grant);
+        (self.policy, self.generation) = (keyring.policy().clone(), keyring.generation());
+        self.audit.set_key(ChainKey::of(&keyring, self.primitives.lock));
+        drop(keyring);
+        // Without the announcement, running programs keep what they have until they start again.
+        let _ = folder.announce(self.generation);
+        self.audit.write(Event::Reload, &details(peer, &peer.name()));
+        Ok(self.answer(place, &wire::reloaded(self.generation)))
     }
 
     fn is_allowed(&self, program: &Program, pid: i32) -> bool {

@@ -18,8 +18,10 @@ use std::fmt;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use tidelock_cipher::Secret;
 use tidelock_format::{Generation, KeyringId, Reader};
 use tidelock_keys::Writer;
+use zeroize::Zeroizing;
 
 pub use grant::{Grant, GrantedKey};
 
@@ -37,10 +39,12 @@ const MAX_CLIENTS: usize = 256;
 const KEYS: u16 = 1;
 const ALLOW: u16 = 2;
 const STATUS: u16 = 3;
+const RELOAD: u16 = 4;
 pub(crate) const GRANT: u16 = 0x8001;
 const ALLOWED: u16 = 0x8002;
 const STATUS_ANSWER: u16 = 0x8003;
 const REFUSED: u16 = 0x8004;
+const RELOADED: u16 = 0x8005;
 
 /// A question to the agent.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -51,6 +55,31 @@ pub enum Request {
     Allow(PathBuf),
     /// Who is there?
     Status,
+    /// `tidelock key` has changed the keyring, which opens with this key.
+    Reload(KeyringKey),
+}
+
+/// The keyring key on its way to the agent.
+pub struct KeyringKey(pub Secret<32>);
+
+impl Clone for KeyringKey {
+    fn clone(&self) -> Self {
+        Self(Secret::new(*self.0.expose()))
+    }
+}
+
+impl PartialEq for KeyringKey {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.equals(other.0.expose())
+    }
+}
+
+impl Eq for KeyringKey {}
+
+impl fmt::Debug for KeyringKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("KeyringKey(..)")
+    }
 }
 
 /// What the agent answers. A grant is decoded by [`Grant::decode`], since it holds keys.
@@ -60,6 +89,8 @@ pub enum Answer<'a> {
     Grant(&'a [u8]),
     /// The program is listed now.
     Allowed,
+    /// The agent has the keyring of this generation now.
+    Reloaded(Generation),
     /// What the agent holds, and for whom.
     Status(Status),
     /// No.
@@ -112,6 +143,8 @@ pub enum RefusalReason {
     BadRequest = 6,
     /// There is no room for more clients.
     Full = 7,
+    /// The keyring on the disk does not open with that key, or is older.
+    OtherKeyring = 8,
     /// A reason of a later version.
     Other = 0xffff,
 }
@@ -144,6 +177,7 @@ impl Request {
             Self::Keys => message(KEYS, |_| {}),
             Self::Status => message(STATUS, |_| {}),
             Self::Allow(path) => message(ALLOW, |out| out.text(bounded(path, 4096))),
+            Self::Reload(key) => message(RELOAD, |out| out.bytes(key.0.expose())),
         }
     }
 
@@ -164,6 +198,12 @@ impl Request {
                 }
                 Self::Allow(path)
             }
+            RELOAD => {
+                let mut key = Secret::new([0; 32]);
+                let bytes = from.bytes(32).map_err(|_| WireError::Damaged("key"))?;
+                key.expose_mut().copy_from_slice(bytes);
+                Self::Reload(KeyringKey(key))
+            }
             other => return Err(WireError::Kind(other)),
         };
         end(&from)?;
@@ -182,6 +222,9 @@ impl<'a> Answer<'a> {
         let answer = match kind {
             GRANT => return Ok(Self::Grant(body)),
             ALLOWED => Self::Allowed,
+            RELOADED => Self::Reloaded(Generation(
+                from.u64().map_err(|_| WireError::Damaged("generation"))?,
+            )),
             STATUS_ANSWER => Self::Status(Status::decode(&mut from)?),
             REFUSED => {
                 let reason = from.u16().map_err(|_| WireError::Damaged("reason"))?;
@@ -193,6 +236,10 @@ impl<'a> Answer<'a> {
         end(&from)?;
         Ok(answer)
     }
+}
+
+pub(crate) fn reloaded(generation: Generation) -> Vec<u8> {
+    message(RELOADED, |out| out.u64(generation.0))
 }
 
 pub(crate) fn allowed() -> Vec<u8> {
@@ -265,6 +312,7 @@ impl RefusalReason {
             5 => Self::NotTidelock,
             6 => Self::BadRequest,
             7 => Self::Full,
+            8 => Self::OtherKeyring,
             _ => Self::Other,
         }
     }
@@ -282,6 +330,7 @@ impl RefusalReason {
             Self::NotTidelock => "the agent and `tidelock` must be the same file",
             Self::BadRequest | Self::Other => "library and agent must be of one version",
             Self::Full => "end some of its programs",
+            Self::OtherKeyring => "was the keyring changed again meanwhile? run the command again",
         }
     }
 }
@@ -296,6 +345,9 @@ impl fmt::Display for RefusalReason {
             Self::NotTidelock => "only tidelock itself may list a program",
             Self::BadRequest => "the request cannot be read",
             Self::Full => "it has too many clients",
+            Self::OtherKeyring => {
+                "the keyring on the disk is older, or does not open with that key"
+            }
             Self::Other => "for a reason that this version does not know",
         })
     }
@@ -305,7 +357,7 @@ impl fmt::Display for RefusalReason {
 fn message(kind: u16, write: impl FnOnce(&mut Writer)) -> Vec<u8> {
     let mut body = Writer::with_capacity(256);
     write(&mut body);
-    let body = body.into_bytes();
+    let body = Zeroizing::new(body.into_bytes());
     let mut out = head(kind, body.len());
     out.bytes(&body);
     out.into_bytes()

@@ -14,6 +14,7 @@ use crate::error::{self, Error, Result};
 use crate::exec::Exec;
 use crate::init::Init;
 use crate::inspect::Inspect;
+use crate::key::KeyCommand;
 use crate::keyring::KeyringCommand;
 use crate::pipe::{Seal, Unseal};
 use crate::profile::ProfileCommand;
@@ -41,6 +42,8 @@ enum Command {
     Cat(Cat),
     Seal(Seal),
     Unseal(Unseal),
+    #[command(subcommand)]
+    Key(KeyCommand),
     #[command(subcommand)]
     Keyring(KeyringCommand),
     #[command(subcommand)]
@@ -71,6 +74,7 @@ impl Cli {
             Command::Verify(verify) => verify.run(),
             Command::Cat(cat) => cat.run().map(done),
             Command::Inspect(inspect) => inspect.run().map(done),
+            Command::Key(key) => key.run(),
             Command::Keyring(keyring) => keyring.run().map(done),
             Command::Profile(profile) => profile.run().map(done),
             Command::Service(service) => service.run().map(done),

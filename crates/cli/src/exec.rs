@@ -113,18 +113,23 @@ impl Exec {
     fn agent(&self, protected: &Protected) -> Result<PathBuf> {
         let mut options = Options::new(RunDir::choose()?);
         let socket = options.run_dir.socket(protected.keyring.id());
+        let mut outdated = false;
         if let Some(agent) = client::connect(&socket)? {
             let status = agent.status()?;
-            if status.directory == protected.path
-                && status.generation == protected.keyring.generation()
-            {
+            let ours = status.directory == protected.path;
+            if ours && status.generation == protected.keyring.generation() {
                 return Ok(socket);
             }
+            outdated = ours;
         }
         let config = self.keys.configured(&protected.keyring)?;
         options.log = Some(trail::log(&protected.keyring, &protected.path, &config)?);
         options.allow_writable_programs = config.allow_writable_programs;
         let keyring = self.keys.unlock(protected)?;
+        if outdated && let Some(agent) = client::connect(&socket)? {
+            agent.reload(keyring.keyring_key())?;
+            return Ok(socket);
+        }
         Ok(spawn::start(&keyring, &protected.path, &options, &AgentCommand::this_program())?)
     }
 }

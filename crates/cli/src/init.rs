@@ -200,7 +200,11 @@ fn write_config(place: &Place, keyring: &Keyring, choice: &ProviderChoice) -> Re
     Ok(path)
 }
 
-fn write_recovery_key(file: &Path, key: &RecoveryKey) -> Result<()> {
+/// Writes a recovery key to a new file, mode 0600.
+///
+/// # Errors
+/// [`Error::Io`], also if it exists.
+pub(crate) fn write_recovery_key(file: &Path, key: &RecoveryKey) -> Result<()> {
     let mut out = OpenOptions::new()
         .write(true)
         .create_new(true)

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!   command    what can be typed: one module for each call
-//!      |         init, exec, status, verify, inspect, cat, seal and unseal, keyring, profile,
-//!      |         service, audit
+//!      |         init, exec, status, verify, inspect, cat, seal and unseal, key, keyring,
+//!      |         profile, audit, service
 //!      |
 //!   protected  which directory does this file belong to?    unlock   who opens its keyring?
 //!   walk       which files does it have?                    sealed   header, key, plain bytes
@@ -26,6 +26,7 @@ mod error;
 mod exec;
 mod init;
 mod inspect;
+mod key;
 mod keyring;
 mod owner;
 mod pipe;

@@ -7,12 +7,13 @@ use std::fs::File;
 use std::io;
 
 use tidelock_cipher::{KeySlot, UnitCipher, UnlockError, open_units};
-use tidelock_ffi::{Xts, datakeys};
+use tidelock_ffi::Xts;
+use tidelock_ffi::datakeys::{self, Source};
 use tidelock_format::{
-    BLOCK, DataKeyId, DiskSize, Header, HeaderError, KeyringId, Layout, PROBE_LEN, PlainOffset,
-    PlainSize, Probe, UNIT, UnverifiedHeader,
+    BLOCK, DataKeyId, DiskSize, Generation, Header, HeaderError, KeyringId, Layout, PROBE_LEN,
+    PlainOffset, PlainSize, Probe, UNIT, UnverifiedHeader,
 };
-use tidelock_keys::{KeyState, Keyring};
+use tidelock_keys::Keyring;
 
 use crate::error::{Error, Result};
 use crate::walk::read_at;
@@ -28,6 +29,7 @@ pub(crate) struct Keys {
     pub(crate) id: KeyringId,
     /// Where the units of its files begin.
     pub(crate) layout: Layout,
+    generation: Generation,
 }
 
 /// A sealed file whose header is good and whose key is installed.
@@ -94,17 +96,15 @@ impl Keys {
     /// [`Error::Refused`] if there are more than the library holds.
     pub(crate) fn install(keyring: &Keyring) -> Result<Self> {
         let (id, generation) = (keyring.id(), keyring.generation());
-        for entry in keyring.data_keys() {
-            let current = entry.state == KeyState::Current;
-            let key = entry.key.secret().expose();
-            if !datakeys::add(ROOT, id, generation, entry.id, key, current) {
-                return Err(Error::refused(
-                    "the keyring has more data keys than can be held at once",
-                    "rekey the oldest files, then remove the keys that are no longer used",
-                ));
-            }
+        let source = Source { keyring: id, generation, current: keyring.current().id };
+        let keys = keyring.data_keys().iter();
+        if !datakeys::take(ROOT, source, keys.map(|key| (key.id, key.key.secret().expose()))) {
+            return Err(Error::refused(
+                "the keyring has more data keys than can be held at once",
+                "rekey the oldest files, then remove the keys that are no longer used",
+            ));
         }
-        Ok(Self { id, layout: keyring.layout() })
+        Ok(Self { id, layout: keyring.layout(), generation })
     }
 
     /// Opens a sealed file.
@@ -152,6 +152,11 @@ impl Keys {
         let header = &found.header;
         XTS.unlock(SLOT, found).map_err(|why| match why {
             UnlockError::Header(why) => Fault::Header(why),
+            UnlockError::UnknownKey
+                if header.keyring == self.id && header.generation > self.generation =>
+            {
+                Fault::RolledBack { seen: header.generation.0 }
+            }
             UnlockError::UnknownKey => {
                 Fault::UnknownKey { data_key: header.data_key, keyring: header.keyring }
             }

@@ -24,8 +24,8 @@ use crate::protected::Protected;
 use crate::sealed::Keys;
 use crate::server::{Loaded, Server};
 use crate::unlock::KeyOptions;
-use agent::Agent;
-use census::Census;
+pub(crate) use agent::Agent;
+pub(crate) use census::Census;
 use control::ControlFile;
 use settings::Setting;
 use warnings::Warning;
@@ -96,6 +96,8 @@ struct DataKey {
     state: &'static str,
     created: u64,
     retired: Option<u64>,
+    /// How long it has sealed new files, or did.
+    age_days: u64,
     files: u64,
     bytes: u64,
 }
@@ -123,7 +125,9 @@ impl Status {
             server,
             warnings: Vec::new(),
         };
-        report.warnings = warnings::of(&report, &self.keys.choices(&protected.keyring));
+        let config = self.keys.configured(&protected.keyring).unwrap_or_default();
+        let choices = self.keys.choices(&protected.keyring);
+        report.warnings = warnings::of(&report, &choices, config.cryptoperiod_days);
         if self.json {
             console::print_json("status", &report)?;
         } else {
@@ -178,6 +182,12 @@ fn keyring_report(protected: &Protected) -> KeyringReport {
     }
 }
 
+/// Seconds since 1970.
+fn now() -> u64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    since.map_or(0, |since| since.as_secs())
+}
+
 fn unlocked(protected: &Protected, keyring: &Keyring) -> Result<Unlocked> {
     let keys = Keys::install(keyring)?;
     let files = Census::take(&protected.path, keyring.policy());
@@ -188,6 +198,7 @@ fn unlocked(protected: &Protected, keyring: &Keyring) -> Result<Unlocked> {
             state: entry.state.name(),
             created: entry.created,
             retired: entry.retired,
+            age_days: entry.retired.unwrap_or_else(now).saturating_sub(entry.created) / 86_400,
             files: under.files,
             bytes: under.bytes,
         }

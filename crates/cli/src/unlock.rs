@@ -78,6 +78,26 @@ impl KeyOptions {
         kinds(&self.choices(keyring))
     }
 
+    /// Every provider at hand: the recovery key and the provider of the command line, and what is configured.
+    ///
+    /// # Errors
+    /// A recovery key that cannot be read; a configuration that cannot be trusted.
+    pub(crate) fn all_providers(
+        &self,
+        keyring: &SealedKeyring,
+        place: &Path,
+    ) -> Result<Vec<Box<dyn Provider>>> {
+        let mut all: Vec<Box<dyn Provider>> = Vec::new();
+        if let Some(file) = &self.recovery_file {
+            all.push(Box::new(read_recovery_key(file)?));
+        }
+        let configured = self.configured(keyring)?.providers;
+        for choice in self.provider.iter().chain(&configured) {
+            all.push(tidelock_providers::open(choice, place, self.passphrase_fd)?);
+        }
+        Ok(all)
+    }
+
     fn try_unlock(&self, keyring: &SealedKeyring, place: &Path) -> Result<Keyring> {
         if let Some(file) = &self.recovery_file {
             return Ok(keyring.unlock(&read_recovery_key(file)?)?);

@@ -32,6 +32,8 @@ cases! {
     exec
     init
     inspect
+    key
+    key_check
     keyring
     keys_that_do_not_open
     profile

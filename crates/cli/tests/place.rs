@@ -72,6 +72,7 @@ fn mask_line(line: &str) -> String {
         let end = rest.find(|c| !is_part(c)).unwrap_or(rest.len());
         let (word, after) = rest.split_at(end);
         out += match word {
+            _ if is_hex(word, 8) => "[SLOT]",
             _ if is_hex(word, 32) => "[ID]",
             _ if is_hex(word, 64) => "[BYTES]",
             _ if word.len() == 69 && word.matches('-').count() == 13 => "[RECOVERY KEY]",

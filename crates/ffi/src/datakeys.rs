@@ -1,37 +1,39 @@
 //! The data keys of this process, in memory that not even root can read while the server runs.
 //!
-//! memfd_secret(2) pages are taken out of the kernel's own map, cannot be swapped or dumped, and stay over fork
-//! (they are shared, so nothing here changes once other processes exist). Where the kernel does not offer
-//! them, the locked private memory of `memory` serves.
+//! memfd_secret(2) pages are taken out of the kernel's own map, cannot be swapped or dumped, and stay over fork. They
+//! are shared with forked children, so a page is filled once and never changes: keys that come later get a page
+//! of their own. Where the kernel does not offer such memory, the locked private memory of `memory` serves.
 //!
 //! UNSAFETY: objects are placed in a mapping by hand.
 #![expect(unsafe_code, reason = "objects in a mapping of their own")]
 
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Acquire, Ordering::Release};
 use std::sync::OnceLock;
 
+use tidelock_agent::wire::Grant;
 use tidelock_cipher::{DataKey, Secret};
 use tidelock_format::{DataKeyId, Generation, Header, KeyringId};
 
 use crate::memory;
 
-const KEYS: usize = 256;
+const KEYS: usize = 1024;
 const ROOTS: usize = 8;
 const PAGE: usize = 4096;
-const SECRET_LEN: usize = 4 * PAGE;
 
 static ENTRIES: [OnceLock<Entry>; KEYS] = [const { OnceLock::new() }; KEYS];
-static CURRENT: [OnceLock<Current>; ROOTS] = [const { OnceLock::new() }; ROOTS];
-static SECRET: OnceLock<Room> = OnceLock::new();
+/// The place of the current data key of each directory, plus 1.
+static CURRENT: [AtomicU32; ROOTS] = [const { AtomicU32::new(0) }; ROOTS];
+/// The generation of the keyring that each directory's keys come from.
+static GENERATION: [AtomicU64; ROOTS] = [const { AtomicU64::new(0) }; ROOTS];
 
 struct Entry {
+    root: u8,
     keyring: KeyringId,
-    generation: Generation,
     id: DataKeyId,
     key: &'static DataKey,
 }
 
 /// What new files of a directory are sealed with.
-#[derive(Clone, Copy)]
 pub(crate) struct Current {
     pub(crate) keyring: KeyringId,
     pub(crate) generation: Generation,
@@ -39,73 +41,102 @@ pub(crate) struct Current {
     pub(crate) key: &'static DataKey,
 }
 
-struct Room {
-    start: usize,
-    secret: bool,
+/// Where keys come from, and which of them seals new files.
+#[derive(Clone, Copy)]
+pub struct Source {
+    /// The keyring.
+    pub keyring: KeyringId,
+    /// Its generation.
+    pub generation: Generation,
+    /// The data key of new files.
+    pub current: DataKeyId,
 }
 
-/// True if the data keys lie in memory that the kernel itself cannot read.
-pub fn in_secret_memory() -> bool {
-    SECRET.get().is_some_and(|room| room.secret)
-}
-
-/// Adds a data key of a keyring; the current one seals the new files of `root`.
+/// Takes over those of a keyring's data keys that are new here; its current one seals the new files of `root` from
+/// now on.
 ///
-/// False if there is no room.
-pub fn add(
+/// One caller at a time. False if there is no room, or the current one is not among them.
+pub fn take<'k>(
     root: u8,
-    keyring: KeyringId,
-    generation: Generation,
-    id: DataKeyId,
-    key: &[u8; 32],
-    is_current: bool,
+    source: Source,
+    keys: impl Iterator<Item = (DataKeyId, &'k [u8; 32])>,
 ) -> bool {
-    for (index, place) in ENTRIES.iter().enumerate() {
-        if place.get().is_some_and(|have| have.keyring == keyring && have.id == id) {
-            return true;
-        }
-        if place.get().is_some() {
-            continue;
-        }
-        let Some(key) = store(index, key) else { return false };
-        if place.set(Entry { keyring, generation, id, key }).is_err() {
-            continue;
-        }
-        if is_current && let Some(current) = CURRENT.get(usize::from(root)) {
-            return current.set(Current { keyring, generation, id, key }).is_ok();
-        }
-        return true;
+    let known = |id: &DataKeyId| entries().any(|have| have.root == root && have.id == *id);
+    let new: Vec<_> = keys.filter(|(id, _)| !known(id)).collect();
+    let mut room = Room::of(new.len());
+    for (id, key) in new {
+        let Some(place) = ENTRIES.iter().find(|place| place.get().is_none()) else { return false };
+        let Some(key) = room.store(key) else { return false };
+        let _ = place.set(Entry { root, keyring: source.keyring, id, key });
     }
-    false
+    let current = entries().position(|have| have.root == root && have.id == source.current);
+    let Some(current) = current.and_then(|place| u32::try_from(place + 1).ok()) else {
+        return false;
+    };
+    let number = usize::from(root) % ROOTS;
+    GENERATION[number].fetch_max(source.generation.0, Release);
+    CURRENT[number].store(current, Release);
+    true
+}
+
+/// As [`take`], of what an agent has granted.
+pub(crate) fn take_granted(root: u8, grant: &Grant) -> bool {
+    let Grant { keyring, generation, current, .. } = *grant;
+    let keys = grant.keys.iter().map(|key| (key.id, key.key.secret().expose()));
+    take(root, Source { keyring, generation, current }, keys)
+}
+
+/// The generation of the keyring whose keys `root` has here.
+pub(crate) fn generation(root: u8) -> Generation {
+    Generation(GENERATION[usize::from(root) % ROOTS].load(Acquire))
 }
 
 /// The data key of a header, and the generation of its own keyring if that is unlocked here.
 pub(crate) fn find(header: &Header) -> Option<(&'static DataKey, Option<Generation>)> {
-    let mut entries = ENTRIES.iter().map_while(OnceLock::get);
-    let entry = entries.find(|entry| entry.id == header.data_key)?;
-    Some((entry.key, (entry.keyring == header.keyring).then_some(entry.generation)))
+    let entry = entries().find(|entry| entry.id == header.data_key)?;
+    let own = entry.keyring == header.keyring;
+    Some((entry.key, own.then(|| generation(entry.root))))
 }
 
 pub(crate) fn current(root: u8) -> Option<Current> {
-    CURRENT.get(usize::from(root))?.get().copied()
+    let place = CURRENT.get(usize::from(root))?.load(Acquire).checked_sub(1)?;
+    let entry = ENTRIES.get(usize::try_from(place).ok()?)?.get()?;
+    let (keyring, id, key) = (entry.keyring, entry.id, entry.key);
+    Some(Current { keyring, generation: generation(root), id, key })
 }
 
-fn store(index: usize, key: &[u8; 32]) -> Option<&'static DataKey> {
-    let room = SECRET.get_or_init(secret_room);
-    let at = index * size_of::<DataKey>();
-    if room.start == 0 || at + size_of::<DataKey>() > SECRET_LEN {
-        return None;
+fn entries() -> impl Iterator<Item = &'static Entry> {
+    ENTRIES.iter().map_while(OnceLock::get)
+}
+
+/// Memory for the keys of one grant.
+struct Room {
+    start: usize,
+    end: usize,
+}
+
+impl Room {
+    fn of(keys: usize) -> Self {
+        let len = (keys * size_of::<DataKey>()).next_multiple_of(PAGE);
+        if len == 0 {
+            return Self { start: 0, end: 0 };
+        }
+        let start = crate::primitives::secret_mapping(len)
+            .unwrap_or_else(|| memory::allocate(len))
+            .expose_provenance();
+        Self { start, end: if start == 0 { 0 } else { start + len } }
     }
-    let place = core::ptr::with_exposed_provenance_mut::<DataKey>(room.start + at);
-    // SAFETY: the place is ours, large enough, aligned (DataKey is bytes), and used by this index only.
-    unsafe { place.write(DataKey::new(Secret::new(*key))) };
-    // SAFETY: it was just written, and is never freed or changed.
-    Some(unsafe { &*place })
-}
 
-fn secret_room() -> Room {
-    match crate::primitives::secret_mapping(SECRET_LEN) {
-        Some(start) => Room { start: start.expose_provenance(), secret: true },
-        None => Room { start: memory::allocate(SECRET_LEN).expose_provenance(), secret: false },
+    fn store(&mut self, key: &[u8; 32]) -> Option<&'static DataKey> {
+        let next = self.start + size_of::<DataKey>();
+        if next > self.end {
+            return None;
+        }
+        let place = core::ptr::with_exposed_provenance_mut::<DataKey>(self.start);
+        self.start = next;
+        // SAFETY: the place is ours, large enough, aligned (DataKey is bytes), and nothing else is put there.
+        unsafe { place.write(DataKey::new(Secret::new(*key))) };
+        // SAFETY: it was just written, and is never freed or changed.
+        Some(unsafe { &*place })
     }
 }

@@ -62,6 +62,17 @@ pub(crate) fn ask(socket: &[u8], environment: Environment) -> Result<Granted, St
     }
 }
 
+/// Asks an agent that is alive, for a process that has keys and wants newer ones. The connection is not kept.
+///
+/// # Errors
+/// As [`ask`].
+pub(crate) fn ask_running(socket: &[u8]) -> Result<wire::Grant, String> {
+    match exchange(socket) {
+        Ok(granted) => Ok(granted.grant),
+        Err(Failure::Absent(why) | Failure::Final(why)) => Err(why),
+    }
+}
+
 fn exchange(socket: &[u8]) -> Result<Granted, Failure> {
     use rustix::io::Errno;
     let failed = |what: &'static str| {

@@ -6,7 +6,7 @@
 //!   Process         process.rs               the engine of this process
 //!        |
 //!   Linux           system.rs, lock.rs       Kernel and System: rustix, sys.rs
-//!   Xts             xts.rs, datakeys.rs      UnitCipher: AWS-LC
+//!   Xts             xts.rs, datakeys.rs      UnitCipher: AWS-LC (renewal.rs: newer keys)
 //!                   scratch.rs, memory.rs    fixed pool; locked memory
 //!   start           start.rs                 from ld.so to a working engine, or inert
 //! ```
@@ -31,6 +31,7 @@ mod next;
 mod primitives;
 pub mod process;
 mod recovery;
+mod renewal;
 mod report;
 mod scratch;
 pub mod start;

@@ -3,6 +3,7 @@
 //!
 //! ```text
 //!       0  256 sequence words of 64 bits, 64 bytes apart
+//!       8  the generation of the keyring that its agent last announced (`renewal`)
 //!   16384  256 lock words of 32 bits, 64 bytes apart: 0, or the number of the process that holds it
 //!   32768  end of the map; behind it, byte 65536 + N is record-locked by the living process with number N
 //! ```
@@ -74,6 +75,17 @@ fn line(root: u8, number: usize) -> *const u8 {
 pub(crate) fn sequence(stripe: Stripe) -> &'static AtomicU64 {
     // SAFETY: a line is aligned, shared by atomics only, and never unmapped.
     unsafe { &*line(stripe.root, usize::from(stripe.byte)).cast() }
+}
+
+/// The generation of the keyring that was last announced in this directory.
+pub(crate) fn announced(root: u8) -> &'static AtomicU64 {
+    let line = line(root, 0);
+    if MAPS[index(root)].load(Acquire).is_null() {
+        static NEVER: AtomicU64 = AtomicU64::new(0);
+        return &NEVER;
+    }
+    // SAFETY: a line has 64 bytes, of which the sequence word takes 8; aligned, shared by atomics, never unmapped.
+    unsafe { &*line.wrapping_add(tidelock_keys::ANNOUNCED_AT).cast() }
 }
 
 fn word(stripe: Stripe) -> &'static AtomicU32 {

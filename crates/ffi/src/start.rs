@@ -16,7 +16,9 @@ use tidelock_engine::{Decided, Errno, Fd, PathBuffer, System};
 
 use crate::environment::Environment;
 use crate::process::{ActivePolicy, begin, process, starting};
-use crate::{datakeys, handshake, hooks, limits, lock, memory, next, recovery, report, system};
+use crate::{
+    datakeys, handshake, hooks, limits, lock, memory, next, recovery, renewal, report, system,
+};
 
 /// The sockets of the agents, separated by colons, one for each protected directory.
 const AGENTS: &[u8] = b"TIDELOCK_AGENT=";
@@ -74,7 +76,7 @@ fn protect(socket: &[u8], exe: &[u8], environment: Environment) {
             EXIT_KEY,
         ),
     };
-    if let Err(why) = set_up(&granted, exe) {
+    if let Err(why) = set_up(&granted, socket, exe) {
         report::fatal(
             format_args!("{} cannot be used: {why}", granted.grant.directory.display()),
             "`tidelock verify -D DIR` tells what is wrong with it",
@@ -84,7 +86,7 @@ fn protect(socket: &[u8], exe: &[u8], environment: Environment) {
     conceal(granted.connection);
 }
 
-fn set_up(granted: &handshake::Granted, exe: &[u8]) -> Result<(), String> {
+fn set_up(granted: &handshake::Granted, socket: &[u8], exe: &[u8]) -> Result<(), String> {
     let grant = &granted.grant;
     let directory = grant.directory.as_os_str().as_bytes();
     let errno = |what: &'static str| move |error: Errno| format!("{what} (errno {})", error.0);
@@ -92,13 +94,10 @@ fn set_up(granted: &handshake::Granted, exe: &[u8]) -> Result<(), String> {
         .roots()
         .add(directory, ActivePolicy::new(grant.policy.clone()), grant.layout)
         .map_err(errno("its path is too long, or there are too many directories"))?;
-    for key in &grant.keys {
-        let current = key.id == grant.current;
-        let bytes = key.key.secret().expose();
-        if !datakeys::add(root, grant.keyring, grant.generation, key.id, bytes, current) {
-            return Err("it has more data keys than this library can hold".into());
-        }
+    if !datakeys::take_granted(root, grant) {
+        return Err("it has more data keys than this library can hold".into());
     }
+    renewal::watch(root, socket);
     let anchor =
         control_file(&grant.directory, tidelock_keys::ANCHOR, OFlags::PATH | OFlags::NOFOLLOW)?;
     starting().system().set_anchor(root, Fd(conceal(anchor)));

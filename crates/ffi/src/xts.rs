@@ -21,8 +21,7 @@ use tidelock_format::{
     UnverifiedHeader,
 };
 
-use crate::datakeys;
-use crate::sys;
+use crate::{datakeys, renewal, sys};
 
 const SLOTS: usize = 4096;
 const SPARES: usize = 32;
@@ -221,6 +220,13 @@ fn cell_in(place: &AtomicPtr<Cell>) -> Option<&Cell> {
 
 impl UnitCipher for Xts {
     fn unlock(&self, slot: KeySlot, found: &UnverifiedHeader) -> Result<(), UnlockError> {
+        let is_known = |header: &Header| {
+            let (_, generation) = datakeys::find(header)?;
+            (generation.is_none_or(|ours| header.generation <= ours)).then_some(())
+        };
+        if is_known(&found.header).is_none() {
+            renewal::follow_all();
+        }
         let (key, generation) = datakeys::find(&found.header).ok_or(UnlockError::UnknownKey)?;
         let header = key.verify(found)?;
         if generation.is_some_and(|ours: Generation| header.generation > ours) {
@@ -230,6 +236,7 @@ impl UnitCipher for Xts {
     }
 
     fn create(&self, root: u8, class: Class, layout: Layout) -> Result<SealedHeader, UnlockError> {
+        renewal::follow(root);
         let current = datakeys::current(root).ok_or(UnlockError::UnknownKey)?;
         let mut nonce = [0u8; 32];
         fill_random(&mut nonce)?;

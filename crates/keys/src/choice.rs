@@ -18,6 +18,7 @@ pub use pkcs11::{PinSource, Pkcs11Choice};
 pub use vault::{VaultAppRole, VaultChoice, VaultLogin, VaultSecret};
 
 use crate::error::Error;
+use crate::slot::SlotKind;
 
 /// A provider, as configuration and command line name it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -56,6 +57,28 @@ pub enum ProviderChoice {
 }
 
 impl ProviderChoice {
+    /// The type of its slots.
+    #[must_use]
+    pub const fn kind(&self) -> SlotKind {
+        match self {
+            Self::File { .. } => SlotKind::File,
+            Self::Passphrase {} => SlotKind::Passphrase,
+            Self::Command { .. } => SlotKind::Command,
+            Self::Env { .. } => SlotKind::Env,
+            Self::Systemd { .. } => SlotKind::Systemd,
+            Self::Pkcs11(_) => SlotKind::Pkcs11,
+            Self::Vault(_) => SlotKind::Vault,
+            Self::AwsKms(_) => SlotKind::AwsKms,
+            Self::Kmip(_) => SlotKind::Kmip,
+        }
+    }
+
+    /// True if others can easily come by its key.
+    #[must_use]
+    pub const fn is_for_laboratories(&self) -> bool {
+        matches!(self, Self::Env { .. })
+    }
+
     /// True if it can open a keyring without anybody at a terminal.
     #[must_use]
     pub fn is_unattended(&self) -> bool {

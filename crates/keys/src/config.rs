@@ -6,7 +6,7 @@
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, fchown};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -32,6 +32,9 @@ pub struct Config {
     /// Where the audit log is, if not where it is by itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub audit: Option<AuditTarget>,
+    /// How long a data key should seal new files, in days; `tidelock status` warns after that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cryptoperiod_days: Option<u32>,
     /// Tried in this order.
     #[serde(rename = "provider", default)]
     pub providers: Vec<ProviderChoice>,
@@ -104,6 +107,43 @@ impl Places {
         }
     }
 
+    /// Adds a provider behind those that are configured for a keyring, in the file that is in force,
+    /// unless it is there already; that file. What people wrote into it stays.
+    ///
+    /// # Errors
+    /// As [`Places::find`] and [`Places::write`].
+    pub fn add_provider(
+        &self,
+        keyring: KeyringId,
+        choice: &ProviderChoice,
+    ) -> Result<PathBuf, Error> {
+        let system = file(&self.system, keyring);
+        let path = match (read(&system, Audience::RootWrites)?, &self.own) {
+            (Some(_), _) => system,
+            (None, Some(own)) => file(own, keyring),
+            (None, None) => return Err(Error::NoConfigHome),
+        };
+        let syntax = |why: String| Error::ConfigSyntax { path: path.clone(), why };
+        let Some(config) = self.find(keyring)? else {
+            let config = Config { providers: vec![choice.clone()], ..Config::default() };
+            return self.write(keyring, &config);
+        };
+        if config.providers.contains(choice) {
+            return Ok(path);
+        }
+        let added = Config { providers: vec![choice.clone()], ..Config::default() };
+        let entry = toml::to_string(&added).map_err(|why| syntax(why.to_string()))?;
+        let mut text = fs::read_to_string(&path).map_err(Error::io("read", &path))?;
+        text = format!("{}\n\n{entry}", text.trim_end());
+        // What cannot be read again must not replace what can.
+        let again: Config = toml::from_str(&text).map_err(|why| syntax(why.to_string()))?;
+        if again.providers.last() != Some(choice) {
+            return Err(syntax("a provider cannot be added behind its last line".into()));
+        }
+        replace_whole(&path, &text).map_err(Error::io("write", &path))?;
+        Ok(path)
+    }
+
     /// Writes the caller's own file for a keyring, mode 0600, and says where.
     ///
     /// # Errors
@@ -143,13 +183,34 @@ fn read(path: &Path, audience: Audience) -> Result<Option<Config>, Error> {
 fn write_whole(path: &Path, next: &Path, text: &str) -> io::Result<()> {
     let folder = path.parent().unwrap_or(Path::new("."));
     DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+    let text = format!("# Which provider opens this keyring. Written by tidelock.\n{text}");
+    write_then_rename(path, next, &text, |_| Ok(()))
+}
+
+/// A file that exists, with the same owner and mode.
+fn replace_whole(path: &Path, text: &str) -> io::Result<()> {
+    let old = fs::metadata(path)?;
+    write_then_rename(path, &path.with_extension("toml.new"), text, |file| {
+        if rustix::process::geteuid().is_root() {
+            fchown(file, Some(old.uid()), Some(old.gid()))?;
+        }
+        file.set_permissions(old.permissions())
+    })
+}
+
+fn write_then_rename(
+    path: &Path,
+    next: &Path,
+    text: &str,
+    dress: impl FnOnce(&File) -> io::Result<()>,
+) -> io::Result<()> {
     let mut file =
         OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(next)?;
-    file.write_all(b"# Which provider opens this keyring. Written by tidelock.\n")?;
     file.write_all(text.as_bytes())?;
+    dress(&file)?;
     file.sync_all()?;
     fs::rename(next, path)?;
-    File::open(folder)?.sync_all()
+    File::open(path.parent().unwrap_or(Path::new(".")))?.sync_all()
 }
 
 #[cfg(test)]
@@ -171,6 +232,7 @@ mod tests {
             directory: Some("/data/pg".into()),
             allow_writable_programs: false,
             audit: Some(AuditTarget::File("/log/pg".into())),
+            cryptoperiod_days: None,
             providers: vec![
                 "file:/keys/pg.key".parse().unwrap(),
                 "passphrase".parse().unwrap(),
@@ -187,6 +249,24 @@ mod tests {
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         assert_eq!(places.find(ID).unwrap(), Some(config()));
         assert_eq!(places.find(KeyringId([8; 16])).unwrap(), None);
+    }
+
+    #[test]
+    fn a_provider_is_added_behind_what_people_wrote() {
+        let (_home, places) = places();
+        let path = places.write(ID, &config()).unwrap();
+        let mut text = fs::read_to_string(&path).unwrap();
+        text.push_str("# the one in the safe\n");
+        fs::write(&path, &text).unwrap();
+        let new: ProviderChoice = "file:/keys/new.key".parse().unwrap();
+        for _ in 0..2 {
+            assert_eq!(places.add_provider(ID, &new).unwrap(), path);
+        }
+        let found = places.find(ID).unwrap().unwrap();
+        assert_eq!(found.providers.len(), config().providers.len() + 1);
+        assert_eq!(found.providers.last(), Some(&new));
+        assert!(fs::read_to_string(&path).unwrap().starts_with(text.trim_end()));
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use tidelock_format::{Generation, KeyringId};
+use tidelock_format::{DataKeyId, Generation, KeyringId};
 
 use crate::policy::PolicyError;
 use crate::slot::{SlotId, SlotKind};
@@ -100,6 +100,31 @@ pub enum Error {
     UnknownSlot {
         /// The id.
         slot: SlotId,
+    },
+    /// No provider at hand opens a slot that must be opened.
+    #[error(
+        "slot {slot} of type {kind} cannot be opened now{}",
+        .why.as_ref().map(|why| format!(": {why}")).unwrap_or_default()
+    )]
+    SlotNotAtHand {
+        /// The slot.
+        slot: SlotId,
+        /// Its type.
+        kind: SlotKind,
+        /// What its provider said; nothing if there is none.
+        why: Option<Box<Error>>,
+    },
+    /// No data key with this id.
+    #[error("the keyring has no data key {id}")]
+    UnknownDataKey {
+        /// The id.
+        id: DataKeyId,
+    },
+    /// New files use it.
+    #[error("data key {id} is the current one: new files are sealed with it")]
+    CurrentDataKey {
+        /// The id.
+        id: DataKeyId,
     },
     /// Removing it would leave the keyring without an opener.
     #[error("slot {slot} is the only one: without it nothing opens the keyring")]
@@ -366,6 +391,9 @@ impl Error {
             Self::Policy(_) => ExitClass::Usage,
             Self::KeyringExists { .. }
             | Self::LastSlot { .. }
+            | Self::UnknownSlot { .. }
+            | Self::UnknownDataKey { .. }
+            | Self::CurrentDataKey { .. }
             | Self::Changed { .. }
             | Self::Busy { .. }
             | Self::TooMany { .. }
@@ -402,8 +430,14 @@ impl Error {
                 "was the keyring replaced? end the agent and unlock again"
             }
             Self::NoSlot { .. } | Self::UnknownSlot { .. } => {
-                "`tidelock status -D DIR` lists the slots"
+                "`tidelock key list -D DIR` shows the slots"
             }
+            Self::SlotNotAtHand { .. } => {
+                "have the key of every slot at hand (--provider, --recovery-file), or leave the keyring key as it is \
+                 with --no-renew"
+            }
+            Self::UnknownDataKey { .. } => "`tidelock status -D DIR` lists the data keys",
+            Self::CurrentDataKey { .. } => "`tidelock key new-data-key -D DIR` retires it",
             Self::LastSlot { .. } => "add another slot first",
             Self::Changed { .. } => "run the command again",
             Self::Busy { .. } => "wait for it to end, then run the command again",

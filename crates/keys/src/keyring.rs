@@ -8,6 +8,7 @@
 //! "Keyring", draws the bytes.
 
 mod body;
+mod change;
 mod sealed;
 
 use tidelock_cipher::{DataKey, Secret};
@@ -19,7 +20,7 @@ pub use sealed::SealedKeyring;
 use crate::error::Error;
 use crate::policy::Policy;
 use crate::provider::Provider;
-use crate::slot::{Slot, SlotId, now, random};
+use crate::slot::{Slot, now, random};
 
 /// Most slots of a keyring.
 pub(crate) const MAX_SLOTS: usize = 32;
@@ -160,53 +161,6 @@ impl Keyring {
             return Err(Error::RolledBack { have: self.generation, seen });
         }
         Ok(())
-    }
-
-    /// Adds a slot that `provider` opens. Not yet on the disk.
-    ///
-    /// # Errors
-    /// What the provider says; [`Error::TooMany`].
-    pub fn add_slot(&mut self, provider: &dyn Provider) -> Result<SlotId, Error> {
-        if self.slots.len() >= MAX_SLOTS {
-            return Err(Error::TooMany { what: "slots", most: MAX_SLOTS });
-        }
-        let slot = Slot::make(provider, self.id, &self.key)?;
-        let id = slot.terms.id;
-        self.slots.push(slot);
-        Ok(id)
-    }
-
-    /// Takes a slot away. Not yet on the disk; whoever kept an old copy of the keyring opens that
-    /// still.
-    ///
-    /// # Errors
-    /// [`Error::LastSlot`], [`Error::UnknownSlot`].
-    pub fn remove_slot(&mut self, id: SlotId) -> Result<(), Error> {
-        let place = self.slots.iter().position(|slot| slot.terms.id == id);
-        let place = place.ok_or(Error::UnknownSlot { slot: id })?;
-        if self.slots.len() == 1 {
-            return Err(Error::LastSlot { slot: id });
-        }
-        self.slots.remove(place);
-        Ok(())
-    }
-
-    /// Makes a fresh data key the current one. Not yet on the disk.
-    ///
-    /// # Errors
-    /// [`Error::TooMany`], or no randomness.
-    pub fn add_data_key(&mut self) -> Result<DataKeyId, Error> {
-        if self.data_keys.len() >= MAX_DATA_KEYS {
-            return Err(Error::TooMany { what: "data keys", most: MAX_DATA_KEYS });
-        }
-        let fresh = DataKeyEntry::random()?;
-        let id = fresh.id;
-        for entry in self.data_keys.iter_mut().filter(|entry| entry.state == KeyState::Current) {
-            entry.state = KeyState::Older;
-            entry.retired = Some(fresh.created);
-        }
-        self.data_keys.push(fresh);
-        Ok(id)
     }
 
     pub(crate) const fn set_generation(&mut self, generation: Generation) {

@@ -42,7 +42,7 @@ pub use profile::{Profile, Rule as ProfileRule};
 pub use provider::{
     CommandProvider, EnvProvider, FileProvider, Health, PassphraseProvider, PassphraseSource,
     PrincipalKey, Provider, Purpose, RecoveryKey, SystemdProvider, ask_on_terminal, parse_key,
-    read_descriptor,
+    read_descriptor, refuse_inside,
 };
 pub use slot::{Kdf, Payload, Slot, SlotId, SlotKind, SlotTerms, Wrapping};
-pub use store::{ANCHOR, FILE_LOCK, FOLDER, KEYRING, KeyringDir};
+pub use store::{ANCHOR, ANNOUNCED_AT, FILE_LOCK, FOLDER, KEYRING, KeyringDir};

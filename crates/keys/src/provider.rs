@@ -24,7 +24,7 @@ use tidelock_cipher::Secret;
 
 pub use command::CommandProvider;
 pub use env::EnvProvider;
-pub use file::FileProvider;
+pub use file::{FileProvider, refuse_inside};
 pub use passphrase::{PassphraseProvider, PassphraseSource, read_descriptor};
 pub use printed::parse_key;
 pub use recovery::RecoveryKey;

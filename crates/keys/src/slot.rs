@@ -11,7 +11,7 @@ use tidelock_format::{KeyringId, Reader};
 
 use crate::encode::Writer;
 use crate::error::Error;
-use crate::provider::Provider;
+use crate::provider::{Health, Provider};
 
 /// Bytes of an entry before its key reference.
 const FIXED: usize = 64;
@@ -122,7 +122,7 @@ impl Slot {
         keyring: KeyringId,
         keyring_key: &Secret<32>,
     ) -> Result<Self, Error> {
-        let mut terms = SlotTerms {
+        let terms = SlotTerms {
             keyring,
             id: SlotId(random()?),
             kind: provider.kind(),
@@ -132,6 +132,51 @@ impl Slot {
             created: now(),
             reference: provider.reference(),
         };
+        Self::wrap(provider, terms, keyring_key)
+    }
+
+    /// The first of `providers` that opens this slot, which holds `keyring_key`.
+    pub(crate) fn opener<'p>(
+        &self,
+        providers: &[&'p dyn Provider],
+        keyring_key: &Secret<32>,
+    ) -> Result<&'p dyn Provider, Error> {
+        let mut why = None;
+        for provider in providers.iter().filter(|provider| provider.kind() == self.terms.kind) {
+            match self.open(*provider) {
+                Ok(key) if key.equals(keyring_key.expose()) => return Ok(*provider),
+                Ok(_) => {
+                    return Err(Error::Tampered { what: "a slot, which holds another key," });
+                }
+                Err(error) => why = Some(error),
+            }
+        }
+        let (slot, kind) = (self.terms.id, self.terms.kind);
+        Err(Error::SlotNotAtHand { slot, kind, why: why.map(Box::new) })
+    }
+
+    /// Would this slot open now, without anybody at a terminal?
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn check(&self, provider: &dyn Provider) -> Result<Health, Error> {
+        provider.check(&self.terms, &self.wrapped)
+    }
+
+    /// The same slot around another keyring key, with a fresh salt.
+    pub(crate) fn rewrap(
+        &self,
+        provider: &dyn Provider,
+        keyring_key: &Secret<32>,
+    ) -> Result<Self, Error> {
+        Self::wrap(provider, self.terms.clone(), keyring_key)
+    }
+
+    fn wrap(
+        provider: &dyn Provider,
+        mut terms: SlotTerms,
+        keyring_key: &Secret<32>,
+    ) -> Result<Self, Error> {
         if terms.kdf != Kdf::None {
             terms.salt = random()?;
         }

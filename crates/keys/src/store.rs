@@ -6,6 +6,7 @@
 
 use std::fs::File;
 use std::io::{self, Read, Write};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -30,6 +31,8 @@ const KEYRING_LOCK: &str = "keyring.lock";
 const NEXT: &str = "keyring.new";
 /// Bytes of it are locked by slow paths of the engine.
 pub const FILE_LOCK: &str = "lock";
+/// Where in [`FILE_LOCK`] the generation of the keyring is announced to running programs: 8 bytes, native order.
+pub const ANNOUNCED_AT: usize = 8;
 /// A symbolic link to nowhere: descriptors of sealed files that a program holds refer to it.
 pub const ANCHOR: &str = "sealed-descriptor";
 /// How long a command waits for another.
@@ -191,6 +194,16 @@ impl KeyringDir {
             }
         }
         self.replace(bytes)
+    }
+
+    /// Tells running programs that their agent has the keyring of `generation`.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn announce(&self, generation: Generation) -> Result<(), Error> {
+        let file = self.open_lock(FILE_LOCK)?;
+        file.write_all_at(&generation.0.to_ne_bytes(), ANNOUNCED_AT as u64)
+            .map_err(Error::io("write", self.path.join(FILE_LOCK)))
     }
 
     fn exists(&self) -> Result<bool, Error> {

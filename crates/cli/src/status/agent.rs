@@ -12,19 +12,19 @@ use crate::server::Server;
 
 /// An agent that answers.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
-pub(super) struct Agent {
-    pub(super) pid: i32,
-    pub(super) socket: PathBuf,
+pub(crate) struct Agent {
+    pub(crate) pid: i32,
+    pub(crate) socket: PathBuf,
     /// The generation of the keyring that it holds.
-    pub(super) generation: u64,
+    pub(crate) generation: u64,
     /// How its keys are kept: memfd_secret, mlock, none.
-    pub(super) protection: String,
-    pub(super) clients: u32,
+    pub(crate) protection: String,
+    pub(crate) clients: u32,
 }
 
 impl Agent {
     /// Asks at the sockets where it can be: the caller's, the directory's owner's, the server's.
-    pub(super) fn of(protected: &Protected, server: &Server) -> Option<Self> {
+    pub(crate) fn of(protected: &Protected, server: &Server) -> Option<Self> {
         let name = format!("{}.sock", protected.keyring.id());
         let mut sockets = Vec::new();
         if let Ok(own) = RunDir::choose() {

@@ -14,7 +14,7 @@ const EXAMPLES: usize = 3;
 
 /// The files of a protected directory, counted by their headers.
 #[derive(Serialize, Default)]
-pub(super) struct Census {
+pub(crate) struct Census {
     pub(super) sealed: Tally,
     pub(super) empty: u64,
     pub(super) plain: Vec<PlainRule>,
@@ -53,7 +53,7 @@ impl Tally {
 
 impl Census {
     /// Looks at the header of each file.
-    pub(super) fn take(dir: &Path, policy: &Policy) -> Self {
+    pub(crate) fn take(dir: &Path, policy: &Policy) -> Self {
         let mut census = Self::default();
         let mut rules: BTreeMap<u16, PlainRule> = BTreeMap::new();
         let mut unreadable = 0;
@@ -87,6 +87,17 @@ impl Census {
         census.unreadable = unreadable;
         census.plain = rules.into_values().collect();
         census
+    }
+
+    /// How many files are sealed under a data key.
+    pub(crate) fn files_under(&self, id: DataKeyId) -> usize {
+        let files = self.under.get(&id).map_or(0, |tally| tally.files);
+        usize::try_from(files).unwrap_or(usize::MAX)
+    }
+
+    /// How many files have a key that cannot be told.
+    pub(crate) fn untold(&self) -> usize {
+        usize::try_from(self.doubtful + self.unreadable).unwrap_or(usize::MAX)
     }
 }
 

@@ -18,8 +18,15 @@ pub(super) struct Warning {
     pub(super) hint: &'static str,
 }
 
+/// Two years: the most that NIST SP 800-57 part 1 (5.3.6) recommends for a key that encrypts new data.
+const CRYPTOPERIOD_DAYS: u32 = 730;
+
 /// All that is dangerous here; `choices` open the keyring.
-pub(super) fn of(report: &Report, choices: &[ProviderChoice]) -> Vec<Warning> {
+pub(super) fn of(
+    report: &Report,
+    choices: &[ProviderChoice],
+    cryptoperiod_days: Option<u32>,
+) -> Vec<Warning> {
     let mut found = Vec::new();
     let mut warn = |kind, what: String, hint| found.push(Warning { kind, what, hint });
     for setting in &report.settings {
@@ -72,6 +79,25 @@ pub(super) fn of(report: &Report, choices: &[ProviderChoice]) -> Vec<Warning> {
         }
     }
     copies(report, &mut warn);
+    let period = u64::from(cryptoperiod_days.unwrap_or(CRYPTOPERIOD_DAYS));
+    let current = report.unlocked.iter().flat_map(|all| &all.data_keys).next();
+    if let Some(key) = current.filter(|key| key.retired.is_none() && key.age_days >= period) {
+        warn(
+            "cryptoperiod",
+            format!(
+                "the data key has sealed new files for {} days, longer than {period}",
+                key.age_days
+            ),
+            "`tidelock key new-data-key -D DIR`",
+        );
+    }
+    for choice in choices.iter().filter(|choice| choice.is_for_laboratories()) {
+        warn(
+            "insecure_provider",
+            format!("provider {} is for laboratories", choice.kind()),
+            "`tidelock key add` another one, then remove this; docs/keys.md lists them",
+        );
+    }
     for choice in choices {
         if let ProviderChoice::File { path } = choice
             && is_same_filesystem(&report.directory, path)
@@ -89,7 +115,7 @@ pub(super) fn of(report: &Report, choices: &[ProviderChoice]) -> Vec<Warning> {
         warn(
             "agent_outdated",
             format!("the agent holds generation {} of the keyring", agent.generation),
-            "restart the server: it ends with its last client",
+            "`tidelock exec -D DIR -- true` hands it the new one",
         );
     }
     if report.agent.as_ref().is_some_and(|agent| agent.protection == "none") {

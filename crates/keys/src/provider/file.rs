@@ -82,7 +82,7 @@ impl PrincipalKey for FileProvider {
 }
 
 /// A key beside its data protects nothing.
-fn refuse_inside(path: &Path, protected: &Path) -> Result<(), Error> {
+pub fn refuse_inside(path: &Path, protected: &Path) -> Result<(), Error> {
     let folder = parent(path);
     let folder = fs::canonicalize(folder).map_err(Error::io("find", folder))?;
     let dir = match fs::canonicalize(protected) {

@@ -1,0 +1,137 @@
+//! Keys that change under a running server: new data keys, rotated and removed slots, another node's keys.
+
+use std::path::Path;
+use std::thread;
+
+use serde_json::Value;
+use tidelock_testkit::arms;
+use tidelock_testkit::pg::{Arm, Cluster, Error, Load, Place, Result, ensure, fill_pgbench};
+
+/// `tidelock key VERB -D DIR ...` of a cluster; what it prints.
+fn key(cluster: &Cluster<'_>, verb: &str, args: &[&str]) -> Result<String> {
+    let dir = cluster.dir().display().to_string();
+    let tool = cluster.tidelock(&["key", verb, "-D", &dir])?;
+    Ok(tool.args(args).run()?.stdout)
+}
+
+fn json(cluster: &Cluster<'_>, args: &[&str]) -> Result<Value> {
+    let output = cluster.tidelock(args)?.run()?;
+    serde_json::from_str(&output.stdout).map_err(|why| Error::Unexpected(why.to_string()))
+}
+
+/// Ids of the slots of this type.
+fn slots(cluster: &Cluster<'_>, kind: &str) -> Result<Vec<String>> {
+    let dir = cluster.dir().display().to_string();
+    let report = json(cluster, &["key", "list", "--json", "-D", &dir])?;
+    let slots = report["slots"].as_array().cloned().unwrap_or_default();
+    let ids =
+        slots.iter().filter(|slot| slot["kind"] == kind).filter_map(|slot| slot["id"].as_str());
+    Ok(ids.map(str::to_owned).collect())
+}
+
+/// The data key of new files.
+fn current(cluster: &Cluster<'_>) -> Result<String> {
+    let dir = cluster.dir().display().to_string();
+    let report = json(cluster, &["status", "--json", "-D", &dir])?;
+    let keys = report["unlocked"]["data_keys"].as_array().cloned().unwrap_or_default();
+    let current = keys.iter().find(|key| key["state"] == "current");
+    Ok(current.and_then(|key| key["id"].as_str()).unwrap_or_default().to_owned())
+}
+
+/// The data key that a file is sealed under.
+fn data_key(cluster: &Cluster<'_>, file: &Path) -> Result<String> {
+    let file = file.display().to_string();
+    let report = json(cluster, &["inspect", "--json", &file])?.to_string();
+    let at = report.find("\"data_key\":\"").map(|at| at + 12);
+    Ok(at.and_then(|at| report.get(at..at + 32)).unwrap_or_default().to_owned())
+}
+
+/// The file of a new table.
+fn new_table(cluster: &Cluster<'_>, name: &str) -> Result<std::path::PathBuf> {
+    cluster.sql(&format!("CREATE TABLE {name} AS SELECT g FROM generate_series(1, 1000) g"))?;
+    Ok(cluster.dir().join(cluster.sql(&format!("SELECT pg_relation_filepath('{name}')"))?.trim()))
+}
+
+/// Everything that `key` changes, under four clients and a base backup: no transaction fails, no backup
+/// either, and the server comes back after each.
+fn keys_change_under_load_and_backup(arm: Arm) -> Result<()> {
+    let place = Place::new()?;
+    let server = Cluster::started(&place, "server", arm)?;
+    let copy = Cluster::empty(&place, "copy", arm)?;
+    fill_pgbench(&server, 2)?;
+    let first = current(&server)?;
+    let before = new_table(&server, "before")?;
+    ensure(data_key(&server, &before)? == first, || {
+        format!("{} is not under {first}", before.display())
+    })?;
+    let recovery = place.join("home/server.recovery").display().to_string();
+    let new_key =
+        |name: &str| format!("file:{}", place.join(&format!("home/{name}.key")).display());
+    thread::scope(|scope| {
+        let load = scope.spawn(|| Load::tpcb(4, 15).run(&server));
+        let backup = scope.spawn(|| copy.backup_of(&server, &["-R", "--max-rate=4M"]));
+        // The backends of the load live on: they get the key with their next file.
+        key(&server, "new-data-key", &[])?;
+        let second = current(&server)?;
+        let table = new_table(&server, "after")?;
+        ensure(second != first && data_key(&server, &table)? == second, || {
+            "an old data key".into()
+        })?;
+        key(&server, "add", &[&new_key("second")])?;
+        let old = slots(&server, "file")?;
+        key(&server, "remove", &[&old[0], "--recovery-file", &recovery])?;
+        let left = slots(&server, "file")?;
+        key(&server, "rotate", &["--slot", &left[0], "--to", &new_key("third")])?;
+        for _ in 0..3 {
+            key(&server, "new-data-key", &[])?;
+        }
+        let run = load.join().map_err(|_| Error::Unexpected("the load panicked".into()))??;
+        ensure(run.transactions > 0.0, || "no transaction was done".into())?;
+        backup.join().map_err(|_| Error::Unexpected("the backup panicked".into()))?
+    })?;
+    let table = new_table(&server, "last")?;
+    ensure(data_key(&server, &table)? == current(&server)?, || "an old data key".into())?;
+    let balances =
+        "SELECT sum(bbalance) = (SELECT sum(tbalance) FROM pgbench_tellers) FROM pgbench_branches";
+    server.expect(balances, "t")?;
+    copy.start()?;
+    copy.wait_for("SELECT count(*) FROM pg_class WHERE relname = 'last'", "1")?;
+    copy.wait_for(balances, "t")?;
+    copy.stop("fast")?;
+    // With the keys that are left now, and no agent that remembers others.
+    server.kill_nine()?;
+    place.wait_for_agents()?;
+    server.start()?;
+    server.expect("SELECT (SELECT count(*) FROM before) + (SELECT count(*) FROM last)", "2000")?;
+    key(&server, "check", &[]).map(drop)
+}
+arms!(keys_change_under_load_and_backup: sealed);
+
+/// An archive that `cp` made is sealed under the keys of the node that wrote it; another node reads it once it
+/// has adopted them, and seals its own files with its own keys still.
+fn another_nodes_archive_is_read_after_adopting_its_keys(arm: Arm) -> Result<()> {
+    let place = Place::new()?;
+    let archive = place.make_dir("archive")?;
+    let source = Cluster::new(&place, "source", arm)?;
+    source.set("archive_mode", "on")?;
+    source.set("archive_command", &format!("cp %p {}/%f", archive.display()))?;
+    source.start()?;
+    let node = Cluster::empty(&place, "node", arm)?;
+    node.backup_of(&source, &[])?;
+    source.sql("CREATE TABLE t AS SELECT g FROM generate_series(1, 5000) g")?;
+    source.sql("SELECT pg_switch_wal()")?;
+    source.wait_for("SELECT count(*) > 0 FROM pg_stat_archiver WHERE archived_count > 1", "t")?;
+    source.stop("fast")?;
+    node.set("restore_command", &format!("cp {}/%f %p", archive.display()))?;
+    node.set("archive_mode", "off")?;
+    place.write(&node.dir().join("recovery.signal"), "")?;
+    node.start_fails()?;
+    let from = source.dir().display().to_string();
+    key(&node, "adopt", &["--from", &from])?;
+    node.start()?;
+    node.wait_for("SELECT count(*) FROM t", "5000")?;
+    node.wait_for("SELECT pg_is_in_recovery()", "f")?;
+    let table = new_table(&node, "own")?;
+    ensure(data_key(&node, &table)? == current(&node)?, || "a new file under adopted keys".into())
+}
+arms!(another_nodes_archive_is_read_after_adopting_its_keys: sealed);
