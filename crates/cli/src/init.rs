@@ -13,8 +13,8 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use tidelock_keys::{
-    Config, FileProvider, Keyring, KeyringDir, Places, Policy, Profile, Provider, ProviderChoice,
-    RecoveryKey,
+    CommandChoice, Config, FileProvider, Keyring, KeyringDir, Places, Policy, Profile, Provider,
+    ProviderChoice, RecoveryKey,
 };
 
 use crate::console;
@@ -31,7 +31,7 @@ pub(crate) struct Init {
     /// What is sealed and how: postgres, generic, or the path of a profile
     #[arg(long, value_name = "PROFILE", default_value = "postgres")]
     profile: String,
-    /// Where the principal key lives: file:PATH (made if it does not exist), passphrase, command:CMD, env:NAME, systemd:NAME, pkcs11:URI, aws-kms:KEY, vault:transit/KEY, vault:kv/PATH, kmip:SERVER/KEY?...
+    /// Where the principal key lives: file:PATH (made if it does not exist), passphrase, command:CMD, command (PGDATAKEYWRAPCMD, PGDATAKEYUNWRAPCMD), env:NAME, systemd:NAME, pkcs11:URI, aws-kms:KEY, vault:transit/KEY, vault:kv/PATH, kmip:SERVER/KEY?...
     /// [default: a key file in the caller's configuration]
     #[arg(long, value_name = "PROVIDER")]
     provider: Option<ProviderChoice>,
@@ -141,7 +141,9 @@ impl Init {
                 );
             }
             ProviderChoice::Passphrase {} => line("key", &"the passphrase"),
-            ProviderChoice::Command { command } => line("key", &format!("what `{command}` prints")),
+            ProviderChoice::Command(CommandChoice::Prints(command)) => {
+                line("key", &format!("what `{command}` prints"))
+            }
             _ => line("key", &provider.describe()),
         }
         line("provider in", &config.display());

@@ -21,7 +21,7 @@ const MAX_RECOVERY: u64 = 4096;
 /// How to open the keyring, if not as configured.
 #[derive(clap::Args, Default)]
 pub(crate) struct KeyOptions {
-    /// Open the keyring with this provider: file:PATH, passphrase, command:CMD, env:NAME, systemd:NAME, pkcs11:URI, aws-kms:KEY, vault:transit/KEY, vault:kv/PATH, kmip:SERVER/KEY?...
+    /// Open the keyring with this provider: file:PATH, passphrase, command:CMD, command (PGDATAKEYWRAPCMD, PGDATAKEYUNWRAPCMD), env:NAME, systemd:NAME, pkcs11:URI, aws-kms:KEY, vault:transit/KEY, vault:kv/PATH, kmip:SERVER/KEY?...
     #[arg(long, value_name = "PROVIDER", help_heading = "Keys")]
     pub(crate) provider: Option<ProviderChoice>,
     /// Open the keyring with the recovery key that this file holds (-: standard input)

@@ -3,6 +3,7 @@
 //! The crate `tidelock-providers` makes a [`Provider`](crate::Provider) of it.
 
 mod aws_kms;
+mod command;
 mod kmip;
 mod pkcs11;
 mod vault;
@@ -13,6 +14,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 pub use aws_kms::AwsKmsChoice;
+pub use command::CommandChoice;
 pub use kmip::KmipChoice;
 pub use pkcs11::{PinSource, Pkcs11Choice};
 pub use vault::{VaultAppRole, VaultChoice, VaultLogin, VaultSecret};
@@ -31,11 +33,8 @@ pub enum ProviderChoice {
     },
     /// `passphrase`
     Passphrase {},
-    /// `command:COMMAND`
-    Command {
-        /// For /bin/sh; `%p` is the protected directory.
-        command: String,
-    },
+    /// `command:COMMAND`, or `command` for the pair that the environment names
+    Command(CommandChoice),
     /// `env:VARIABLE`
     Env {
         /// The variable.
@@ -63,7 +62,7 @@ impl ProviderChoice {
         match self {
             Self::File { .. } => SlotKind::File,
             Self::Passphrase {} => SlotKind::Passphrase,
-            Self::Command { .. } => SlotKind::Command,
+            Self::Command(_) => SlotKind::Command,
             Self::Env { .. } => SlotKind::Env,
             Self::Systemd { .. } => SlotKind::Systemd,
             Self::Pkcs11(_) => SlotKind::Pkcs11,
@@ -99,8 +98,11 @@ impl FromStr for ProviderChoice {
         match (kind, rest) {
             ("passphrase", "") if kind == text => Ok(Self::Passphrase {}),
             ("file", path) if !path.is_empty() => Ok(Self::File { path: path.into() }),
+            ("command", "") if kind == text => {
+                Ok(Self::Command(CommandChoice::from_environment()?))
+            }
             ("command", command) if !command.is_empty() => {
-                Ok(Self::Command { command: command.into() })
+                Ok(Self::Command(CommandChoice::Prints(command.into())))
             }
             ("env", name) if !name.is_empty() => Ok(Self::Env { variable: name.into() }),
             ("systemd", name) if !name.is_empty() => Ok(Self::Systemd { credential: name.into() }),

@@ -204,6 +204,22 @@ pub enum Error {
         /// How much it wrote.
         found: usize,
     },
+    /// A wrap command's file is no slot.
+    #[error("the wrap command wrote {found} bytes to its file (%p), not 1 to 6144: {command}")]
+    CommandWrapped {
+        /// As configured.
+        command: String,
+        /// How much it wrote, or one more than it may.
+        found: usize,
+    },
+    /// An unwrap command's output is not what was wrapped.
+    #[error("the unwrap command wrote {found} bytes, not the 64 that were wrapped: {command}")]
+    CommandUnwrapped {
+        /// As configured.
+        command: String,
+        /// How much it wrote.
+        found: usize,
+    },
     /// The command did not end.
     #[error("the key command did not end within {seconds} s: {command}")]
     CommandTimeout {
@@ -452,7 +468,12 @@ impl Error {
                 "run it by hand; what it says on standard error is shown above"
             }
             Self::CommandOutput { .. } => "it must print the key and nothing else",
-            Self::CommandText { .. } => "`%p` is the directory, `%%` a percent sign",
+            Self::CommandWrapped { .. } | Self::CommandUnwrapped { .. } => {
+                "wrap reads standard input and writes %p; unwrap reads %p and prints the same"
+            }
+            Self::CommandText { .. } => {
+                "`%p` is the directory, for a pair the file of the wrapped key; `%%` a percent sign"
+            }
             Self::NoPassphrase { .. } => "run on a terminal, or give it with --passphrase-fd N",
             Self::Interrupted => "nothing was changed",
             Self::KdfBounds { .. } => "the keyring was tampered with, or made by another program",

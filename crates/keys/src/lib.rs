@@ -27,8 +27,8 @@ mod slot;
 mod store;
 
 pub use choice::{
-    AwsKmsChoice, KmipChoice, PinSource, Pkcs11Choice, ProviderChoice, VaultAppRole, VaultChoice,
-    VaultLogin, VaultSecret,
+    AwsKmsChoice, CommandChoice, KmipChoice, PinSource, Pkcs11Choice, ProviderChoice, VaultAppRole,
+    VaultChoice, VaultLogin, VaultSecret,
 };
 pub use config::{AuditTarget, Config, Places};
 pub use encode::Writer;
@@ -40,9 +40,9 @@ pub use policy::{
 };
 pub use profile::{Profile, Rule as ProfileRule};
 pub use provider::{
-    CommandProvider, EnvProvider, FileProvider, Health, PassphraseProvider, PassphraseSource,
-    PrincipalKey, Provider, Purpose, RecoveryKey, SystemdProvider, ask_on_terminal, parse_key,
-    read_descriptor, refuse_inside,
+    CommandPair, CommandProvider, EnvProvider, FileProvider, Health, PassphraseProvider,
+    PassphraseSource, PrincipalKey, Provider, Purpose, RecoveryKey, SystemdProvider,
+    ask_on_terminal, parse_key, read_descriptor, refuse_inside,
 };
 pub use slot::{Kdf, Payload, Slot, SlotId, SlotKind, SlotTerms, Wrapping};
 pub use store::{ANCHOR, ANNOUNCED_AT, FILE_LOCK, FOLDER, KEYRING, KeyringDir};

@@ -18,8 +18,8 @@ mod vault;
 use std::path::Path;
 
 use tidelock_keys::{
-    CommandProvider, EnvProvider, Error, FileProvider, PassphraseProvider, PassphraseSource,
-    Provider, ProviderChoice, SystemdProvider,
+    CommandChoice, CommandPair, CommandProvider, EnvProvider, Error, FileProvider,
+    PassphraseProvider, PassphraseSource, Provider, ProviderChoice, SystemdProvider,
 };
 
 /// The provider for the protected directory `protected`. A passphrase or PIN is read from
@@ -38,7 +38,12 @@ pub fn open(
             Some(number) => Box::new(PassphraseProvider::from_descriptor(number)?),
             None => Box::new(PassphraseProvider::new(PassphraseSource::Terminal)),
         },
-        ProviderChoice::Command { command } => Box::new(CommandProvider::new(command, protected)),
+        ProviderChoice::Command(CommandChoice::Prints(command)) => {
+            Box::new(CommandProvider::new(command, protected))
+        }
+        ProviderChoice::Command(CommandChoice::Pair { wrap, unwrap }) => {
+            Box::new(CommandPair::new(wrap, unwrap))
+        }
         ProviderChoice::Env { variable } => Box::new(EnvProvider::new(variable)),
         ProviderChoice::Systemd { credential } => Box::new(SystemdProvider::new(credential)),
         #[cfg(feature = "aws-kms")]

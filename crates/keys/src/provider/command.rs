@@ -4,7 +4,7 @@
 //! without the preload library. Its standard error is the caller's; its output is 32 bytes or 64
 //! hexadecimal digits.
 
-use std::io::Read;
+use std::io::{Read, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
@@ -20,7 +20,7 @@ use crate::error::Error;
 use crate::slot::{SlotKind, SlotTerms};
 
 /// How long a command may take.
-const TIMEOUT: Duration = Duration::from_secs(60);
+pub(super) const TIMEOUT: Duration = Duration::from_secs(60);
 /// More output is no key.
 const MAX_OUTPUT: usize = 128;
 
@@ -47,15 +47,37 @@ impl CommandProvider {
     }
 
     fn run(&self) -> Result<Zeroizing<Vec<u8>>, Error> {
-        let text = expand(&self.command, &self.protected)?;
+        let (command, path) = (&self.command, &self.protected);
+        Shell { command, path, input: None, timeout: self.timeout }.run()
+    }
+}
+
+/// One run of a command by /bin/sh.
+pub(super) struct Shell<'a> {
+    pub(super) command: &'a str,
+    /// What `%p` stands for.
+    pub(super) path: &'a Path,
+    /// For its standard input; short enough for a pipe.
+    pub(super) input: Option<&'a [u8]>,
+    pub(super) timeout: Duration,
+}
+
+impl Shell<'_> {
+    /// What it wrote to standard output, up to one byte more than it may.
+    pub(super) fn run(&self) -> Result<Zeroizing<Vec<u8>>, Error> {
+        let text = expand(self.command, self.path)?;
         let mut child = Command::new("/bin/sh")
             .args(["-c", &text])
             .env_remove("LD_PRELOAD")
             .env_remove("TIDELOCK_AGENT")
-            .stdin(Stdio::null())
+            .stdin(if self.input.is_some() { Stdio::piped() } else { Stdio::null() })
             .stdout(Stdio::piped())
             .spawn()
             .map_err(Error::io("run", "/bin/sh"))?;
+        if let (Some(mut pipe), Some(input)) = (child.stdin.take(), self.input) {
+            // A command that does not read it shows by what it makes of it.
+            let _ = pipe.write_all(input);
+        }
         let result = self.collect(&mut child);
         if result.is_err() {
             let _ = child.kill();
@@ -64,7 +86,7 @@ impl CommandProvider {
         let output = result?;
         if !status.success() {
             return Err(Error::CommandFailed {
-                command: self.command.clone(),
+                command: self.command.into(),
                 status: status.to_string(),
             });
         }
@@ -93,7 +115,7 @@ impl CommandProvider {
         let mut fds = [PollFd::new(pipe, PollFlags::IN)];
         match poll(&mut fds, Some(&left)) {
             Ok(0) => Err(Error::CommandTimeout {
-                command: self.command.clone(),
+                command: self.command.into(),
                 seconds: self.timeout.as_secs(),
             }),
             Ok(_) => Ok(true),
