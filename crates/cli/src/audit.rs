@@ -136,8 +136,11 @@ fn text(file: &Path, report: &Report) -> String {
     for line in &report.torn {
         lines.push(format!("note         line {line} has no end: its writer crashed"));
     }
-    for line in &report.unknown {
-        lines.push(format!("note         line {line} is chained under a data key that is gone"));
+    if let (Some(first), Some(last)) = (report.unknown.first(), report.unknown.last()) {
+        lines.push(format!(
+            "note         {} from {first} to {last} chained under a data key that is gone",
+            console::count(report.unknown.len(), "line")
+        ));
     }
     for broken in &report.broken {
         lines.push(format!(

@@ -1,0 +1,92 @@
+//! `tidelock key` killed at every system call that changes something: the keyring opens with what is configured,
+//! and is the old one or the new one.
+#![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
+#[path = "place.rs"]
+mod place;
+
+use place::Place;
+
+/// Calls that change files, and those around which something could be half done.
+const CALLS: &[&str] = &[
+    "openat",
+    "mkdir",
+    "write",
+    "writev",
+    "fchown",
+    "fchmod",
+    "chmod",
+    "fsync",
+    "rename",
+    "renameat",
+    "unlink",
+    "unlinkat",
+    "flock",
+    "ftruncate",
+];
+
+/// `h` is HOME with a protected directory `data` of two slots; `t` its template.
+fn template() -> Place {
+    let place = Place::new();
+    let made = place.run(
+        "export HOME=$PWD/h; mkdir h; tidelock init h/data --recovery-file h/recovery > /dev/null && \
+         echo plain words | tidelock seal -D h/data > h/data/a && \
+         tidelock key add -D h/data file:$HOME/second.key > /dev/null && mv h t",
+    );
+    assert_eq!(made, "");
+    place
+}
+
+/// Kills `command` before each of its calls in turn; returns how often.
+fn kill_everywhere(command: &str, slots: [usize; 2]) -> usize {
+    let place = template();
+    let mut kills = 0;
+    for call in CALLS {
+        for number in 1.. {
+            let run = place.run(&format!(
+                "rm -rf h; cp -a t h; export HOME=$PWD/h; first() {{ tidelock key list -D h/data | head -1 | cut -c1-8; }}; \
+                 set -- $(first); strace -qq -o /dev/null -e trace={call} -e inject={call}:signal=KILL:when={number} \
+                 tidelock key {command} > out 2>&1"
+            ));
+            let at = format!("{command}, {call} number {number}");
+            let killed = run.contains("[exit 137]") || run.contains("[exit signal]");
+            assert!(killed || run.is_empty(), "{at}: {run}{}", place.run("cat out"));
+            let after = place.run(
+                "export HOME=$PWD/h; tidelock key check -D h/data > checked 2>&1 || cat checked; \
+                                   tidelock cat h/data/a; tidelock key list -D h/data | wc -l",
+            );
+            let count: usize = after
+                .strip_prefix("plain words\n")
+                .unwrap_or_else(|| panic!("{at}: {after}"))
+                .trim()
+                .parse()
+                .unwrap();
+            assert!(slots.contains(&count), "{at}: {count} slots");
+            // The next command is not in the way of what the last one left.
+            let again = place.run(
+                "export HOME=$PWD/h; tidelock key new-data-key -D h/data > out 2>&1 || cat out",
+            );
+            assert_eq!(again, "", "{at}");
+            if !killed {
+                break;
+            }
+            kills += 1;
+        }
+    }
+    kills
+}
+
+#[test]
+fn a_kill_while_a_slot_is_added_leaves_an_opener() {
+    assert!(kill_everywhere("add -D h/data file:$HOME/third.key", [3, 4]) > 20);
+}
+
+#[test]
+fn a_kill_while_a_slot_is_rotated_leaves_an_opener() {
+    assert!(kill_everywhere("rotate -D h/data --slot $1 --to file:$HOME/third.key", [3, 3]) > 20);
+}
+
+#[test]
+fn a_kill_while_a_slot_is_removed_leaves_an_opener() {
+    assert!(kill_everywhere("remove -D h/data --recovery-file h/recovery $1", [3, 2]) > 20);
+}
