@@ -10,15 +10,34 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 TOOLS  := $(abspath $(TARGET))/tools
 DENY   := $(TOOLS)/bin/cargo-deny
 DENY_VERSION := 0.20.2
+# Links for an old glibc: zig has the start files of each, which the command needs.
+ZIG    := $(TOOLS)/zig
+ZIG_VERSION := 0.17.0
+ZIGBUILD_VERSION := 0.24.0
+GNU    := x86_64-unknown-linux-gnu
+PORTABLE := $(abspath $(TARGET))/portable
 # The library defines libc's symbols and is built alone: cargo would unify its features with those of
 # the command, which must not hook itself.
 LIBRARY := --locked -p tidelock-preload --features exports
 CRATES  := --locked --workspace --exclude tidelock-preload
 
-.PHONY: build packages demo test test-full check fmt bench install
+.PHONY: build portable packages demo test test-full check fmt bench install
 build:
 	$(CARGO) build --release --locked -p tidelock-cli
 	$(CARGO) build --release --locked -p tidelock-preload --features exports
+
+# For glibc 2.28 and later. zig refuses `-z initfirst`, which the library needs.
+portable: $(ZIG)/bin/cargo-zigbuild
+	CARGO_TARGET_DIR=$(PORTABLE) CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_LINKER=$(CURDIR)/ci/old-glibc-linker \
+	    $(CARGO) build --release --target $(GNU) $(LIBRARY)
+	CARGO_TARGET_DIR=$(PORTABLE)/command PATH=$(ZIG)/bin:$$PATH \
+	    $(CARGO) zigbuild --release --locked --target $(GNU).2.28 -p tidelock-cli
+	cp $(PORTABLE)/command/$(GNU)/release/tidelock $(PORTABLE)/$(GNU)/release/libtidelock_preload.so $(PORTABLE)
+	ci/portable $(PORTABLE)/tidelock $(PORTABLE)/libtidelock_preload.so
+
+$(ZIG)/bin/cargo-zigbuild:
+	python3 -m venv $(ZIG)
+	$(ZIG)/bin/pip install --quiet cargo-zigbuild==$(ZIGBUILD_VERSION) ziglang==$(ZIG_VERSION)
 
 packages:
 	ci/packages demo
