@@ -123,14 +123,11 @@ impl Slot {
         keyring_key: &Secret<32>,
     ) -> Result<Self, Error> {
         let terms = SlotTerms {
-            keyring,
-            id: SlotId(random()?),
-            kind: provider.kind(),
             wrapping: provider.wrapping(),
             kdf: provider.kdf(),
-            salt: [0; 16],
             created: now(),
             reference: provider.reference(),
+            ..SlotTerms::new(keyring, SlotId(random()?), provider.kind())
         };
         Self::wrap(provider, terms, keyring_key)
     }
@@ -255,6 +252,21 @@ impl Slot {
 }
 
 impl SlotTerms {
+    /// Terms that say nothing but whose they are: wrapped here, without passphrase, time and reference.
+    #[must_use]
+    pub const fn new(keyring: KeyringId, id: SlotId, kind: SlotKind) -> Self {
+        Self {
+            keyring,
+            id,
+            kind,
+            wrapping: Wrapping::Direct,
+            kdf: Kdf::None,
+            salt: [0; 16],
+            created: 0,
+            reference: String::new(),
+        }
+    }
+
     /// The associated data of the wrapped bytes.
     #[must_use]
     pub fn associated_data(&self) -> Vec<u8> {

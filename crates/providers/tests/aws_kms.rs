@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use tidelock_cipher::Secret;
 use tidelock_format::KeyringId;
 use tidelock_keys::{
-    AwsKmsChoice, Error, Kdf, Payload, Provider, ProviderChoice, ServiceFault, SlotId, SlotKind,
+    AwsKmsChoice, Error, Payload, Provider, ProviderChoice, ServiceFault, SlotId, SlotKind,
     SlotTerms, Wrapping,
 };
 
@@ -130,14 +130,10 @@ fn open(choice: AwsKmsChoice) -> Box<dyn Provider> {
 
 fn terms() -> SlotTerms {
     SlotTerms {
-        keyring: KeyringId([1; 16]),
-        id: SlotId([2; 16]),
-        kind: SlotKind::AwsKms,
         wrapping: Wrapping::Remote,
-        kdf: Kdf::None,
-        salt: [0; 16],
         created: 7,
         reference: "alias/pg".into(),
+        ..SlotTerms::new(KeyringId([1; 16]), SlotId([2; 16]), SlotKind::AwsKms)
     }
 }
 

@@ -12,8 +12,7 @@ use std::time::{Duration, Instant};
 use tidelock_cipher::Secret;
 use tidelock_format::KeyringId;
 use tidelock_keys::{
-    Error, Kdf, Payload, Provider, ProviderChoice, ServiceFault, SlotId, SlotKind, SlotTerms,
-    Wrapping,
+    Error, Payload, Provider, ProviderChoice, ServiceFault, SlotId, SlotKind, SlotTerms,
 };
 
 /// A server with a private folder, stopped when dropped.
@@ -149,14 +148,9 @@ fn free_port() -> u16 {
 
 fn terms(provider: &dyn Provider) -> SlotTerms {
     SlotTerms {
-        keyring: KeyringId([1; 16]),
-        id: SlotId([2; 16]),
-        kind: SlotKind::Kmip,
-        wrapping: Wrapping::Direct,
-        kdf: Kdf::None,
-        salt: [0; 16],
         created: 1_700_000_000,
         reference: provider.reference(),
+        ..SlotTerms::new(KeyringId([1; 16]), SlotId([2; 16]), SlotKind::Kmip)
     }
 }
 

@@ -14,8 +14,7 @@ use tempfile::TempDir;
 use tidelock_cipher::Secret;
 use tidelock_format::KeyringId;
 use tidelock_keys::{
-    Error, Kdf, Payload, Provider, ProviderChoice, ServiceFault, SlotId, SlotKind, SlotTerms,
-    Wrapping,
+    Error, Payload, Provider, ProviderChoice, ServiceFault, SlotId, SlotKind, SlotTerms, Wrapping,
 };
 
 const MODULE: &str = "/usr/lib/softhsm/libsofthsm2.so";
@@ -103,14 +102,10 @@ fn run(program: &str, args: &[&str]) {
 
 fn terms() -> SlotTerms {
     SlotTerms {
-        keyring: KeyringId([1; 16]),
-        id: SlotId([2; 16]),
-        kind: SlotKind::Pkcs11,
         wrapping: Wrapping::Remote,
-        kdf: Kdf::None,
-        salt: [0; 16],
         created: 7,
         reference: "pkcs11:token=one;object=pg".into(),
+        ..SlotTerms::new(KeyringId([1; 16]), SlotId([2; 16]), SlotKind::Pkcs11)
     }
 }
 

@@ -21,8 +21,7 @@ use double::{Double, Mood};
 use tidelock_cipher::Secret;
 use tidelock_format::KeyringId;
 use tidelock_keys::{
-    Error, Kdf, Payload, Provider, ProviderChoice, ServiceFault, SlotId, SlotKind, SlotTerms,
-    Wrapping,
+    Error, Payload, Provider, ProviderChoice, ServiceFault, SlotId, SlotKind, SlotTerms, Wrapping,
 };
 
 /// What the scenarios need of a server; all of it was made there before.
@@ -66,14 +65,10 @@ fn open(text: &str) -> Box<dyn Provider> {
 
 fn terms(provider: &dyn Provider) -> SlotTerms {
     SlotTerms {
-        keyring: KeyringId([1; 16]),
-        id: SlotId([2; 16]),
-        kind: SlotKind::Vault,
         wrapping: provider.wrapping(),
-        kdf: Kdf::None,
-        salt: [0; 16],
         created: 1_700_000_000,
         reference: provider.reference(),
+        ..SlotTerms::new(KeyringId([1; 16]), SlotId([2; 16]), SlotKind::Vault)
     }
 }
 

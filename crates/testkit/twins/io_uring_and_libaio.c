@@ -1,26 +1,10 @@
 /* Asynchronous I/O of the kernel, set up and used without a library: through libc's syscall(), and, where a
  * ring or a context can be had by the instruction itself, on the descriptor. */
 #include "twin.h"
+#include "direct.h"
 #include <linux/aio_abi.h>
 #include <linux/io_uring.h>
 #include <sys/mman.h>
-
-static long direct(long number, long a, long b, long c, long d, long e, long f)
-{
-#ifdef __x86_64__
-    long ret;
-    register long r10 __asm__("r10") = d, r8 __asm__("r8") = e, r9 __asm__("r9") = f;
-    __asm__ volatile("syscall" : "=a"(ret) : "a"(number), "D"(a), "S"(b), "d"(c), "r"(r10), "r"(r8), "r"(r9)
-                     : "rcx", "r11", "memory");
-#else
-    long ret = syscall(number, a, b, c, d, e, f);
-    ret = ret < 0 ? -errno : ret;
-#endif
-    if (ret >= 0 || ret < -4095)
-        return ret;
-    errno = (int)-ret;
-    return -1;
-}
 
 static char text[8192] __attribute__((aligned(4096)));
 

@@ -1,25 +1,9 @@
 /* System calls by the instruction itself, as programs make them that do not use libc (Go, static code). */
 #include "twin.h"
+#include "direct.h"
 #include <sys/mman.h>
 #include <sys/sendfile.h>
 #include <sys/uio.h>
-
-static long direct(long number, long a, long b, long c, long d, long e, long f)
-{
-#ifdef __x86_64__
-    long ret;
-    register long r10 __asm__("r10") = d, r8 __asm__("r8") = e, r9 __asm__("r9") = f;
-    __asm__ volatile("syscall" : "=a"(ret) : "a"(number), "D"(a), "S"(b), "d"(c), "r"(r10), "r"(r8), "r"(r9)
-                     : "rcx", "r11", "memory");
-#else
-    long ret = syscall(number, a, b, c, d, e, f);
-    ret = ret < 0 ? -errno : ret;
-#endif
-    if (ret >= 0 || ret < -4095)
-        return ret;
-    errno = (int)-ret;
-    return -1;
-}
 
 int main(int argc, char **argv)
 {

@@ -174,20 +174,11 @@ fn expand(command: &str, protected: &Path) -> Result<String, Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::slot::{Kdf, SlotId, Wrapping};
+    use crate::slot::SlotId;
     use tidelock_format::KeyringId;
 
     fn key_of(command: &str) -> Result<Secret<32>, Error> {
-        let terms = SlotTerms {
-            keyring: KeyringId([1; 16]),
-            id: SlotId([2; 16]),
-            kind: SlotKind::Command,
-            wrapping: Wrapping::Direct,
-            kdf: Kdf::None,
-            salt: [0; 16],
-            created: 0,
-            reference: String::new(),
-        };
+        let terms = SlotTerms::new(KeyringId([1; 16]), SlotId([2; 16]), SlotKind::Command);
         CommandProvider::new(command, "/data/pg")
             .with_timeout(Duration::from_millis(1500))
             .principal_key(&terms, Purpose::Unlock)

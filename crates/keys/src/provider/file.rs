@@ -113,20 +113,11 @@ mod tests {
 
     use super::*;
     use crate::provider::Provider;
-    use crate::slot::{Kdf, SlotId, SlotTerms, Wrapping};
+    use crate::slot::{SlotId, SlotTerms};
     use tidelock_format::KeyringId;
 
     fn terms() -> SlotTerms {
-        SlotTerms {
-            keyring: KeyringId([1; 16]),
-            id: SlotId([2; 16]),
-            kind: SlotKind::File,
-            wrapping: Wrapping::Direct,
-            kdf: Kdf::None,
-            salt: [0; 16],
-            created: 0,
-            reference: String::new(),
-        }
+        SlotTerms::new(KeyringId([1; 16]), SlotId([2; 16]), SlotKind::File)
     }
 
     fn place() -> (tempfile::TempDir, PathBuf, PathBuf) {

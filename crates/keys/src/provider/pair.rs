@@ -154,19 +154,13 @@ impl Drop for Folder {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::slot::{Kdf, SlotId};
+    use crate::slot::SlotId;
     use tidelock_format::KeyringId;
 
     fn terms(wrapping: Wrapping) -> SlotTerms {
         SlotTerms {
-            keyring: KeyringId([1; 16]),
-            id: SlotId([2; 16]),
-            kind: SlotKind::Command,
             wrapping,
-            kdf: Kdf::None,
-            salt: [0; 16],
-            created: 0,
-            reference: String::new(),
+            ..SlotTerms::new(KeyringId([1; 16]), SlotId([2; 16]), SlotKind::Command)
         }
     }
 

@@ -188,19 +188,14 @@ pub fn read_descriptor(number: u32) -> Result<Zeroizing<Vec<u8>>, Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::slot::{SlotId, Wrapping};
+    use crate::slot::SlotId;
     use tidelock_format::KeyringId;
 
     fn terms(kdf: Kdf) -> SlotTerms {
         SlotTerms {
-            keyring: KeyringId([1; 16]),
-            id: SlotId([2; 16]),
-            kind: SlotKind::Passphrase,
-            wrapping: Wrapping::Direct,
             kdf,
             salt: *b"saltsaltsaltsalt",
-            created: 0,
-            reference: String::new(),
+            ..SlotTerms::new(KeyringId([1; 16]), SlotId([2; 16]), SlotKind::Passphrase)
         }
     }
 

@@ -75,20 +75,11 @@ mod tests {
 
     use super::*;
     use crate::provider::Provider;
-    use crate::slot::{Kdf, Payload, SlotId, Wrapping};
+    use crate::slot::{Payload, SlotId};
     use tidelock_format::KeyringId;
 
     fn terms() -> SlotTerms {
-        SlotTerms {
-            keyring: KeyringId([1; 16]),
-            id: SlotId([2; 16]),
-            kind: SlotKind::Systemd,
-            wrapping: Wrapping::Direct,
-            kdf: Kdf::None,
-            salt: [0; 16],
-            created: 0,
-            reference: String::new(),
-        }
+        SlotTerms::new(KeyringId([1; 16]), SlotId([2; 16]), SlotKind::Systemd)
     }
 
     fn provider(directory: Option<PathBuf>, credential: &str) -> SystemdProvider {
