@@ -1,14 +1,12 @@
 //! One measured block of work on one server, and the order in which blocks of several servers are run.
 //!
-//! CPU seconds are those of the server's processes (see [`super::cpu_seconds`]), not of the client and
+//! CPU seconds are those of the server's processes (see [`tidelock_servers::cpu_seconds`]), not of the client and
 //! not of the agent, which sleeps once the server runs.
 
 use std::time::Instant;
 
-use super::cluster::Cluster;
-use super::error::Result;
-use super::process::cpu_seconds;
 use crate::stats::{Interval, mean_with_interval, ratio};
+use tidelock_servers::{Cluster, Result, cpu_seconds};
 
 /// What one block cost.
 #[derive(Clone, Copy, Debug)]

@@ -8,8 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::{env, fs};
 
-use super::cluster::Cluster;
-use super::error::{Error, Result};
+use tidelock_servers::{Cluster, Error, Result};
 
 /// A suite of the source package.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -10,11 +10,11 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
-use super::error::{Error, Result};
-use super::place::Place;
-use super::process::Process;
-use super::tool::{Output, Tool};
-use super::{Arm, ensure};
+use crate::error::{Error, Result};
+use crate::place::Place;
+use crate::process::Process;
+use crate::tool::{Output, Tool};
+use crate::{Arm, ensure};
 
 /// A data directory with its socket directory and the log of `pg_ctl -l`, which lies outside it.
 #[derive(Debug)]

@@ -6,7 +6,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
-use super::error::{Error, Result};
+use crate::error::{Error, Result};
 
 /// One side of a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

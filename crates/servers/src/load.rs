@@ -1,7 +1,7 @@
 //! pgbench: filling its tables and running a timed load.
 
-use super::cluster::Cluster;
-use super::error::{Error, Result};
+use crate::cluster::Cluster;
+use crate::error::{Error, Result};
 
 /// What pgbench runs.
 #[derive(Clone, Debug)]

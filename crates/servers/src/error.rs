@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
-/// Result of everything in [`crate::pg`].
+/// Result of everything in this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// A failed step. `Debug` prints the same sentence as `Display`, since tests print `Debug`.

@@ -8,7 +8,7 @@ use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::Command;
 
-use super::error::{Error, Result};
+use crate::error::{Error, Result};
 
 /// The account of servers, tools, keys and agent.
 #[derive(Clone, Debug, PartialEq, Eq)]

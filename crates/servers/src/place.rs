@@ -12,11 +12,11 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-use super::account::Account;
-use super::arm::Programs;
-use super::error::{Error, Result, ensure};
-use super::process::Process;
-use super::tool::Tool;
+use crate::account::Account;
+use crate::arm::Programs;
+use crate::error::{Error, Result, ensure};
+use crate::process::Process;
+use crate::tool::Tool;
 
 /// A private directory, owned by the servers' account.
 #[derive(Debug)]

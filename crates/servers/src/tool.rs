@@ -12,9 +12,9 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 use std::{env, thread};
 
-use super::error::{Error, Result};
-use super::place::Place;
-use super::{Arm, BINDIR};
+use crate::error::{Error, Result};
+use crate::place::Place;
+use crate::{Arm, BINDIR};
 
 /// A program about to be run.
 #[derive(Debug)]

@@ -13,7 +13,7 @@ use rustix::process::{
     Pid, Signal, WaitOptions, getpid, kill_process, set_child_subreaper, test_kill_process, waitpid,
 };
 
-use super::error::{Error, Result};
+use crate::error::{Error, Result};
 
 /// A process, by id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -134,7 +134,7 @@ impl Stat {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use crate::*;
     use std::process::Command;
 
     #[test]

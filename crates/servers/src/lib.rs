@@ -1,0 +1,35 @@
+//! Private PostgreSQL servers: their directories, their account, their tools, their life and death.
+//!
+//! ```text
+//!   Place      a short private directory below the base, removed on drop
+//!     Tool     one run of one program as the right account, with a time limit
+//!     Cluster  one data directory: initdb, start, kill -9, sql; stopped on drop
+//!       Arm    what stands between the server and the kernel
+//!     Load     pgbench on it          cpu_seconds  what all its processes have used
+//! ```
+//!
+//! The lab measures them and the tests torment them. Servers listen on a socket in the place only, so
+//! no port can be taken. PostgreSQL refuses to run as root: then everything here runs as the account
+//! `postgres`, keys and agent included. No process is ever addressed by name.
+#![forbid(unsafe_code)]
+
+mod account;
+mod arm;
+mod cluster;
+mod error;
+mod load;
+mod place;
+mod process;
+mod tool;
+
+pub use account::Account;
+pub use arm::{Arm, Programs};
+pub use cluster::Cluster;
+pub use error::{Error, Result, ensure};
+pub use load::{Load, Run, fill_pgbench};
+pub use place::Place;
+pub use process::{Process, cpu_seconds};
+pub use tool::{Output, Running, Tool};
+
+/// Where Debian puts the binaries of PostgreSQL 15; `TIDELOCK_PG_BINDIR` names another place.
+pub const BINDIR: &str = "/usr/lib/postgresql/15/bin";
