@@ -134,7 +134,7 @@ impl Stat {
 
 #[cfg(test)]
 mod tests {
-    use crate::*;
+    use super::*;
     use std::process::Command;
 
     #[test]

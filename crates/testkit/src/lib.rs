@@ -1,5 +1,5 @@
 //! What the tests, the demo and the benchmark share: servers in private directories, the search for
-//! leaked plaintext, programs run plain and preloaded, the statistics of a comparison, and
+//! leaked plaintext, programs run plain and preloaded, and
 //! volumes whose power can be cut.
 //!
 //! ```text
@@ -10,7 +10,6 @@
 //!          +-- volume: loop devices whose power is cut (bin/{torn,headers,powercut}.rs)
 //!          +-- ledger: docs/hooks.md, and the imports of real programs (bin/hooks-doc.rs)
 //!          +-- twins: each file-call behaviour as a C program, run twice (tests/twins.rs)
-//!                                 +-- stats: ratios with intervals
 //!
 //!   tests/engine_{model,faults,crash}.rs
 //!          +-- sim: an in-memory kernel that crashes, tears and fails at every call
@@ -27,7 +26,6 @@ pub mod model;
 pub mod pg;
 pub mod powercut;
 pub mod sim;
-pub mod stats;
 pub mod torn;
 pub mod torture;
 pub mod trial;

@@ -5,7 +5,7 @@
 
 use std::time::Instant;
 
-use crate::stats::{Interval, mean_with_interval, ratio};
+use tidelock_lab::statistics::{Interval, mean_with_interval, ratio};
 use tidelock_servers::{Cluster, Result, cpu_seconds};
 
 /// What one block cost.

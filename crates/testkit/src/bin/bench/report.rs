@@ -5,8 +5,8 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
+use tidelock_lab::statistics::Interval;
 use tidelock_testkit::pg::{Arm, Block, Cluster, Cost, Error, Result, Sample};
-use tidelock_testkit::stats::Interval;
 
 use crate::Options;
 use crate::cases::{Bar, Case};

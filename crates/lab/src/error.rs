@@ -1,0 +1,74 @@
+//! What can go wrong in the lab: each error names the place, and the command adds what to do.
+
+use std::path::PathBuf;
+
+/// Result of everything in this crate.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// A failed step of the lab.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// An experiment file that cannot be understood.
+    #[error("the experiment {name} cannot be read: {why}")]
+    Experiment {
+        /// Its name or path.
+        name: String,
+        /// The place in it and what is wrong.
+        why: String,
+    },
+    /// No experiment has this name.
+    #[error("there is no experiment named {0}")]
+    Unknown(String),
+    /// A file or process operation failed.
+    #[error("{what}: {source}")]
+    Io {
+        /// What was tried, with the path.
+        what: String,
+        /// Why it failed.
+        source: std::io::Error,
+    },
+    /// A line of the results that is not a trial.
+    #[error("{}, line {line}: not a trial: {why}", path.display())]
+    Line {
+        /// The file.
+        path: PathBuf,
+        /// Its line, from 1.
+        line: usize,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// A directory that is not one of a run, or of another version.
+    #[error("{} is not a run of the lab: {why}", path.display())]
+    NotARun {
+        /// The directory.
+        path: PathBuf,
+        /// What is missing or wrong.
+        why: String,
+    },
+    /// Another lab works in this directory or on this machine.
+    #[error("{}: another lab is running (process {holder})", path.display())]
+    Busy {
+        /// What is locked.
+        path: PathBuf,
+        /// Who holds it.
+        holder: String,
+    },
+    /// A server, tool or file of a trial failed.
+    #[error(transparent)]
+    Server(#[from] tidelock_servers::Error),
+    /// The user interrupted the run; everything measured is kept.
+    #[error("interrupted")]
+    Interrupted,
+    /// Anything else, as a sentence.
+    #[error("{0}")]
+    Other(String),
+}
+
+impl Error {
+    /// Makes an I/O error into a sentence that starts with `what`.
+    pub fn io(what: impl Into<String>) -> impl FnOnce(std::io::Error) -> Self {
+        let what = what.into();
+        move |source| Self::Io { what, source }
+    }
+}

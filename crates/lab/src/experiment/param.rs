@@ -1,0 +1,80 @@
+//! A value of an experiment that may name factors: `"{scale}"`, `8`, `"{shared_buffers}"`, `true`.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Deserializer, Serialize};
+
+use crate::error::{Error, Result};
+
+/// Text, number or truth value, kept as text.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(transparent)]
+pub struct Param(pub String);
+
+impl Param {
+    /// The text with `{factor}` replaced by its level.
+    ///
+    /// # Errors
+    /// When a factor that it names is not among `levels`.
+    pub fn text(&self, levels: &BTreeMap<String, String>) -> Result<String> {
+        let mut text = self.0.clone();
+        for (name, level) in levels {
+            text = text.replace(&format!("{{{name}}}"), level);
+        }
+        match text.split_once('{').and_then(|(_, rest)| rest.split_once('}')) {
+            Some((name, _)) if name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') => {
+                Err(Error::Other(format!("{:?} names {name}, which is no factor", self.0)))
+            }
+            _ => Ok(text),
+        }
+    }
+
+    /// The number that the text is once factors are replaced.
+    ///
+    /// # Errors
+    /// When it is none, or names an unknown factor.
+    pub fn number<N: std::str::FromStr>(&self, levels: &BTreeMap<String, String>) -> Result<N> {
+        let text = self.text(levels)?;
+        text.parse().map_err(|_| Error::Other(format!("{text:?} is not such a number")))
+    }
+}
+
+impl From<&str> for Param {
+    fn from(text: &str) -> Self {
+        Self(text.into())
+    }
+}
+
+impl<'de> Deserialize<'de> for Param {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(untagged)]
+        enum Any {
+            Truth(bool),
+            Whole(i64),
+            Decimal(f64),
+            Text(String),
+        }
+        Ok(Self(match Any::deserialize(deserializer)? {
+            Any::Truth(true) => "on".into(),
+            Any::Truth(false) => "off".into(),
+            Any::Whole(number) => number.to_string(),
+            Any::Decimal(number) => number.to_string(),
+            Any::Text(text) => text,
+        }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_level_takes_the_place_of_its_factor() {
+        let levels = BTreeMap::from([("scale".to_owned(), "50".to_owned())]);
+        assert_eq!(Param::from("{scale}").number::<u32>(&levels).unwrap(), 50);
+        assert_eq!(Param::from("a {scale} b").text(&levels).unwrap(), "a 50 b");
+        assert!(Param::from("{scales}").text(&levels).is_err());
+        assert_eq!(Param::from("'{}'::jsonb").text(&levels).unwrap(), "'{}'::jsonb");
+    }
+}

@@ -1,0 +1,32 @@
+//! The lab: published experiments on the cost of encryption, repeated on the reader's machine.
+//!
+//! ```text
+//!   experiments/*.toml      what is asked: arms, factors, workloads, claims
+//!        |
+//!   experiment              reads one            published    the figures of others
+//!        |
+//!   plan                    which trials, in which order, how long
+//!        |
+//!   run                     starts servers, measures, cleans up
+//!        |   arm            what stands between the server and its disk
+//!        |   host           limits by cgroup, volumes, what the machine did meanwhile
+//!        |   work           pgbench, SQL, mysqlslap, the batch engine, the cipher alone
+//!        v
+//!   results                 run.json and results.jsonl, one line for each trial
+//!        |
+//!   analysis                paired ratios with intervals and a noise floor  <- statistics
+//!        |
+//!   report, compare, gate   what a reader may conclude
+//! ```
+#![forbid(unsafe_code)]
+
+pub mod analysis;
+pub mod error;
+pub mod experiment;
+pub mod manifest;
+pub mod metric;
+pub mod results;
+pub mod statistics;
+pub mod trial;
+
+pub use error::{Error, Result};
