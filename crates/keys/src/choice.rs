@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 pub use aws_kms::AwsKmsChoice;
 pub use command::CommandChoice;
-pub use kmip::KmipChoice;
+pub use kmip::{KmipChoice, KmipMode};
 pub use pkcs11::{PinSource, Pkcs11Choice};
 pub use vault::{VaultAppRole, VaultChoice, VaultLogin, VaultSecret};
 
@@ -49,7 +49,7 @@ pub enum ProviderChoice {
     AwsKms(AwsKmsChoice),
     /// `pkcs11:URI`
     Pkcs11(Pkcs11Choice),
-    /// `kmip:HOST[:PORT]/KEY-ID?certificate=PATH&key=PATH[&ca=PATH]`
+    /// `kmip:HOST[:PORT]/KEY-ID?certificate=PATH&key=PATH[&ca=PATH][&mode=encrypt]`
     Kmip(KmipChoice),
     /// `vault:transit/KEY` or `vault:kv/PATH`
     Vault(Box<VaultChoice>),

@@ -27,8 +27,8 @@ mod slot;
 mod store;
 
 pub use choice::{
-    AwsKmsChoice, CommandChoice, KmipChoice, PinSource, Pkcs11Choice, ProviderChoice, VaultAppRole,
-    VaultChoice, VaultLogin, VaultSecret,
+    AwsKmsChoice, CommandChoice, KmipChoice, KmipMode, PinSource, Pkcs11Choice, ProviderChoice,
+    VaultAppRole, VaultChoice, VaultLogin, VaultSecret,
 };
 pub use config::{AuditTarget, Config, Places};
 pub use encode::Writer;

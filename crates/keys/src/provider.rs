@@ -165,9 +165,13 @@ impl<P: PrincipalKey> Provider for P {
     }
 
     fn unwrap(&self, terms: &SlotTerms, wrapped: &[u8]) -> Result<Payload, Error> {
+        if terms.wrapping != Wrapping::Direct {
+            return Err(Error::NoSlot { keyring: terms.keyring, kind: terms.kind });
+        }
         let key = self.principal_key(terms, Purpose::Unlock)?;
         direct::unwrap(&key, terms, wrapped, || PrincipalKey::describe(self))
     }
+
     fn check(&self, terms: &SlotTerms, wrapped: &[u8]) -> Result<Health, Error> {
         self.unwrap(terms, wrapped)?;
         Ok(PrincipalKey::health(self))

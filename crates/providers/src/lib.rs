@@ -53,7 +53,7 @@ pub fn open(
         ProviderChoice::Pkcs11(choice) => {
             Box::new(pkcs11::Pkcs11Provider::new(choice, passphrase_descriptor))
         }
-        ProviderChoice::Kmip(choice) => Box::new(kmip::KmipProvider::new(choice)),
+        ProviderChoice::Kmip(choice) => kmip::open(choice),
         ProviderChoice::Vault(choice) => vault::open(choice)?,
     })
 }

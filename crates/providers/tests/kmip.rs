@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use tidelock_cipher::Secret;
 use tidelock_format::KeyringId;
 use tidelock_keys::{
-    Error, Payload, Provider, ProviderChoice, ServiceFault, SlotId, SlotKind, SlotTerms,
+    Error, Payload, Provider, ProviderChoice, ServiceFault, SlotId, SlotKind, SlotTerms, Wrapping,
 };
 
 /// A server with a private folder, stopped when dropped.
@@ -66,23 +66,37 @@ impl Server {
         fs::read_to_string(self.home.path().join("server.log")).unwrap_or_default()
     }
 
-    /// Makes AES keys as `client` and gives their identifiers.
+    /// Makes active AES keys as `client` and gives their identifiers.
     fn make(&self, client: &str, bits: &[u32]) -> Vec<String> {
+        let script = format!(
+            "for bits in {bits:?}:\n    \
+             key = c.create(enums.CryptographicAlgorithm.AES, bits)\n    \
+             c.activate(key)\n    print(key)\n"
+        );
+        self.tell(client, &script).lines().map(String::from).collect()
+    }
+
+    fn revoke(&self, client: &str, key: &str) {
+        let why = "enums.RevocationReasonCode.CESSATION_OF_OPERATION";
+        self.tell(client, &format!("c.revoke({why}, '{key}')\n"));
+    }
+
+    /// What a script of PyKMIP's own client prints.
+    fn tell(&self, client: &str, script: &str) -> String {
         let dir = self.home.path().display();
         let script = format!(
             "from kmip.pie.client import ProxyKmipClient\n\
              from kmip import enums\n\
              c = ProxyKmipClient('127.0.0.1', {}, '{dir}/{client}.pem', '{dir}/{client}.key', \
              '{dir}/ca.pem', 'PROTOCOL_TLSv1_2')\n\
-             with c:\n    for bits in {bits:?}:\n        \
-             print(c.create(enums.CryptographicAlgorithm.AES, bits))\n",
+             c.open()\n{script}",
             self.port
         );
         let ran = Command::new(python_env().join("bin/python")).args(["-c", &script]).output();
         let ran = ran.unwrap();
         let said = String::from_utf8_lossy(&ran.stderr);
         assert!(ran.status.success(), "{said}\n{}", self.log());
-        String::from_utf8(ran.stdout).unwrap().lines().map(String::from).collect()
+        String::from_utf8(ran.stdout).unwrap()
     }
 
     fn provider(&self, client: &str, key: &str) -> Box<dyn Provider> {
@@ -94,6 +108,14 @@ impl Server {
         open(&format!(
             "kmip:127.0.0.1:{port}/{key}?certificate={dir}/{client}.pem&key={dir}/{client}.key&\
              ca={dir}/ca.pem"
+        ))
+    }
+
+    fn wrapper(&self, client: &str, key: &str) -> Box<dyn Provider> {
+        let (dir, port) = (self.home.path().display(), self.port);
+        open(&format!(
+            "kmip:127.0.0.1:{port}/{key}?certificate={dir}/{client}.pem&key={dir}/{client}.key&\
+             ca={dir}/ca.pem&mode=encrypt"
         ))
     }
 }
@@ -149,6 +171,7 @@ fn free_port() -> u16 {
 fn terms(provider: &dyn Provider) -> SlotTerms {
     SlotTerms {
         created: 1_700_000_000,
+        wrapping: provider.wrapping(),
         reference: provider.reference(),
         ..SlotTerms::new(KeyringId([1; 16]), SlotId([2; 16]), SlotKind::Kmip)
     }
@@ -190,6 +213,49 @@ fn pykmip_gives_the_key_to_its_owner_only() {
     let key = server.home.path().join("alice.key");
     fs::set_permissions(key, fs::Permissions::from_mode(0o644)).unwrap();
     assert!(matches!(ask("alice", &keys[0]), Err(Error::LooseFile { .. })));
+}
+
+#[test]
+fn pykmip_wraps_and_keeps_the_key() {
+    let server = Server::start();
+    let keys = server.make("alice", &[256, 256, 128]);
+    let provider = server.wrapper("alice", &keys[0]);
+    let terms = terms(&*provider);
+    assert_eq!(terms.wrapping, Wrapping::Remote);
+    let wrapped = provider.wrap(&terms, &payload()).unwrap();
+    assert_eq!(wrapped.len(), 139, "as FORMAT.md has it");
+    assert_eq!(provider.unwrap(&terms, &wrapped).unwrap().expose(), payload().expose());
+    let again = provider.wrap(&terms, &payload()).unwrap();
+    assert!(wrapped[2..14] != again[2..14] && wrapped[14..78] != again[14..78], "one IV twice");
+    let (what, _) = provider.check(&terms, &wrapped).unwrap().expires.unwrap();
+    assert_eq!(what, "the client certificate");
+
+    let other_terms = SlotTerms { reference: "another".into(), ..terms.clone() };
+    let changed = provider.unwrap(&other_terms, &wrapped);
+    assert!(matches!(changed, Err(Error::Tampered { .. })));
+    for at in [2, 14, 77, 93] {
+        let mut bytes = wrapped.clone();
+        bytes[at] ^= 1;
+        let changed = provider.unwrap(&terms, &bytes);
+        assert!(matches!(changed, Err(Error::Tampered { .. })), "byte {at}");
+    }
+    for short in [&wrapped[..138], &wrapped[..1], &[]] {
+        assert!(matches!(provider.unwrap(&terms, short), Err(Error::Damaged { .. })));
+    }
+
+    let ask = |client: &str, key: &str| server.wrapper(client, key).unwrap(&terms, &wrapped);
+    assert!(matches!(ask("alice", &keys[1]), Err(Error::WrongKey { .. })));
+    assert_eq!(fault(ask("alice", "999")).0, ServiceFault::NotFound);
+    let (kind, why) = fault(ask("bob", &keys[0]));
+    assert!(matches!(kind, ServiceFault::NotFound | ServiceFault::Denied), "{why}");
+    let short = server.wrapper("alice", &keys[2]).wrap(&terms, &payload());
+    assert!(fault(short).1.contains("no symmetric key of 256 bits"));
+    let given = server.provider("alice", &keys[0]).unwrap(&terms, &wrapped);
+    assert!(matches!(given, Err(Error::NoSlot { .. })), "mode get opens no such slot");
+
+    server.revoke("alice", &keys[0]);
+    let (kind, why) = fault(ask("alice", &keys[0]));
+    assert!(kind == ServiceFault::Denied && why.contains("Active"), "{why}");
 }
 
 #[test]

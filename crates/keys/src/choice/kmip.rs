@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-/// A symmetric key that a KMIP server hands out.
+/// A symmetric key that a KMIP server hands out or wraps with.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct KmipChoice {
@@ -15,6 +15,9 @@ pub struct KmipChoice {
     pub port: u16,
     /// The unique identifier of the key.
     pub key_id: String,
+    /// Who wraps.
+    #[serde(default, skip_serializing_if = "KmipMode::is_get")]
+    pub mode: KmipMode,
     /// The client's certificate, PEM, with those between it and the authority.
     pub certificate_file: PathBuf,
     /// The client's private key, PEM; its owner's alone.
@@ -27,8 +30,27 @@ pub struct KmipChoice {
     pub timeout_seconds: u16,
 }
 
+/// What the server is asked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum KmipMode {
+    /// Get: the raw key, at each unlock.
+    #[default]
+    Get,
+    /// Encrypt and Decrypt: the key stays in the server.
+    Encrypt,
+}
+
+impl KmipMode {
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
+    fn is_get(&self) -> bool {
+        *self == Self::Get
+    }
+}
+
 impl KmipChoice {
-    /// Reads `HOST[:PORT]/KEY-ID?certificate=PATH&key=PATH[&ca=PATH]`; `None` if it is not that.
+    /// Reads `HOST[:PORT]/KEY-ID?certificate=PATH&key=PATH[&ca=PATH][&mode=get|encrypt]`; `None` if it is
+    /// not that.
     #[must_use]
     pub(super) fn from_text(text: &str) -> Option<Self> {
         let (place, files) = text.split_once('?')?;
@@ -37,10 +59,21 @@ impl KmipChoice {
             Some((host, number)) if !host.contains(':') => (host, number.parse().ok()?),
             _ => (server, port()),
         };
-        let (mut certificate, mut key, mut ca) = (None, None, None);
+        let (mut certificate, mut key, mut ca, mut mode) = (None, None, None, None);
         for pair in files.split('&') {
             let (name, path) = pair.split_once('=').filter(|(_, path)| !path.is_empty())?;
             let slot = match name {
+                "mode" => {
+                    let said = match path {
+                        "get" => KmipMode::Get,
+                        "encrypt" => KmipMode::Encrypt,
+                        _ => return None,
+                    };
+                    if mode.replace(said).is_some() {
+                        return None;
+                    }
+                    continue;
+                }
                 "certificate" => &mut certificate,
                 "key" => &mut key,
                 "ca" => &mut ca,
@@ -57,6 +90,7 @@ impl KmipChoice {
             host: host.into(),
             port,
             key_id: key_id.into(),
+            mode: mode.unwrap_or_default(),
             certificate_file: certificate?,
             key_file: key?,
             ca_file: ca,
@@ -88,7 +122,10 @@ mod tests {
     fn only_a_whole_text_names_a_key() {
         let whole = KmipChoice::from_text("kms:1/42?certificate=/c&key=/k&ca=/a").unwrap();
         assert_eq!((whole.place(), &*whole.key_id), ("kms:1".into(), "42"));
-        assert_eq!(KmipChoice::from_text("kms/42?certificate=/c&key=/k").unwrap().port, 5696);
+        let usual = KmipChoice::from_text("kms/42?certificate=/c&key=/k").unwrap();
+        assert_eq!((usual.port, usual.mode), (5696, KmipMode::Get));
+        let wraps = KmipChoice::from_text("kms/42?certificate=/c&mode=encrypt&key=/k").unwrap();
+        assert_eq!(wraps.mode, KmipMode::Encrypt);
         for text in [
             "",
             "kms/42",
@@ -99,6 +136,9 @@ mod tests {
             "kms/42?certificate=/c",
             "kms/42?certificate=/c&key=/k&key=/k",
             "kms/42?certificate=/c&key=/k&pin=1",
+            "kms/42?certificate=/c&key=/k&mode=",
+            "kms/42?certificate=/c&key=/k&mode=wrap",
+            "kms/42?certificate=/c&key=/k&mode=get&mode=encrypt",
         ] {
             assert_eq!(KmipChoice::from_text(text), None, "{text}");
         }
