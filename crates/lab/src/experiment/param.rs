@@ -21,11 +21,16 @@ impl Param {
         for (name, level) in levels {
             text = text.replace(&format!("{{{name}}}"), level);
         }
-        match text.split_once('{').and_then(|(_, rest)| rest.split_once('}')) {
-            Some((name, _)) if name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') => {
+        let in_braces = text.split('{').skip(1).filter_map(|rest| rest.split_once('}'));
+        // `{}` is none: SQL has empty objects and arrays.
+        let is_name = |name: &str| {
+            !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+        };
+        match in_braces.map(|(name, _)| name).find(|name| is_name(name)) {
+            Some(name) => {
                 Err(Error::Other(format!("{:?} names {name}, which is no factor", self.0)))
             }
-            _ => Ok(text),
+            None => Ok(text),
         }
     }
 
@@ -76,5 +81,6 @@ mod tests {
         assert_eq!(Param::from("a {scale} b").text(&levels).unwrap(), "a 50 b");
         assert!(Param::from("{scales}").text(&levels).is_err());
         assert_eq!(Param::from("'{}'::jsonb").text(&levels).unwrap(), "'{}'::jsonb");
+        assert!(Param::from("'{}'::jsonb {scales}").text(&levels).is_err());
     }
 }
