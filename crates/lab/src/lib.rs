@@ -16,6 +16,8 @@
 //!        |
 //!   analysis                paired ratios with intervals and a noise floor  <- statistics
 //!        |
+//!        |   verdict         a published claim against it   <- phrase
+//!        v
 //!   report, compare, gate   what a reader may conclude
 //! ```
 #![forbid(unsafe_code)]
@@ -25,8 +27,12 @@ pub mod error;
 pub mod experiment;
 pub mod manifest;
 pub mod metric;
+pub mod phrase;
 pub mod results;
 pub mod statistics;
+#[cfg(test)]
+mod synthetic;
 pub mod trial;
+pub mod verdict;
 
 pub use error::{Error, Result};

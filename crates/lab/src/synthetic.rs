@@ -1,0 +1,77 @@
+//! Trials with a known truth, for the tests of what is concluded from trials.
+//!
+//! Machine drift that is common to a block, and 1 % of noise in each trial.
+
+use std::collections::BTreeMap;
+
+use crate::experiment::{Engine, Experiment, Limits, Stop};
+use crate::trial::{Cell, Phase, Trial, WORKLOAD};
+
+/// Collects trials of one experiment, named `synthetic`.
+pub(crate) struct Synthetic {
+    blocks: u32,
+    random: fastrand::Rng,
+    pub(crate) trials: Vec<Trial>,
+    pub(crate) noise: f64,
+}
+
+impl Synthetic {
+    pub(crate) fn new(blocks: u32) -> Self {
+        Self { blocks, random: fastrand::Rng::with_seed(5), trials: Vec::new(), noise: 0.01 }
+    }
+
+    /// Every block of an arm whose speed is `speed` in a workload.
+    pub(crate) fn arm(&mut self, arm: &str, workload: &str, speed: f64) -> &mut Self {
+        self.at(arm, &[(WORKLOAD, workload)], speed)
+    }
+
+    /// The same in a cell of given levels.
+    pub(crate) fn at(&mut self, arm: &str, levels: &[(&str, &str)], speed: f64) -> &mut Self {
+        let cell: BTreeMap<String, String> =
+            levels.iter().map(|(name, level)| ((*name).into(), (*level).into())).collect();
+        for block in 0..self.blocks {
+            let drift = 1000.0 + 100.0 * f64::from(block);
+            let mut noise = || {
+                let normal = (0..12).map(|_| self.random.f64()).sum::<f64>() - 6.0;
+                1.0 + self.noise * normal
+            };
+            let metrics = BTreeMap::from([
+                ("transactions_per_second".into(), drift * speed * noise()),
+                ("cpu_per_unit".into(), 1e6 / (drift * speed * noise())),
+            ]);
+            self.trials.push(Trial {
+                experiment: "synthetic".into(),
+                cell: Cell(cell.clone()),
+                phase: Phase::Capacity,
+                block,
+                order: 0,
+                arm: arm.into(),
+                started: 0.0,
+                seconds: 1.0,
+                metrics,
+                series: BTreeMap::new(),
+                warnings: Vec::new(),
+            });
+        }
+        self
+    }
+}
+
+/// The experiment `synthetic` without workloads, factors or claims.
+pub(crate) fn experiment(arms: &[&str]) -> Experiment {
+    Experiment {
+        name: "synthetic".into(),
+        question: String::new(),
+        notes: Vec::new(),
+        published: Vec::new(),
+        engine: Engine::Postgresql,
+        arms: arms.iter().map(|arm| (*arm).into()).collect(),
+        own_arms: Vec::new(),
+        factors: BTreeMap::new(),
+        settings: BTreeMap::new(),
+        limits: Limits::default(),
+        workload: BTreeMap::new(),
+        stop: Stop { blocks: 10, precision: None, latency_blocks: 0 },
+        claims: Vec::new(),
+    }
+}
