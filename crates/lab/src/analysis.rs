@@ -96,6 +96,17 @@ pub(crate) fn equal_arm(experiment: &Experiment) -> Option<&str> {
     }
 }
 
+/// Latencies are those at a fixed rate where there are any, everything else is at capacity.
+pub(crate) fn phase_of(metric: &Metric, trials: &[&Trial]) -> Phase {
+    let at_fixed_rate =
+        |t: &&Trial| t.phase == Phase::FixedRate && t.metrics.contains_key(metric.name);
+    if metric.name.starts_with("latency") && trials.iter().any(at_fixed_rate) {
+        Phase::FixedRate
+    } else {
+        Phase::Capacity
+    }
+}
+
 /// What `metric` was in each block of `arm`.
 pub(crate) fn values(trials: &[&Trial], metric: &Metric, arm: &str) -> BTreeMap<u32, f64> {
     let of_arm = trials.iter().filter(|trial| trial.arm == arm);

@@ -23,8 +23,10 @@
 #![forbid(unsafe_code)]
 
 pub mod analysis;
+pub mod compare;
 pub mod error;
 pub mod experiment;
+pub mod gate;
 pub mod manifest;
 pub mod metric;
 pub mod phrase;

@@ -4,7 +4,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::experiment::{Engine, Experiment, Limits, Stop};
+use crate::experiment::{Engine, Experiment, Limits, Size, Stop};
+use crate::manifest::{Machine, Manifest, Planned, PlannedArm};
+use crate::results::Results;
 use crate::trial::{Cell, Phase, Trial, WORKLOAD};
 
 /// Collects trials of one experiment, named `synthetic`.
@@ -74,4 +76,25 @@ pub(crate) fn experiment(arms: &[&str]) -> Experiment {
         stop: Stop { blocks: 10, precision: None, latency_blocks: 0 },
         claims: Vec::new(),
     }
+}
+
+/// A run of the experiment, with all `arms` present.
+pub(crate) fn results(run: Synthetic, arms: &[&str]) -> Results {
+    let planned =
+        |name: &&str| PlannedArm { name: (*name).into(), title: String::new(), missing: None };
+    let planned = Planned {
+        experiment: experiment(arms),
+        arms: arms.iter().map(planned).collect(),
+        limits: Vec::new(),
+    };
+    let manifest = Manifest {
+        format: 1,
+        tidelock: "0.1.0".into(),
+        created: 0,
+        seed: 1,
+        size: Size::Small,
+        machine: Machine { name: "here".into(), ..Machine::default() },
+        experiments: vec![planned],
+    };
+    Results { dir: "run".into(), manifest, trials: run.trials, broken: Vec::new() }
 }

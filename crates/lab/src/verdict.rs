@@ -10,13 +10,13 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::analysis::{CONTROL, equal_arm, interval, pairs, values};
+use crate::analysis::{CONTROL, equal_arm, interval, pairs, phase_of, values};
 use crate::experiment::{Claim, Experiment};
 use crate::manifest::PlannedArm;
 use crate::metric::Metric;
 use crate::phrase;
 use crate::statistics::{Interval, geometric_mean};
-use crate::trial::{Cell, Phase, Trial, WORKLOAD};
+use crate::trial::{Cell, Trial, WORKLOAD};
 
 /// A claim and what we say of it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -171,7 +171,7 @@ impl Measured {
         if let Some(two) = &claim.levels_against {
             filter.remove(&two.factor);
         }
-        let phase = phase(metric, trials);
+        let phase = phase_of(metric, trials);
         let mut by_cell: BTreeMap<&Cell, Vec<&Trial>> = BTreeMap::new();
         for trial in trials.iter().filter(|t| t.phase == phase && t.cell.matches(&filter)) {
             by_cell.entry(&trial.cell).or_default().push(trial);
@@ -208,17 +208,6 @@ impl Measured {
         measured.pairs = combined(&ratios);
         measured.control = combined(&controls);
         measured
-    }
-}
-
-/// Latencies are those at a fixed rate where there are any, everything else is at capacity.
-fn phase(metric: &Metric, trials: &[&Trial]) -> Phase {
-    let at_fixed_rate =
-        |t: &&Trial| t.phase == Phase::FixedRate && t.metrics.contains_key(metric.name);
-    if metric.name.starts_with("latency") && trials.iter().any(at_fixed_rate) {
-        Phase::FixedRate
-    } else {
-        Phase::Capacity
     }
 }
 

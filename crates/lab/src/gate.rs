@@ -1,0 +1,309 @@
+//! Whether an arm loses more than a limit: for a build that should stop when sealing becomes dear.
+//!
+//! It fails only where even the better end of an interval loses more than the limit, and more than the
+//! noise floor. It passes only where the worse end loses no more. Everything else, and whatever was
+//! planned and not measured, cannot be told. Where an arm costs exactly the limit, an interval of ten
+//! blocks lies wholly beyond it by chance in about one of twenty cases: with many cells leave a margin.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::Serialize;
+
+use crate::analysis::{Comparison, compare, phase_of};
+use crate::error::{Error, Result};
+use crate::experiment::{Experiment, Work};
+use crate::manifest::Planned;
+use crate::metric::{Better, METRICS, Metric, find};
+use crate::phrase;
+use crate::results::Results;
+use crate::statistics::Interval;
+use crate::trial::{Cell, Trial, WORKLOAD};
+use crate::verdict::LEAST_BLOCKS;
+
+/// What is judged.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Options {
+    /// The loss that is allowed, as a part of 1.
+    pub max_loss: f64,
+    /// The arm; it is compared with the base of its experiment.
+    pub arm: String,
+    /// Names of experiments; all of the run if empty.
+    pub experiments: Vec<String>,
+    /// Names of metrics; throughput and CPU time per unit of work if empty.
+    pub metrics: Vec<String>,
+}
+
+impl Options {
+    /// The arm `sealed` in all experiments, by throughput and CPU time.
+    #[must_use]
+    pub fn new(max_loss: f64) -> Self {
+        let (experiments, metrics) = (Vec::new(), Vec::new());
+        Self { max_loss, arm: "sealed".into(), experiments, metrics }
+    }
+}
+
+/// Result of a gate, or of one line of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Outcome {
+    /// The whole interval is inside the limit.
+    Passed,
+    /// The whole interval is beyond it.
+    Failed,
+    /// Neither, or nothing was measured.
+    CannotBeTold,
+}
+
+impl Outcome {
+    /// Exit code of the command: 0, 5 or 7.
+    #[must_use]
+    pub const fn exit_code(self) -> u8 {
+        match self {
+            Self::Passed => 0,
+            Self::Failed => 5,
+            Self::CannotBeTold => 7,
+        }
+    }
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Passed => "passed",
+            Self::Failed => "failed",
+            Self::CannotBeTold => "cannot be told",
+        })
+    }
+}
+
+/// Everything that was judged.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Gate {
+    /// The arm.
+    pub arm: String,
+    /// The loss that is allowed, as a part of 1.
+    pub max_loss: f64,
+    /// Failed if a line failed; else not to be told if one is, or if there is none; else passed.
+    pub outcome: Outcome,
+    /// One for each cell and metric, and one for each cell that was not measured.
+    pub lines: Vec<Line>,
+}
+
+/// One cell by one metric.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Line {
+    /// Name of the experiment.
+    pub experiment: String,
+    /// Cell; `None` where it is the whole experiment.
+    pub cell: Option<Cell>,
+    /// Name of the metric; `None` where nothing was measured.
+    pub metric: Option<&'static str>,
+    /// Performance as a part of the base's.
+    pub ratio: Option<Interval>,
+    /// Noise floor, as a part of 1.
+    pub floor: Option<f64>,
+    /// Result.
+    pub outcome: Outcome,
+    /// What was measured, and why it cannot be told.
+    pub why: String,
+}
+
+/// Judges a run.
+///
+/// # Errors
+/// When the options name an experiment that is not in the run, or a metric that does not exist or has no
+/// better direction, or a limit that is not from 0 to 1.
+pub fn gate(results: &Results, options: &Options) -> Result<Gate> {
+    let metrics = metrics(options)?;
+    if !(0.0..1.0).contains(&options.max_loss) {
+        return Err(Error::Other(format!(
+            "a loss of {} % is no limit: it must be from 0 to less than 100 %",
+            options.max_loss * 100.0
+        )));
+    }
+    let planned = &results.manifest.experiments;
+    let in_run = |name: &String| planned.iter().any(|p| p.experiment.name == *name);
+    if let Some(name) = options.experiments.iter().find(|name| !in_run(name)) {
+        return Err(Error::Other(format!("the run has no experiment named {name}")));
+    }
+    let chosen = planned.iter().filter(|planned| {
+        let name = &planned.experiment.name;
+        options.experiments.is_empty() || options.experiments.contains(name)
+    });
+    let lines: Vec<Line> =
+        chosen.flat_map(|planned| lines(planned, results, options, &metrics)).collect();
+    let any = |outcome| lines.iter().any(|line| line.outcome == outcome);
+    let outcome = if any(Outcome::Failed) {
+        Outcome::Failed
+    } else if any(Outcome::CannotBeTold) || lines.is_empty() {
+        Outcome::CannotBeTold
+    } else {
+        Outcome::Passed
+    };
+    Ok(Gate { arm: options.arm.clone(), max_loss: options.max_loss, outcome, lines })
+}
+
+fn metrics(options: &Options) -> Result<Vec<&'static Metric>> {
+    if options.metrics.is_empty() {
+        return Ok(METRICS.iter().filter(|metric| BY_DEFAULT.contains(&metric.name)).collect());
+    }
+    let known = |name: &String| {
+        find(name).filter(|metric| metric.better != Better::Neither).ok_or_else(|| {
+            Error::Other(format!("there is no metric named {name} that could be better or worse"))
+        })
+    };
+    options.metrics.iter().map(known).collect()
+}
+
+/// The lines of one experiment.
+fn lines(
+    planned: &Planned,
+    results: &Results,
+    options: &Options,
+    metrics: &[&'static Metric],
+) -> Vec<Line> {
+    let experiment = &planned.experiment;
+    let not_told = |cell, why| Line {
+        experiment: experiment.name.clone(),
+        cell,
+        metric: None,
+        ratio: None,
+        floor: None,
+        outcome: Outcome::CannotBeTold,
+        why,
+    };
+    let arm = planned.arms.iter().find(|arm| arm.name == options.arm);
+    let missing = match arm {
+        None => Some(format!("arm {} is not part of it", options.arm)),
+        Some(arm) => arm.missing.as_ref().map(|why| format!("arm {} is missing: {why}", arm.name)),
+    };
+    if let Some(why) = missing {
+        return vec![not_told(None, why)];
+    }
+    let trials: Vec<&Trial> =
+        results.trials.iter().filter(|trial| trial.experiment == experiment.name).collect();
+    let asked = |comparison: &Comparison| {
+        comparison.arm == options.arm
+            && metrics.contains(&comparison.metric)
+            && comparison.phase == phase_of(comparison.metric, &trials)
+    };
+    let mut comparisons = compare(experiment, &results.trials, results.manifest.seed);
+    comparisons.retain(asked);
+    let measured = |cell: &Cell| comparisons.iter().any(|c| is_part_of(&c.cell, cell, experiment));
+    let absent = cells(experiment).into_iter().filter(|cell| !measured(cell));
+    let absent: Vec<Line> =
+        absent.map(|cell| not_told(Some(cell), "not measured".into())).collect();
+    let mut lines: Vec<Line> =
+        comparisons.iter().map(|c| line(&experiment.name, c, options.max_loss)).collect();
+    lines.extend(absent);
+    lines
+}
+
+fn line(experiment: &str, comparison: &Comparison, max_loss: f64) -> Line {
+    let (ratio, floor, blocks) = (comparison.ratio, comparison.floor(), comparison.pairs.len());
+    let least = 1.0 - max_loss;
+    let (outcome, why_not) = if blocks < LEAST_BLOCKS {
+        (Outcome::CannotBeTold, format!("; at least {LEAST_BLOCKS} blocks are needed"))
+    } else {
+        match floor {
+            None => (Outcome::CannotBeTold, "; no control tells what is noise".into()),
+            Some(floor) if ratio.high < least.min(1.0 - floor) => (Outcome::Failed, String::new()),
+            Some(floor) if floor > max_loss => (
+                Outcome::CannotBeTold,
+                format!("; noise of {} % is above the limit", phrase::part(floor)),
+            ),
+            Some(_) if ratio.low >= least => (Outcome::Passed, String::new()),
+            Some(_) => {
+                let beyond = phrase::part(1.0 - ratio.low);
+                let why = format!("; it may be a loss of {beyond} % or one within the limit");
+                (Outcome::CannotBeTold, why)
+            }
+        }
+    };
+    Line {
+        experiment: experiment.into(),
+        cell: Some(comparison.cell.clone()),
+        metric: Some(comparison.metric.name),
+        ratio: Some(ratio),
+        floor,
+        outcome,
+        why: format!("{}{why_not} ({})", comparison.phrase(), phrase::blocks(blocks)),
+    }
+}
+
+/// Every combination of levels and workloads.
+fn cells(experiment: &Experiment) -> Vec<Cell> {
+    let first = experiment.workload.keys();
+    let mut cells: Vec<BTreeMap<String, String>> =
+        first.map(|name| BTreeMap::from([(WORKLOAD.into(), name.clone())])).collect();
+    for (factor, levels) in &experiment.factors {
+        let with_levels = |cell: BTreeMap<String, String>| {
+            levels.iter().map(move |level| {
+                let mut cell = cell.clone();
+                cell.insert(factor.clone(), level.0.clone());
+                cell
+            })
+        };
+        cells = cells.into_iter().flat_map(with_levels).collect();
+    }
+    cells.into_iter().map(Cell).collect()
+}
+
+/// Whether trials of cell `of` belong to the planned cell `planned`: the batch engine reports each of its
+/// phases as a workload of its own.
+fn is_part_of(of: &Cell, planned: &Cell, experiment: &Experiment) -> bool {
+    if matches!(experiment.workload.get(planned.workload()), Some(Work::Billing(_))) {
+        let mut factors = planned.0.clone();
+        factors.remove(WORKLOAD);
+        !experiment.workload.contains_key(of.workload()) && of.matches(&factors) || of == planned
+    } else {
+        of == planned
+    }
+}
+
+impl fmt::Display for Line {
+    /// `failed          wal-stress: commits, clients 64: cpu_per_unit: a loss of ... (10 blocks)`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:<15} {}: ", self.outcome, self.experiment)?;
+        if let Some(cell) = &self.cell {
+            write!(f, "{cell}: ")?;
+        }
+        if let Some(metric) = self.metric {
+            write!(f, "{metric}: ")?;
+        }
+        f.write_str(&self.why)
+    }
+}
+
+impl fmt::Display for Gate {
+    /// The lines, and the outcome as the last one.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for line in &self.lines {
+            writeln!(f, "{line}")?;
+        }
+        let count = |outcome| self.lines.iter().filter(|line| line.outcome == outcome).count();
+        write!(
+            f,
+            "{}: loss of {} against the base, at most {} %: {} passed, {} failed, {} cannot be told",
+            self.outcome,
+            self.arm,
+            phrase::part(self.max_loss),
+            count(Outcome::Passed),
+            count(Outcome::Failed),
+            count(Outcome::CannotBeTold)
+        )
+    }
+}
+
+/// Metrics that are judged if none is named.
+const BY_DEFAULT: [&str; 5] = [
+    "transactions_per_second",
+    "rows_per_second",
+    "records_per_second",
+    "gigabytes_per_second",
+    "cpu_per_unit",
+];
+
+#[cfg(test)]
+mod tests;

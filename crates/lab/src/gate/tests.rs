@@ -1,0 +1,104 @@
+//! Gates over runs with a known truth.
+
+use super::*;
+use crate::experiment::{Crypto, Param};
+use crate::manifest::PlannedArm;
+use crate::synthetic::{Synthetic, results};
+
+/// A run of the workloads `select` and `insert`, in which sealed has these speeds.
+fn run(select: f64, insert: f64, noise: f64) -> Results {
+    let mut run = Synthetic::new(10);
+    run.noise = noise;
+    for (workload, speed) in [("select", select), ("insert", insert)] {
+        run.arm("plain", workload, 1.0).arm("control", workload, 1.0);
+        run.arm("sealed", workload, speed);
+    }
+    let mut results = results(run, &["plain", "control", "sealed"]);
+    let work = || Work::Crypto(Crypto { block: Param::from("1"), seconds: Param::from("1") });
+    let names = ["select", "insert"];
+    let workload = names.map(|name| (name.to_owned(), work()));
+    results.manifest.experiments[0].experiment.workload = workload.into();
+    results
+}
+
+fn outcome(results: &Results, max_loss: f64) -> Outcome {
+    let gate = gate(results, &Options::new(max_loss)).unwrap();
+    println!("{gate}\n");
+    gate.outcome
+}
+
+#[test]
+fn a_small_loss_passes() {
+    let results = run(0.99, 1.0, 0.005);
+    assert_eq!(outcome(&results, 0.03), Outcome::Passed);
+    assert_eq!(gate(&results, &Options::new(0.03)).unwrap().lines.len(), 4);
+}
+
+#[test]
+fn one_cell_that_surely_loses_more_fails_it() {
+    assert_eq!(outcome(&run(1.0, 0.9, 0.005), 0.03), Outcome::Failed);
+}
+
+#[test]
+fn an_interval_across_the_limit_cannot_be_told() {
+    assert_eq!(outcome(&run(0.97, 1.0, 0.01), 0.03), Outcome::CannotBeTold);
+}
+
+#[test]
+fn noise_above_the_limit_cannot_be_told_unless_the_loss_is_above_the_noise() {
+    assert_eq!(outcome(&run(1.0, 1.0, 0.05), 0.01), Outcome::CannotBeTold);
+    assert_eq!(outcome(&run(0.5, 1.0, 0.05), 0.01), Outcome::Failed);
+}
+
+#[test]
+fn what_was_not_measured_cannot_be_told() {
+    let mut results = run(1.0, 1.0, 0.005);
+    results.trials.retain(|trial| trial.cell.workload() == "select");
+    let gate = gate(&results, &Options::new(0.03)).unwrap();
+    assert_eq!(gate.outcome, Outcome::CannotBeTold);
+    assert_eq!(gate.lines[2].to_string(), "cannot be told  synthetic: insert: not measured");
+    results.trials.clear();
+    assert_eq!(outcome(&results, 0.03), Outcome::CannotBeTold);
+    results.manifest.experiments.clear();
+    assert_eq!(outcome(&results, 0.03), Outcome::CannotBeTold);
+}
+
+#[test]
+fn four_blocks_or_no_control_cannot_be_told() {
+    let mut few = run(0.5, 0.5, 0.005);
+    few.trials.retain(|trial| trial.block < 4);
+    assert_eq!(outcome(&few, 0.03), Outcome::CannotBeTold);
+    let mut alone = run(0.5, 0.5, 0.005);
+    alone.trials.retain(|trial| trial.arm != "control");
+    assert_eq!(outcome(&alone, 0.03), Outcome::CannotBeTold);
+}
+
+#[test]
+fn a_missing_arm_gives_its_reason() {
+    let mut results = run(1.0, 1.0, 0.005);
+    results.manifest.experiments[0].arms[2] = PlannedArm {
+        name: "sealed".into(),
+        title: String::new(),
+        missing: Some("there is no profile yet".into()),
+    };
+    let gate = gate(&results, &Options::new(0.03)).unwrap();
+    assert_eq!(gate.outcome.exit_code(), 7);
+    assert_eq!(gate.lines[0].why, "arm sealed is missing: there is no profile yet");
+}
+
+#[test]
+fn options_choose_and_unknown_ones_are_refused() {
+    let results = run(1.0, 0.9, 0.005);
+    let mut options = Options::new(0.03);
+    options.metrics = vec!["cpu_per_unit".into()];
+    assert_eq!(gate(&results, &options).unwrap().lines.len(), 2);
+    options.metrics = vec!["checkpoints".into()];
+    assert!(gate(&results, &options).is_err());
+    let mut options = Options::new(0.03);
+    options.experiments = vec!["other".into()];
+    assert!(gate(&results, &options).is_err());
+    assert!(gate(&results, &Options::new(2.0)).is_err());
+    let mut options = Options::new(0.03);
+    options.arm = "control".into();
+    assert_eq!(gate(&results, &options).unwrap().outcome, Outcome::Passed);
+}
