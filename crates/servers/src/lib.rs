@@ -1,4 +1,4 @@
-//! Private PostgreSQL servers: their directories, their account, their tools, their life and death.
+//! Private database servers: their directories, their account, their tools, their life and death.
 //!
 //! ```text
 //!   Place      a short private directory below the base, removed on drop
@@ -6,6 +6,7 @@
 //!     Cluster  one data directory: initdb, start, kill -9, sql; stopped on drop
 //!       Arm    what stands between the server and the kernel
 //!     Load     pgbench on it          cpu_seconds  what all its processes have used
+//!     mariadb  the same for MariaDB, with its own encryption or without
 //! ```
 //!
 //! The lab measures them and the tests torment them. Servers listen on a socket in the place only, so
@@ -18,6 +19,7 @@ mod arm;
 mod cluster;
 mod error;
 mod load;
+pub mod mariadb;
 mod place;
 mod process;
 mod tool;
