@@ -383,6 +383,42 @@ fn a_stop_ends_between_transactions_and_a_second_engine_is_refused() {
 }
 
 #[test]
+fn phase_3_charges_the_meters_that_a_crash_left_out() {
+    let place = Place::new().unwrap();
+    let cluster = Cluster::started(&place, "pg", Arm::Plain).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    fs::create_dir(dir.path().join("master")).unwrap();
+    let write = |name: &str, text: String| fs::write(dir.path().join(name), text).unwrap();
+    write("master/tariffs.csv", "tariff,price\nT,2000\n".into());
+    let meters: String = (0..45).map(|n| format!("M{n:02},OP1,T\n")).collect();
+    write("master/meters.csv", format!("meter,operator,tariff\n{meters}"));
+    // 0.500 kWh at 20 cents; meter 7 is charged a cent too much.
+    let record = |n: u32| {
+        let charge = if n == 7 { "0.1100" } else { "0.1000" };
+        format!("OP1,M{n:02},2013-06-01,1,T,0.500,{charge}\n")
+    };
+    write("a.csv", format!("{HEADER}{}", (0..45).map(record).collect::<String>()));
+    let settings = settings(&cluster, "postgres", dir.path());
+    let charge = run_through(&settings).phase(Phase::Charge).unwrap().clone();
+    assert_eq!((charge.records, charge.inserted), (45, 45));
+    // 30 days at 82.5 cents and 10 cents, with 10 % tax, in hundredths of a cent.
+    let of = |meter: &str| {
+        let columns = "charge, disputed, fee, tax, total";
+        let sql = format!("SELECT {columns} FROM billing.charge WHERE meter = '{meter}'");
+        cluster.sql(&sql).unwrap()
+    };
+    assert_eq!(of("M06"), "1000|0|247500|24850|273350");
+    assert_eq!(of("M07"), "1100|100|247500|24850|273350");
+
+    let whole = tables(&cluster, "postgres");
+    cluster.sql("DELETE FROM billing.charge WHERE meter BETWEEN 'M10' AND 'M19'").unwrap();
+    cluster.sql("DELETE FROM billing.step WHERE phase = 3 AND first = 10").unwrap();
+    let charge = run_through(&settings).phase(Phase::Charge).unwrap().clone();
+    assert_eq!((charge.records, charge.before, charge.inserted), (10, 35, 10));
+    assert_eq!(tables(&cluster, "postgres"), whole);
+}
+
+#[test]
 fn a_database_that_is_not_there_is_named() {
     let dir = tempfile::tempdir().unwrap();
     market(dir.path(), 10);
