@@ -250,16 +250,17 @@ fn cells(experiment: &Experiment) -> Vec<Cell> {
     cells.into_iter().map(Cell).collect()
 }
 
-/// Whether trials of cell `of` belong to the planned cell `planned`: the batch engine reports each of its
-/// phases as a workload of its own.
+/// Whether trials of cell `of` belong to the planned cell `planned`. A workload that does not use a factor
+/// has no level of it, and the batch engine reports each of its phases as a workload of its own.
 fn is_part_of(of: &Cell, planned: &Cell, experiment: &Experiment) -> bool {
-    if matches!(experiment.workload.get(planned.workload()), Some(Work::Billing(_))) {
-        let mut factors = planned.0.clone();
-        factors.remove(WORKLOAD);
-        !experiment.workload.contains_key(of.workload()) && of.matches(&factors) || of == planned
-    } else {
-        of == planned
+    let mut levels = of.0.clone();
+    let workload = experiment.workload.get(planned.workload());
+    if matches!(workload, Some(Work::Billing(_)))
+        && !experiment.workload.contains_key(of.workload())
+    {
+        levels.remove(WORKLOAD);
     }
+    planned.matches(&levels)
 }
 
 impl fmt::Display for Line {

@@ -1,7 +1,7 @@
 //! Gates over runs with a known truth.
 
 use super::*;
-use crate::experiment::{Crypto, Param};
+use crate::experiment::{Billing, Crypto, Param};
 use crate::manifest::PlannedArm;
 use crate::synthetic::{Synthetic, results};
 
@@ -61,6 +61,19 @@ fn what_was_not_measured_cannot_be_told() {
     assert_eq!(outcome(&results, 0.03), Outcome::CannotBeTold);
     results.manifest.experiments.clear();
     assert_eq!(outcome(&results, 0.03), Outcome::CannotBeTold);
+}
+
+#[test]
+fn factors_that_a_workload_does_not_use_and_phases_of_the_batch_engine_are_no_gaps() {
+    let mut results = run(1.0, 1.0, 0.005);
+    let experiment = &mut results.manifest.experiments[0].experiment;
+    experiment.factors.insert("scale".into(), vec!["1".into(), "50".into()]);
+    assert_eq!(outcome(&results, 0.03), Outcome::Passed);
+    let param = || Param::from("1");
+    let billing = Billing { records: param(), files: param(), workers: param(), batch: param() };
+    let experiment = &mut results.manifest.experiments[0].experiment;
+    experiment.workload = [("month".to_owned(), Work::Billing(billing))].into();
+    assert_eq!(outcome(&results, 0.03), Outcome::Passed, "select and insert are its phases");
 }
 
 #[test]
