@@ -265,7 +265,7 @@ impl Store for Postgres {
 
     fn sums(&mut self, first: i64, last: i64) -> Result<Vec<Sum>, Trouble> {
         let rows = self.client.query(
-            "SELECT m.operator, m.meter, date_trunc('month', r.date)::date, count(*), \
+            "SELECT m.operator, m.meter, date_trunc('month', r.date::timestamp)::date, count(*), \
              sum(r.quantity)::bigint, sum(r.charge)::bigint, \
              coalesce(sum(f.found - f.expected), 0)::bigint \
              FROM billing.meter m JOIN billing.record r USING (meter) \
