@@ -27,6 +27,7 @@ pub mod compare;
 pub mod error;
 pub mod experiment;
 pub mod gate;
+pub mod host;
 pub mod load;
 pub mod manifest;
 pub mod metric;

@@ -1,0 +1,186 @@
+//! Where this kernel has its control groups: version 1 with a tree for each controller, version 2 with
+//! one tree, or both; and where we are in them.
+//!
+//! Formats: cgroups(7), proc(5) on mountinfo, Documentation/admin-guide/cgroup-{v1,v2} of the kernel.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// What limits or counts something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Controller {
+    Cpu,
+    /// Counts CPU time in version 1; part of `Cpu` in version 2.
+    Cpuacct,
+    Memory,
+    Io,
+}
+
+/// Which interface a tree has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Version {
+    V1,
+    V2,
+}
+
+/// A tree of groups.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Tree {
+    pub(super) version: Version,
+    /// Its root, as far as it can be seen from here.
+    pub(super) root: PathBuf,
+    /// The group that we are in.
+    pub(super) own: PathBuf,
+}
+
+/// The tree of each controller that exists.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Hierarchy(BTreeMap<Controller, Tree>);
+
+impl Hierarchy {
+    /// Reads /proc; empty where there are no control groups.
+    pub(super) fn here() -> Self {
+        let read = |name: &str| fs::read_to_string(name).unwrap_or_default();
+        Self::parse(&read("/proc/self/mountinfo"), &read("/proc/self/cgroup"))
+    }
+
+    /// From the texts of mountinfo and cgroup; a controller that version 1 has is taken from there,
+    /// since it can be in one place only.
+    pub(super) fn parse(mountinfo: &str, cgroup: &str) -> Self {
+        let mut trees = BTreeMap::new();
+        for mount in mountinfo.lines().filter_map(Mount::parse) {
+            let own = |names: &str| Some(mount.dir(path_in(cgroup, names)?));
+            if mount.kind == "cgroup2" {
+                let Some(own) = own("") else { continue };
+                let offered = fs::read_to_string(mount.point.join("cgroup.controllers"));
+                for name in offered.unwrap_or_default().split_whitespace() {
+                    for controller in of_v2(name) {
+                        let tree = Tree {
+                            version: Version::V2,
+                            root: mount.point.clone(),
+                            own: own.clone(),
+                        };
+                        trees.entry(*controller).or_insert(tree);
+                    }
+                }
+            } else if mount.kind == "cgroup" {
+                for name in mount.options.split(',') {
+                    let (Some(controller), Some(own)) = (of_v1(name), own(name)) else { continue };
+                    let tree = Tree { version: Version::V1, root: mount.point.clone(), own };
+                    trees.insert(controller, tree);
+                }
+            }
+        }
+        Self(trees)
+    }
+
+    /// The tree of a controller.
+    pub(super) fn tree(&self, controller: Controller) -> Option<&Tree> {
+        self.0.get(&controller)
+    }
+
+    /// Every tree once.
+    pub(super) fn trees(&self) -> Vec<&Tree> {
+        let mut trees: Vec<&Tree> = Vec::new();
+        for tree in self.0.values() {
+            if !trees.contains(&tree) {
+                trees.push(tree);
+            }
+        }
+        trees
+    }
+}
+
+fn of_v1(name: &str) -> Option<Controller> {
+    Some(match name {
+        "cpu" => Controller::Cpu,
+        "cpuacct" => Controller::Cpuacct,
+        "memory" => Controller::Memory,
+        "blkio" => Controller::Io,
+        _ => return None,
+    })
+}
+
+fn of_v2(name: &str) -> &'static [Controller] {
+    match name {
+        "cpu" => &[Controller::Cpu, Controller::Cpuacct],
+        "memory" => &[Controller::Memory],
+        "io" => &[Controller::Io],
+        _ => &[],
+    }
+}
+
+/// Our path in the tree of a controller; the name of version 2 is empty.
+fn path_in<'t>(cgroup: &'t str, controller: &str) -> Option<&'t Path> {
+    cgroup.lines().find_map(|line| {
+        let (names, path) = line.split_once(':')?.1.split_once(':')?;
+        names.split(',').any(|name| name == controller).then(|| Path::new(path))
+    })
+}
+
+/// A line of mountinfo.
+struct Mount<'t> {
+    /// The directory of the file system that is mounted.
+    root: &'t Path,
+    point: PathBuf,
+    kind: &'t str,
+    options: &'t str,
+}
+
+impl<'t> Mount<'t> {
+    fn parse(line: &'t str) -> Option<Self> {
+        let (left, right) = line.split_once(" - ")?;
+        let (mut left, mut right) = (left.split(' '), right.split(' '));
+        let root = Path::new(left.nth(3)?);
+        let point = left.next()?.replace("\\040", " ").into();
+        let kind = right.next()?;
+        Some(Self { root, point, kind, options: right.nth(1)? })
+    }
+
+    /// Where the group `path` is seen: a container may see only a part of the tree.
+    fn dir(&self, path: &Path) -> PathBuf {
+        let below = path.strip_prefix(self.root).or_else(|_| path.strip_prefix("/"));
+        match below {
+            Ok(below) if !below.as_os_str().is_empty() => self.point.join(below),
+            _ => self.point.clone(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn separate_and_joint_trees_of_version_1_are_found() {
+        let mounts = "24 23 0:22 / /sys/fs/cgroup/cpu,cpuacct rw - cgroup cgroup rw,cpuacct,cpu\n\
+                      25 23 0:23 / /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory\n\
+                      26 23 0:24 /box /sys/fs/cgroup/blkio rw shared:4 - cgroup cgroup rw,blkio\n";
+        let groups = "4:memory:/a/b\n3:cpuacct,cpu:/\n2:blkio:/box/in\n0::/\n";
+        let found = Hierarchy::parse(mounts, groups);
+        let own = |controller| found.tree(controller).unwrap().own.to_str().unwrap().to_owned();
+        assert_eq!(own(Controller::Cpu), "/sys/fs/cgroup/cpu,cpuacct");
+        assert_eq!(own(Controller::Cpuacct), own(Controller::Cpu));
+        assert_eq!(own(Controller::Memory), "/sys/fs/cgroup/memory/a/b");
+        assert_eq!(own(Controller::Io), "/sys/fs/cgroup/blkio/in");
+        assert_eq!(found.trees().len(), 3);
+    }
+
+    #[test]
+    fn version_2_has_what_version_1_has_not() {
+        let fake = tempfile::tempdir().unwrap();
+        fs::write(fake.path().join("cgroup.controllers"), "cpu io memory pids\n").unwrap();
+        let point = fake.path().display();
+        let mounts = format!(
+            "25 23 0:23 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n\
+             30 23 0:9 / {point} rw - cgroup2 cgroup2 rw\n"
+        );
+        let found = Hierarchy::parse(&mounts, "4:memory:/\n0::/user.slice\n");
+        let tree = found.tree(Controller::Cpuacct).unwrap();
+        assert_eq!((tree.version, &tree.own), (Version::V2, &fake.path().join("user.slice")));
+        assert_eq!(found.tree(Controller::Memory).unwrap().version, Version::V1);
+        assert_eq!(found.tree(Controller::Io).unwrap().version, Version::V2);
+        assert_eq!(Hierarchy::parse("", ""), Hierarchy::default());
+    }
+}

@@ -1,0 +1,247 @@
+//! Limits and volumes of the real kernel: a quota, a memory cap and provisioned I/O truly limit, and
+//! nothing stays behind.
+//!
+//! Without root each test says so and checks that the answer is a reason and no error. Tolerances are
+//! wide: what matters is that a limit is in force, and the same for everybody.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use tidelock_lab::host::{
+    Caps, FileSystem, Group, Image, Sampler, Volume, VolumeError, remove_leftovers,
+};
+use tidelock_servers::Process;
+
+/// A group, or `None` with the reason printed and checked.
+fn group(name: &str) -> Option<Group> {
+    match (Group::create(name), rustix::process::geteuid().is_root()) {
+        (Ok(group), true) => Some(group),
+        (Err(why), true) => {
+            eprintln!("cannot run here: {why}");
+            None
+        }
+        (created, false) => {
+            eprintln!("cannot run here: not root");
+            let why = created.unwrap_err().why;
+            assert!(why.contains("root"), "{why}");
+            None
+        }
+    }
+}
+
+/// A volume, or `None` with the reason printed and checked.
+fn volume(fs: FileSystem) -> Option<Volume> {
+    match Volume::create(&std::env::temp_dir(), fs, 400, Image::Direct) {
+        Ok(volume) => Some(volume),
+        Err(error) => {
+            let root = rustix::process::geteuid().is_root();
+            eprintln!("cannot run here: {error}");
+            assert!(!root && matches!(error, VolumeError::NotRoot), "{error}");
+            None
+        }
+    }
+}
+
+/// Whether `caps` are in force; where a container forbids one, the reason is printed.
+fn limited(group: &mut Group, caps: &Caps, volume: Option<&Volume>) -> bool {
+    let told = group.apply(caps, volume.map(|volume| volume.device().unwrap()));
+    told.iter().for_each(|why| eprintln!("cannot run here: {why}"));
+    told.is_empty()
+}
+
+fn sh(script: &str) -> Command {
+    let mut sh = Command::new("sh");
+    sh.args(["-c", script]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    sh
+}
+
+/// Seconds that a `dd` on the volume takes inside the group.
+fn dd(group: &Group, volume: &Volume, options: &str) -> f64 {
+    let file = volume.root().join("file");
+    let start = Instant::now();
+    let run = || sh(&format!("dd if=/dev/zero of={} {options}", file.display())).status();
+    assert!(group.inside(run).unwrap().unwrap().success(), "dd {options}");
+    start.elapsed().as_secs_f64()
+}
+
+fn iops(rate: u64) -> Caps {
+    Caps { iops: Some(rate), ..Caps::default() }
+}
+
+#[test]
+fn a_quarter_of_a_processor_is_no_more() {
+    let Some(mut group) = group("cpu") else { return };
+    let caps = Caps { cpus: Some(0.25), ..Caps::default() };
+    if !limited(&mut group, &caps, None) {
+        return;
+    }
+    let sampler = Sampler::every(Duration::from_millis(200), None, Some(&group));
+    let mut busy = group.inside(|| sh("while :; do :; done").spawn()).unwrap().unwrap();
+    thread::sleep(Duration::from_millis(1500));
+    busy.kill().unwrap();
+    busy.wait().unwrap();
+    let used = group.cpu_seconds().unwrap();
+    assert!((0.05..0.55).contains(&used), "{used} s of CPU time in 1.5 s");
+    let throttling = group.cpu_throttling();
+    assert!(throttling.periods > 0 && throttling.seconds > 0.0, "{throttling:?}");
+    let samples = sampler.finish();
+    assert!(samples.metrics["throttled_seconds"] > 0.0);
+    let kinds: Vec<_> = samples.warnings.iter().map(|warning| warning.kind).collect();
+    let throttled = tidelock_lab::trial::WarningKind::Throttling;
+    assert!(!kinds.contains(&throttled), "this throttling was asked for: {kinds:?}");
+}
+
+#[test]
+fn the_page_cache_counts_as_memory() {
+    let Some(mut group) = group("memory") else { return };
+    let caps = Caps { memory_mib: Some(24), ..Caps::default() };
+    if !limited(&mut group, &caps, None) {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("file").display().to_string();
+    let write = format!("dd if=/dev/zero of={file} bs=256k count=256");
+    assert!(group.inside(|| sh(&write).status()).unwrap().unwrap().success());
+    let peak = group.memory_peak_mib().unwrap();
+    assert!((4.0..=24.5).contains(&peak), "held {peak} MiB while it wrote 64");
+    let hoard = || sh("dd if=/dev/zero of=/dev/null bs=64M count=1").status();
+    assert!(!group.inside(hoard).unwrap().unwrap().success(), "64 MiB fitted into 24");
+}
+
+#[test]
+fn two_hundred_writes_a_second_are_no_more() {
+    let (Some(mut group), Some(volume)) = (group("iops"), volume(FileSystem::Ext4)) else { return };
+    if !limited(&mut group, &iops(200), Some(&volume)) {
+        return;
+    }
+    let sampler =
+        Sampler::every(Duration::from_millis(500), Some(volume.device().unwrap()), Some(&group));
+    let seconds = dd(&group, &volume, "bs=4k count=400 oflag=direct");
+    let samples = sampler.finish();
+    assert!((1.5..12.0).contains(&seconds), "400 writes took {seconds} s");
+    let rate = samples.metrics["write_iops"];
+    assert!((30.0..=260.0).contains(&rate), "{rate} writes a second");
+    assert!(!samples.series["write_iops"].is_empty());
+    drop(group);
+    let free = Group::create("free").unwrap();
+    let again = dd(&free, &volume, "bs=4k count=400 oflag=direct");
+    assert!(again < seconds, "the rule outlived its group: {again} s");
+}
+
+#[test]
+fn what_the_page_cache_writes_is_limited_too() {
+    let (Some(mut group), Some(volume)) = (group("bytes"), volume(FileSystem::Xfs)) else { return };
+    let caps = Caps { throughput_mib: Some(4), ..Caps::default() };
+    if limited(&mut group, &caps, Some(&volume)) {
+        let seconds = dd(&group, &volume, "bs=64k count=128 conv=fsync");
+        assert!((1.0..20.0).contains(&seconds), "8 MiB took {seconds} s");
+    }
+}
+
+#[test]
+fn syncs_of_a_log_are_limited_too() {
+    let (Some(mut group), Some(volume)) = (group("syncs"), volume(FileSystem::Ext4)) else { return };
+    if limited(&mut group, &iops(50), Some(&volume)) {
+        let seconds = dd(&group, &volume, "bs=8k count=60 oflag=dsync");
+        assert!((0.8..30.0).contains(&seconds), "60 synced writes took {seconds} s");
+    }
+}
+
+#[test]
+fn children_are_born_in_the_group_and_the_lab_is_not_left_in_it() {
+    let Some(group) = group("birth") else { return };
+    let before = fs::read_to_string("/proc/thread-self/cgroup").unwrap();
+    let mut child = group.inside(|| sh("sleep 30 & wait").spawn()).unwrap().unwrap();
+    assert_eq!(fs::read_to_string("/proc/thread-self/cgroup").unwrap(), before);
+    let process = Process::new(i32::try_from(child.id()).unwrap()).unwrap();
+    let start = Instant::now();
+    while process.children().is_empty() && start.elapsed() < Duration::from_secs(5) {
+        thread::sleep(Duration::from_millis(10));
+    }
+    let family = [process, process.children()[0]];
+    let listed = group.processes();
+    assert!(family.iter().all(|process| listed.contains(process)), "{listed:?}");
+
+    let mut outside = sh("sleep 30 & sleep 30 & wait").spawn().unwrap();
+    let parent = Process::new(i32::try_from(outside.id()).unwrap()).unwrap();
+    group.add_tree(parent).unwrap();
+    let moved = parent.children().into_iter().chain([parent]);
+    let listed = group.processes();
+    assert!(moved.into_iter().all(|process| listed.contains(&process)), "{listed:?}");
+
+    // Those that still live when the group ends are not killed: they are ours again.
+    drop(group);
+    assert!(family.iter().all(|process| process.lives()));
+    for process in family.into_iter().chain(parent.children()) {
+        process.signal(rustix::process::Signal::KILL).unwrap();
+    }
+    child.wait().unwrap();
+    let _ = outside.kill();
+    outside.wait().unwrap();
+}
+
+#[test]
+fn a_volume_has_a_device_and_leaves_nothing() {
+    for fs_of_volume in FileSystem::ALL {
+        let Some(mut volume) = volume(fs_of_volume) else { return };
+        let device = volume.device().unwrap();
+        assert_eq!(device.major, 7, "a loop device");
+        fs::write(volume.root().join("file"), b"here").unwrap();
+        let root = volume.root().to_path_buf();
+        let open = fs::File::open(root.join("file")).unwrap();
+        let held = volume.unmount(Duration::from_millis(50)).unwrap_err();
+        assert!(matches!(held, VolumeError::Refused { .. }), "{held}");
+        drop(open);
+        volume.unmount(Duration::from_secs(5)).unwrap();
+        volume.mount().unwrap();
+        assert_eq!(fs::read(root.join("file")).unwrap(), b"here");
+        drop(volume);
+        assert!(!root.parent().unwrap().exists());
+        assert!(!mounted(&root));
+    }
+}
+
+#[test]
+fn what_a_killed_lab_left_is_removed_and_what_a_living_one_has_is_not() {
+    let base = tempfile::tempdir().unwrap();
+    // The helper below is a lab that dies at once: nothing of it is dropped.
+    let mut dying = Command::new(std::env::current_exe().unwrap());
+    dying.args(["--exact", "--ignored", "a_lab_that_dies"]).env("LAB_BASE", base.path());
+    let said = dying.stdout(Stdio::null()).stderr(Stdio::null()).status().unwrap();
+    assert!(!said.success());
+    let left = || fs::read_dir(base.path()).unwrap().flatten().map(|e| e.path()).next();
+    let mine = group("mine");
+    let told = remove_leftovers(&[base.path()]);
+    assert_eq!(left(), None, "{told:?}");
+    assert!(told.iter().all(|line| line.starts_with("removed")), "{told:?}");
+    if mine.is_none() {
+        return;
+    }
+    let about = |what: &str| told.iter().any(|line| line.contains(what));
+    assert!(about("-dies") && about("-volume-"), "{told:?}");
+    assert!(!about("-mine"), "{told:?}");
+    assert!(!mounted(base.path()));
+}
+
+#[test]
+#[ignore = "started by the test above"]
+fn a_lab_that_dies() {
+    let Some(base) = std::env::var_os("LAB_BASE") else { return };
+    if rustix::process::geteuid().is_root() {
+        let volume = Volume::create(Path::new(&base), FileSystem::Ext4, 32, Image::Cached).unwrap();
+        let mut group = Group::create("dies").unwrap();
+        let _reasons = group.apply(&iops(100), Some(volume.device().unwrap()));
+        std::process::abort();
+    }
+    fs::create_dir(Path::new(&base).join("tidelock-lab-4194305-1-volume-x")).unwrap();
+    std::process::abort();
+}
+
+/// Whether something is mounted at or below `dir`.
+fn mounted(dir: &Path) -> bool {
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    mounts.lines().any(|line| line.split(' ').nth(4).is_some_and(|p| Path::new(p).starts_with(dir)))
+}
