@@ -4,6 +4,8 @@
 //! Without root each test says so and checks that the answer is a reason and no error. Tolerances are
 //! wide: what matters is that a limit is in force, and the same for everybody.
 
+#![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -143,7 +145,9 @@ fn what_the_page_cache_writes_is_limited_too() {
 
 #[test]
 fn syncs_of_a_log_are_limited_too() {
-    let (Some(mut group), Some(volume)) = (group("syncs"), volume(FileSystem::Ext4)) else { return };
+    let (Some(mut group), Some(volume)) = (group("syncs"), volume(FileSystem::Ext4)) else {
+        return;
+    };
     if limited(&mut group, &iops(50), Some(&volume)) {
         let seconds = dd(&group, &volume, "bs=8k count=60 oflag=dsync");
         assert!((0.8..30.0).contains(&seconds), "60 synced writes took {seconds} s");

@@ -66,9 +66,14 @@ mod tests {
 
     #[test]
     fn the_counters_are_those_of_reads_and_writes() {
-        let line = "     125        0     4632       21      400      31    12800     900 0 5 6 7 8 9 1 2";
-        let wanted =
-            Counters { reads: 125, read_bytes: 4632 * 512, writes: 400, written_bytes: 12800 * 512 };
+        let line =
+            "     125        0     4632       21      400      31    12800     900 0 5 6 7 8 9 1 2";
+        let wanted = Counters {
+            reads: 125,
+            read_bytes: 4632 * 512,
+            writes: 400,
+            written_bytes: 12800 * 512,
+        };
         assert_eq!(Counters::parse(line), Some(wanted));
         assert_eq!(Counters::parse("1 2 3"), None);
     }

@@ -137,7 +137,8 @@ impl Drop for GocryptfsMount {
 /// Unmounts as root, or as the owner through the setuid program of libfuse.
 fn unmounted(root: &Path, lazy: bool) -> bool {
     let lazy = if lazy { "-z" } else { "-u" };
-    let by = |program: &str| run_program(Command::new(program).args(["-u", lazy]).arg(root)).is_ok();
+    let by =
+        |program: &str| run_program(Command::new(program).args(["-u", lazy]).arg(root)).is_ok();
     let as_root = || {
         let lazy: &[&str] = if lazy == "-z" { &["--lazy"] } else { &[] };
         run_program(Command::new("umount").args(lazy).arg(root)).is_ok()

@@ -70,7 +70,8 @@ impl Group {
             caps: Caps::default(),
             throttle: None,
         };
-        for controller in [Controller::Cpu, Controller::Cpuacct, Controller::Memory, Controller::Io] {
+        for controller in [Controller::Cpu, Controller::Cpuacct, Controller::Memory, Controller::Io]
+        {
             let Some(tree) = hierarchy.tree(controller) else { continue };
             if controller == Controller::Io && tree.version == Version::V1 {
                 continue; // the rule is in the root group: see `throttle`

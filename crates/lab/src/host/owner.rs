@@ -43,7 +43,8 @@ mod tests {
         let me = std::process::id();
         assert!(is_left(&format!("{PREFIX}{me}-1-volume-x")), "another process had this id");
         assert!(is_left(&format!("{PREFIX}4194305-77-group")), "no process has this id");
-        for other in ["tidelock-lab", "tidelock-lab-", "tidelock-lab-x-1-y", "tidelock-lab-7", "a"] {
+        for other in ["tidelock-lab", "tidelock-lab-", "tidelock-lab-x-1-y", "tidelock-lab-7", "a"]
+        {
             assert!(!is_left(other), "{other}");
         }
     }

@@ -86,6 +86,7 @@ impl Drop for Throttle {
 
 /// Writes one value to a file of a control group.
 pub(super) fn set(file: &Path, value: &str) -> Result<(), Unlimited> {
-    fs::write(file, value)
-        .map_err(|e| Unlimited::new(format!("the kernel refused {value:?} in {}: {e}", file.display())))
+    fs::write(file, value).map_err(|e| {
+        Unlimited::new(format!("the kernel refused {value:?} in {}: {e}", file.display()))
+    })
 }

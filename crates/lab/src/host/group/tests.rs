@@ -27,12 +27,8 @@ fn limits_of_version_2_are_written_as_the_kernel_wants_them() {
     let mut group = Group::create_in(hierarchy, "server").unwrap();
     let dir = made(&root.path().join("user.slice"));
     fs::write(dir.join("memory.swap.max"), "max").unwrap();
-    let caps = Caps {
-        cpus: Some(0.5),
-        memory_mib: Some(64),
-        iops: Some(200),
-        throughput_mib: Some(3),
-    };
+    let caps =
+        Caps { cpus: Some(0.5), memory_mib: Some(64), iops: Some(200), throughput_mib: Some(3) };
     assert_eq!(group.apply(&caps, Some(DeviceNumber { major: 7, minor: 3 })), []);
     let text = |name: &str| fs::read_to_string(dir.join(name)).unwrap();
     assert_eq!(text("cpu.max"), "50000 100000");

@@ -5,7 +5,12 @@ use super::*;
 fn moment(start: Instant, ms: u64, reads: u64, writes: u64, throttled: f64) -> Moment {
     Moment {
         at: start + Duration::from_millis(ms),
-        device: Some(Counters { reads, read_bytes: reads << 20, writes, written_bytes: writes << 12 }),
+        device: Some(Counters {
+            reads,
+            read_bytes: reads << 20,
+            writes,
+            written_bytes: writes << 12,
+        }),
         cpu: CpuTimes::default(),
         own_throttled: 0.0,
         foreign_throttled: throttled,
