@@ -15,7 +15,6 @@
 //!   results                 run.json and results.jsonl, one line for each trial
 //!        |
 //!   analysis                paired ratios with intervals and a noise floor  <- statistics
-//!        |
 //!        |   verdict         a published claim against it   <- phrase
 //!        v
 //!   report, compare, gate   what a reader may conclude
