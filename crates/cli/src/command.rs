@@ -16,6 +16,7 @@ use crate::init::Init;
 use crate::inspect::Inspect;
 use crate::key::KeyCommand;
 use crate::keyring::KeyringCommand;
+use crate::lab::LabCommand;
 use crate::pipe::{Seal, Unseal};
 use crate::profile::ProfileCommand;
 use crate::service::ServiceCommand;
@@ -52,6 +53,8 @@ enum Command {
     Service(ServiceCommand),
     #[command(subcommand)]
     Audit(AuditCommand),
+    #[command(subcommand)]
+    Lab(LabCommand),
     Completions(Completions),
     Man(Man),
     #[command(subcommand, hide = true)]
@@ -79,6 +82,7 @@ impl Cli {
             Command::Profile(profile) => profile.run().map(done),
             Command::Service(service) => service.run().map(done),
             Command::Audit(audit) => audit.run().map(done),
+            Command::Lab(lab) => lab.run(),
             Command::Completions(completions) => completions.run().map(done),
             Command::Man(man) => man.run().map(done),
             Command::Agent(role) => role.run().map(done),

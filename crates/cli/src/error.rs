@@ -42,6 +42,9 @@ pub(crate) enum Error {
     /// The agent.
     #[error(transparent)]
     Agent(#[from] tidelock_agent::Error),
+    /// The lab.
+    #[error(transparent)]
+    Lab(#[from] tidelock_lab::Error),
     /// The keyring of a directory does not open.
     #[error("the keyring of {} does not open: {source}", .dir.display())]
     Locked {
@@ -127,6 +130,7 @@ impl Error {
         match self {
             Self::Keys(error) => error.exit_class() as u8,
             Self::Agent(error) => error.exit_class() as u8,
+            Self::Lab(error) => error.exit_code(),
             // A key file that is gone is a matter of keys, whatever the system calls it.
             Self::Locked { source, .. } => match source.exit_class() {
                 ExitClass::Interrupted => ExitClass::Interrupted as u8,
@@ -146,6 +150,7 @@ impl Error {
         match self {
             Self::Keys(error) => error.hint().to_owned(),
             Self::Agent(error) => error.hint().to_owned(),
+            Self::Lab(error) => error.hint(),
             Self::Locked { source: tidelock_keys::Error::Io { .. }, .. } => {
                 "bring the key back, name another provider with --provider, or use the recovery key \
                  with --recovery-file"

@@ -3,7 +3,7 @@
 //! ```text
 //!   command    what can be typed: one module for each call
 //!      |         init, exec, status, verify, inspect, cat, seal and unseal, key, keyring,
-//!      |         profile, audit, service
+//!      |         profile, audit, service, lab
 //!      |
 //!   protected  which directory does this file belong to?    unlock   who opens its keyring?
 //!   walk       which files does it have?                    sealed   header, key, plain bytes
@@ -28,6 +28,7 @@ mod init;
 mod inspect;
 mod key;
 mod keyring;
+mod lab;
 mod owner;
 mod pipe;
 mod profile;

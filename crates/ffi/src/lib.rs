@@ -34,6 +34,7 @@ mod recovery;
 mod renewal;
 mod report;
 mod scratch;
+mod speed;
 pub mod start;
 mod starter;
 #[doc(hidden)]
@@ -48,6 +49,7 @@ use aws_lc_fips_sys as aws_lc;
 use aws_lc_sys as aws_lc;
 
 pub use primitives::primitives;
+pub use speed::speed;
 pub use system::{Linux, refresh_working_directory};
 pub use xts::Xts;
 

@@ -146,7 +146,7 @@ impl Xts {
         }
     }
 
-    fn install(&self, slot: KeySlot, key: &FileKey) -> Result<(), UnlockError> {
+    pub(crate) fn install(&self, slot: KeySlot, key: &FileKey) -> Result<(), UnlockError> {
         let cell =
             self.cells.get(slot.0 as usize).and_then(cell_in).ok_or(UnlockError::NoRandomness)?;
         // SAFETY: nobody uses a slot that is being installed.

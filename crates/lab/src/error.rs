@@ -72,3 +72,42 @@ impl Error {
         move |source| Self::Io { what, source }
     }
 }
+
+impl Error {
+    /// What to do about it.
+    #[must_use]
+    pub fn hint(&self) -> String {
+        match self {
+            Self::Experiment { .. } => "docs/lab.md has the format of experiments".into(),
+            Self::Unknown(_) => "`tidelock lab list` shows them; a file must end in .toml".into(),
+            Self::Io { source, .. } if source.kind() == std::io::ErrorKind::StorageFull => {
+                "make room, then `tidelock lab resume DIR`: what was measured is kept".into()
+            }
+            Self::Io { source, .. } if source.kind() == std::io::ErrorKind::AlreadyExists => {
+                "that directory has a run: `tidelock lab resume DIR` goes on, --out names another"
+                    .into()
+            }
+            Self::Io { .. } => "see the system's reason above".into(),
+            Self::Line { .. } => "`tidelock lab resume DIR` measures that trial again".into(),
+            Self::NotARun { .. } => {
+                "name a directory that `tidelock lab run --out DIR` made".into()
+            }
+            Self::Busy { .. } => "wait for it, or end it: two would measure each other".into(),
+            Self::Interrupted => "`tidelock lab resume DIR` goes on where it ended".into(),
+            Self::Server(_) | Self::Other(_) => {
+                "what was measured is kept; `tidelock lab resume DIR` goes on".into()
+            }
+        }
+    }
+
+    /// What a command ends with: 1 failure, 2 usage, 3 refused, 130 interrupted.
+    #[must_use]
+    pub const fn exit_code(&self) -> u8 {
+        match self {
+            Self::Experiment { .. } | Self::Unknown(_) => 2,
+            Self::NotARun { .. } | Self::Busy { .. } | Self::Line { .. } => 3,
+            Self::Interrupted => 130,
+            Self::Io { .. } | Self::Server(_) | Self::Other(_) => 1,
+        }
+    }
+}

@@ -22,6 +22,8 @@
 #![forbid(unsafe_code)]
 
 pub mod analysis;
+pub mod arm;
+pub mod catalogue;
 pub mod compare;
 pub mod error;
 pub mod experiment;
@@ -31,11 +33,14 @@ pub mod load;
 pub mod manifest;
 pub mod metric;
 pub mod phrase;
+pub mod plan;
 pub mod results;
+pub mod run;
 pub mod statistics;
 #[cfg(test)]
 mod synthetic;
 pub mod trial;
 pub mod verdict;
+mod work;
 
 pub use error::{Error, Result};

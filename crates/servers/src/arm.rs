@@ -39,14 +39,21 @@ pub struct Programs {
 }
 
 impl Programs {
-    /// Finds both beside the running program (`target/PROFILE`), or where `TIDELOCK_BUILT` says, and
+    /// Finds both beside the running program (`target/PROFILE`; installed, the library is in
+    /// `../lib/tidelock`), or where `TIDELOCK_BUILT` says, and
     /// copies them into `shelf` if the servers' account could not read them there.
     ///
     /// # Errors
     /// [`Error::Missing`] when they are not built.
     pub fn find(shelf: &Path) -> Result<Self> {
         let dir = built_dir()?;
-        let found = Self { command: dir.join("tidelock"), library: dir.join(LIBRARY) };
+        let above = dir.parent().unwrap_or(&dir);
+        let library = [dir.clone(), above.join("lib/tidelock"), above.join("lib")]
+            .into_iter()
+            .map(|dir| dir.join(LIBRARY))
+            .find(|path| path.is_file())
+            .unwrap_or_else(|| dir.join(LIBRARY));
+        let found = Self { command: dir.join("tidelock"), library };
         for path in [&found.command, &found.library] {
             if !path.is_file() {
                 let hint = "make build (cargo build --workspace), or set TIDELOCK_BUILT=DIR";

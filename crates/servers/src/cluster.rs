@@ -24,6 +24,8 @@ pub struct Cluster<'p> {
     dir: PathBuf,
     sockets: PathBuf,
     log: PathBuf,
+    bin: Option<PathBuf>,
+    env: Vec<(String, String)>,
 }
 
 impl<'p> Cluster<'p> {
@@ -34,7 +36,35 @@ impl<'p> Cluster<'p> {
     pub fn at(place: &'p Place, name: &str, arm: Arm) -> Result<Self> {
         let sockets = place.make_dir(&format!("s-{name}"))?;
         let log = place.join(&format!("{name}.log"));
-        Ok(Self { place, arm, dir: place.join(name), sockets, log })
+        let dir = place.join(name);
+        Ok(Self { place, arm, dir, sockets, log, bin: None, env: Vec::new() })
+    }
+
+    /// The same with its data directory at `dir`, outside the place: on a volume, say. The caller makes
+    /// and removes what is above it.
+    #[must_use]
+    pub fn on(mut self, dir: PathBuf) -> Self {
+        self.dir = dir;
+        self
+    }
+
+    /// The same with the programs of another build, and variables for all of them.
+    #[must_use]
+    pub fn with(mut self, bin: Option<PathBuf>, env: Vec<(String, String)>) -> Self {
+        self.bin = bin;
+        self.env = env;
+        self
+    }
+
+    /// Makes the directory, protected in the arm sealed, and runs initdb.
+    ///
+    /// # Errors
+    /// When `tidelock init` or initdb fails.
+    pub fn make(&self, initdb: &[&str]) -> Result<()> {
+        if self.arm == Arm::Sealed {
+            self.protect()?;
+        }
+        self.initdb(initdb)
     }
 
     /// An absent directory; in the arm sealed, a protected directory that is otherwise empty.
@@ -291,7 +321,7 @@ impl<'p> Cluster<'p> {
     #[must_use]
     pub fn client(&self, program: &str) -> Tool<'p> {
         self.place
-            .tool(program)
+            .tool(self.program(program.as_ref()))
             .env("PGHOST", &self.sockets)
             .env("PGPORT", "5432")
             .env("PGUSER", "postgres")
@@ -301,7 +331,17 @@ impl<'p> Cluster<'p> {
     /// A program that works on the directory's files.
     #[must_use]
     pub fn tool(&self, program: impl AsRef<Path>) -> Tool<'p> {
-        self.place.tool(program).under(self.arm, &self.dir)
+        let mut tool = self.place.tool(self.program(program.as_ref())).under(self.arm, &self.dir);
+        for (name, value) in &self.env {
+            tool = tool.env(name, value);
+        }
+        tool
+    }
+
+    /// A program of the other build if there is one.
+    fn program(&self, name: &Path) -> PathBuf {
+        let theirs = self.bin.as_ref().map(|bin| bin.join(name)).filter(|path| path.is_file());
+        theirs.unwrap_or_else(|| name.to_path_buf())
     }
 
     /// A run of the command `tidelock` itself.

@@ -32,11 +32,18 @@ impl Place {
     /// # Errors
     /// When it cannot be made or given to the servers' account.
     pub fn new() -> Result<Self> {
+        Self::below(&env::var_os("TIDELOCK_TEST_DIR").map_or_else(env::temp_dir, PathBuf::from))
+    }
+
+    /// Makes a place below `base`, which the servers' account has to be able to pass through.
+    ///
+    /// # Errors
+    /// As [`Place::new`].
+    pub fn below(base: &Path) -> Result<Self> {
         Process::adopt_orphans();
-        let base = env::var_os("TIDELOCK_TEST_DIR").map_or_else(env::temp_dir, PathBuf::from);
         let account = Account::of_servers()?;
         let what = format!("making a private directory below {}", base.display());
-        let dir = tempfile::Builder::new().prefix("tl-").tempdir_in(&base);
+        let dir = tempfile::Builder::new().prefix("tl-").tempdir_in(base);
         let dir = dir.map_err(Error::io(what))?;
         let path = dir.path().to_path_buf();
         let place = Self { dir: Some(dir), path, account };

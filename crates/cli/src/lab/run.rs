@@ -1,0 +1,165 @@
+//! `tidelock lab run` and `resume`: progress on the terminal, Ctrl-C between trials.
+
+use std::io::IsTerminal as _;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressStyle};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use tidelock_lab::plan::Step;
+use tidelock_lab::results::Results;
+use tidelock_lab::run::{self, Options, Progress};
+use tidelock_lab::trial::{Cell, Trial};
+
+use super::Which;
+use crate::console;
+use crate::error::{Error, Result};
+
+/// Run experiments
+#[derive(clap::Args)]
+pub(crate) struct Run {
+    #[command(flatten)]
+    which: Which,
+    #[command(flatten)]
+    place: Place,
+    /// Directory of the run (default: lab/DATE-MACHINE)
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Seed of the order of trials (default: drawn, and recorded)
+    #[arg(long)]
+    seed: Option<u64>,
+}
+
+/// Go on with a run that did not end
+#[derive(clap::Args)]
+pub(crate) struct Resume {
+    /// Directory of the run
+    dir: PathBuf,
+    #[command(flatten)]
+    place: Place,
+}
+
+/// Where servers keep their data
+#[derive(clap::Args)]
+pub(crate) struct Place {
+    /// Make the servers' directories below this one, on the disk that is to be measured
+    #[arg(long, value_name = "DIR")]
+    work: Option<PathBuf>,
+}
+
+impl Run {
+    pub(super) fn run(self) -> Result<()> {
+        let work = self.place.work();
+        let experiments = self.which.experiments()?;
+        let machine = run::machine(&work);
+        let seed = self.seed.unwrap_or_else(|| fastrand::u64(..1 << 53));
+        let manifest = run::manifest(experiments, self.which.size(), seed, machine);
+        let date = console::time(manifest.created);
+        let date = date.split(' ').next().unwrap_or_default();
+        let named = || PathBuf::from("lab").join(format!("{date}-{}", manifest.machine.name));
+        let out = self.out.unwrap_or_else(named);
+        if run::exists(&out) {
+            let what = format!("{} has a run already", out.display());
+            let hint = "`tidelock lab resume DIR` goes on with it; --out names another directory";
+            return Err(Error::refused(what, hint));
+        }
+        let options = Options { out, work, stop: stop()? };
+        let mut shown = Shown::new();
+        let done = run::start(&manifest, &options, &mut shown);
+        finish(&options, shown, done)
+    }
+}
+
+impl Resume {
+    pub(super) fn run(self) -> Result<()> {
+        let results = Results::read(&self.dir)?;
+        for (line, why) in &results.broken {
+            let what = format!("{}, line {line} is no trial: {why}", self.dir.display());
+            console::warn(what, "it is measured again; the line stays");
+        }
+        let options = Options { out: self.dir, work: self.place.work(), stop: stop()? };
+        let mut shown = Shown::new();
+        let done = run::resume(&options, &mut shown);
+        finish(&options, shown, done)
+    }
+}
+
+impl Place {
+    fn work(&self) -> PathBuf {
+        self.work.clone().unwrap_or_else(run::default_work)
+    }
+}
+
+fn finish(options: &Options, shown: Shown, done: tidelock_lab::Result<()>) -> Result<()> {
+    shown.bar.finish_and_clear();
+    done?;
+    let out = options.out.display();
+    console::print(format_args!(
+        "the results are in {out}; `tidelock lab report {out}` shows them\n"
+    ))
+}
+
+/// Set by Ctrl-C and by a polite kill.
+fn stop() -> Result<Arc<AtomicBool>> {
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
+        // The second one ends the process at once.
+        signal_hook::flag::register_conditional_shutdown(signal, 130, Arc::clone(&stop))
+            .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&stop)))
+            .map_err(Error::io("handle signals of", "this process"))?;
+    }
+    Ok(stop)
+}
+
+/// A bar on a terminal, a line for each cell elsewhere.
+struct Shown {
+    bar: ProgressBar,
+    terminal: bool,
+    cell: Option<(String, Cell)>,
+}
+
+impl Shown {
+    fn new() -> Self {
+        let terminal = std::io::stderr().is_terminal();
+        let bar = if terminal { ProgressBar::new(0) } else { ProgressBar::hidden() };
+        let template = "[{bar:24}] {pos}/{len}, {eta} left  {wide_msg}";
+        if let Ok(style) = ProgressStyle::with_template(template) {
+            bar.set_style(style.progress_chars("=> "));
+        }
+        bar.enable_steady_tick(Duration::from_millis(200));
+        Self { bar, terminal, cell: None }
+    }
+}
+
+impl Progress for Shown {
+    fn planned(&mut self, trials: usize, done: usize) {
+        self.bar.set_length(trials as u64);
+        self.bar.set_position(done as u64);
+        self.bar.reset_eta();
+    }
+
+    fn preparing(&mut self, what: &str) {
+        self.bar.set_message(what.to_owned());
+    }
+
+    fn trial(&mut self, experiment: &str, step: &Step, blocks: u32) {
+        let Step { cell, block, arm, .. } = step;
+        self.bar
+            .set_message(format!("{experiment}: {cell}; block {} of {blocks}, {arm}", block + 1));
+        let now = (experiment.to_owned(), cell.clone());
+        if !self.terminal && self.cell.as_ref() != Some(&now) {
+            console::tell("lab:", "36", format_args!("{experiment}: {cell}"));
+            self.cell = Some(now);
+        }
+    }
+
+    fn finished(&mut self, _trial: &Trial) {
+        self.bar.inc(1);
+    }
+
+    fn spared(&mut self, trials: usize) {
+        self.bar.inc(trials as u64);
+    }
+}

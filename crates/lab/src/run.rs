@@ -1,0 +1,258 @@
+//! Runs a plan: starts the servers, measures, appends each finished trial, and cleans up what it started.
+//!
+//! ```text
+//!   Lab            the whole run: lock, manifest, results, what is done already
+//!     ground       cells that share servers: one private place, one server an arm
+//!       cell       settings, warm-up, blocks at full speed, blocks at a fixed rate
+//!         trial    one arm, one block
+//! ```
+//!
+//! Whatever fails ends the run with its error; what was measured stays, and `resume` goes on.
+
+mod cell;
+mod lock;
+mod servers;
+mod trial;
+mod warm_up;
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use tidelock_servers::Place;
+
+use crate::arm::{self, Definition};
+use crate::error::{Error, Result};
+use crate::experiment::{Engine, Experiment, Size, Work};
+use crate::manifest::{Machine, Manifest, Planned};
+use crate::plan;
+use crate::results::{FORMAT, Results, Writer};
+use crate::trial::{Cell, Phase, Trial};
+
+/// What a run needs to know beside its experiments.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Directory of `run.json` and `results.jsonl`.
+    pub out: PathBuf,
+    /// Directory below which the servers' data lies, on the disk that is to be measured.
+    pub work: PathBuf,
+    /// Set to end the run after the tool that runs now.
+    pub stop: Arc<AtomicBool>,
+}
+
+/// What a run tells while it goes on. All calls come from one thread.
+pub trait Progress {
+    /// So many trials are to be done in this run, so many of them are already.
+    fn planned(&mut self, trials: usize, done: usize);
+    /// Something that takes a while and is no trial: servers are filled, warmed up.
+    fn preparing(&mut self, what: &str);
+    /// A trial begins: experiment, cell, block of how many, arm.
+    fn trial(&mut self, experiment: &str, step: &plan::Step, blocks: u32);
+    /// A trial is on the disk.
+    fn finished(&mut self, trial: &Trial);
+    /// So many trials are not needed: the cell is precise enough.
+    fn spared(&mut self, trials: usize);
+}
+
+/// Makes the manifest of a new run.
+#[must_use]
+pub fn manifest(experiments: Vec<Experiment>, size: Size, seed: u64, machine: Machine) -> Manifest {
+    let created = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    let plan = |experiment: Experiment| Planned {
+        arms: arm::planned(&experiment, &machine),
+        limits: limits(&experiment, &machine),
+        experiment,
+    };
+    Manifest {
+        format: FORMAT,
+        tidelock: env!("CARGO_PKG_VERSION").into(),
+        created: created.map_or(0, |since| since.as_secs()),
+        seed,
+        size,
+        experiments: experiments.into_iter().map(plan).collect(),
+        machine,
+    }
+}
+
+/// What this machine keeps from being said.
+fn limits(experiment: &Experiment, machine: &Machine) -> Vec<String> {
+    let mut limits = Vec::new();
+    if experiment.stop.blocks < PUBLICATION {
+        limits.push(format!(
+            "{} blocks a cell; {PUBLICATION} are the least for publication",
+            experiment.stop.blocks
+        ));
+    }
+    if experiment.limits != crate::experiment::Limits::default() && !machine.root {
+        limits.push(
+            "not root: no control groups and no volumes, so everything runs unthrottled".into(),
+        );
+    }
+    limits
+}
+
+/// Blocks below which a result is a hint only.
+pub const PUBLICATION: u32 = 10;
+
+/// Starts a new run.
+///
+/// # Errors
+/// When another lab runs, the directory has a run already, or anything of it fails; see the module.
+pub fn start(manifest: &Manifest, options: &Options, progress: &mut dyn Progress) -> Result<()> {
+    let _only = lock::take(&options.work)?;
+    let writer = Writer::create(&options.out, manifest)?;
+    Lab { manifest, options, writer, trials: Vec::new() }.run(progress)
+}
+
+/// Goes on with a run that did not end. Lines that are no trials are measured again.
+///
+/// # Errors
+/// As [`start`], and when `options.out` is no run.
+pub fn resume(options: &Options, progress: &mut dyn Progress) -> Result<()> {
+    let _only = lock::take(&options.work)?;
+    let results = Results::read(&options.out)?;
+    let writer = Writer::append(&options.out)?;
+    let Results { manifest, trials, .. } = results;
+    Lab { manifest: &manifest, options, writer, trials }.run(progress)
+}
+
+/// A run that goes on.
+struct Lab<'l> {
+    manifest: &'l Manifest,
+    options: &'l Options,
+    writer: Writer,
+    trials: Vec<Trial>,
+}
+
+impl Lab<'_> {
+    fn run(&mut self, progress: &mut dyn Progress) -> Result<()> {
+        let (mut all, mut missing) = (0, 0);
+        for planned in &self.manifest.experiments {
+            for cell in plan::cells(&planned.experiment)? {
+                let steps = self.steps(planned, &cell);
+                all += steps.len();
+                missing += steps.iter().filter(|step| !self.is_done(planned, step)).count();
+            }
+        }
+        progress.planned(all, all - missing);
+        for planned in &self.manifest.experiments {
+            self.experiment(planned, progress)?;
+        }
+        Ok(())
+    }
+
+    fn experiment(&mut self, planned: &Planned, progress: &mut dyn Progress) -> Result<()> {
+        let experiment = &planned.experiment;
+        let mut cells = plan::cells(experiment)?;
+        cells.retain(|cell| self.steps(planned, cell).iter().any(|s| !self.is_done(planned, s)));
+        while let Some(first) = cells.first() {
+            let ground = plan::ground(experiment, first)?;
+            let mut shared = Vec::new();
+            for cell in &cells {
+                let other = plan::ground(experiment, cell)?;
+                let other = plan::Ground { settings: ground.settings.clone(), ..other };
+                if other == ground {
+                    shared.push(cell.clone());
+                }
+            }
+            cells.retain(|cell| !shared.contains(cell));
+            self.ground(planned, &ground, &shared, progress)?;
+        }
+        Ok(())
+    }
+
+    fn ground(
+        &mut self,
+        planned: &Planned,
+        ground: &plan::Ground,
+        cells: &[Cell],
+        progress: &mut dyn Progress,
+    ) -> Result<()> {
+        let arms: Vec<Definition> = measurable(planned)
+            .iter()
+            .map(|name| Definition::of(&planned.experiment, name))
+            .collect();
+        let place = Place::below(&self.options.work)?;
+        let mut servers = match planned.experiment.engine {
+            Engine::None => servers::Servers::none(arms),
+            Engine::Postgresql => {
+                servers::Servers::postgres(&place, arms, ground, &self.options.stop, progress)?
+            }
+            Engine::Mariadb => return Err(Error::Other("MariaDB is not measured yet".into())),
+        };
+        for cell in cells {
+            self.cell(planned, cell, &mut servers, progress)?;
+        }
+        Ok(())
+    }
+
+    /// All trials of a cell, in both phases.
+    fn steps(&self, planned: &Planned, cell: &Cell) -> Vec<plan::Step> {
+        let arms = measurable(planned);
+        let experiment = &planned.experiment;
+        let Some(work) = experiment.workload.get(cell.workload()) else { return Vec::new() };
+        [Phase::Capacity, Phase::FixedRate]
+            .into_iter()
+            .flat_map(|phase| {
+                let blocks = plan::blocks(experiment, work, phase);
+                plan::steps(cell, phase, blocks, &arms, self.manifest.seed)
+            })
+            .collect()
+    }
+
+    fn is_done(&self, planned: &Planned, step: &plan::Step) -> bool {
+        let same = |trial: &Trial| {
+            trial.experiment == planned.experiment.name
+                && trial.phase == step.phase
+                && trial.block == step.block
+                && trial.arm == step.arm
+                && base_cell(&planned.experiment, trial) == step.cell
+        };
+        self.trials.iter().any(same)
+    }
+
+    fn check_stop(&self) -> Result<()> {
+        if self.options.stop.load(Ordering::Relaxed) { Err(Error::Interrupted) } else { Ok(()) }
+    }
+}
+
+/// The planned cell of a trial: the batch engine reports each phase as a workload of its own,
+/// `billing/phase1`.
+fn base_cell(experiment: &Experiment, trial: &Trial) -> Cell {
+    let mut cell = trial.cell.clone();
+    if let Some((work, _)) = cell
+        .workload()
+        .split_once('/')
+        .filter(|(work, _)| matches!(experiment.workload.get(*work), Some(Work::Billing(_))))
+    {
+        let work = work.to_owned();
+        cell.0.insert(crate::trial::WORKLOAD.into(), work);
+    }
+    cell
+}
+
+/// Names of the arms that can be measured here.
+fn measurable(planned: &Planned) -> Vec<String> {
+    let mut seen = BTreeSet::new();
+    let arms = planned.arms.iter().filter(|arm| arm.missing.is_none());
+    arms.map(|arm| arm.name.clone()).filter(|name| seen.insert(name.clone())).collect()
+}
+
+/// Where the servers' data lies if nobody says: the directory for temporary files.
+#[must_use]
+pub fn default_work() -> PathBuf {
+    std::env::var_os("TIDELOCK_TEST_DIR").map_or_else(std::env::temp_dir, PathBuf::from)
+}
+
+/// Whether `dir` has a run.
+#[must_use]
+pub fn exists(dir: &Path) -> bool {
+    dir.join(crate::results::MANIFEST).exists()
+}
+
+/// The machine as the lab sees it, with the disk of `work`.
+#[must_use]
+pub fn machine(_work: &Path) -> Machine {
+    Machine::default()
+}

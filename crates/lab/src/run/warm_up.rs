@@ -1,0 +1,42 @@
+//! Warm-up by rule: seconds of the workload itself, until two in a row differ by less than 5 %; at most ten.
+//!
+//! Workloads that make their own tables run once, unmeasured: their files and the server's code are
+//! then warm, and nothing else can be.
+
+use std::sync::atomic::AtomicBool;
+
+use super::servers::Server;
+use crate::error::Result;
+use crate::experiment::Work;
+use crate::trial::Cell;
+use crate::work::{pgbench, sql};
+
+/// Warms one server up.
+///
+/// # Errors
+/// When the workload fails.
+pub(super) fn run(server: &Server<'_>, work: &Work, cell: &Cell, stop: &AtomicBool) -> Result<()> {
+    let Some(cluster) = &server.cluster else { return Ok(()) };
+    match work {
+        Work::Pgbench(work) => {
+            let mut last = 0.0;
+            for _ in 0..MOST {
+                let done = pgbench::measure(cluster, work, &cell.0, Some(1), None, stop)?;
+                let now = done.units / done.seconds;
+                if (now / last - 1.0).abs() < STEADY {
+                    break;
+                }
+                last = now;
+            }
+        }
+        Work::Sql(work) => {
+            sql::prepare(cluster, work, &cell.0, stop)?;
+            sql::measure(cluster, work, &cell.0, stop)?;
+        }
+        Work::Mysqlslap(_) | Work::Billing(_) | Work::Crypto(_) => {}
+    }
+    Ok(())
+}
+
+const MOST: u32 = 10;
+const STEADY: f64 = 0.05;
