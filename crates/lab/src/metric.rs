@@ -31,7 +31,7 @@ pub fn find(name: &str) -> Option<&'static Metric> {
 }
 
 /// All metrics.
-pub const METRICS: [Metric; 17] = [
+pub const METRICS: [Metric; 18] = [
     metric("transactions_per_second", "throughput", "transactions/s", Better::Higher),
     metric("rows_per_second", "throughput", "rows/s", Better::Higher),
     metric("records_per_second", "throughput", "records/s", Better::Higher),
@@ -41,6 +41,7 @@ pub const METRICS: [Metric; 17] = [
     metric("latency_p50", "latency, median", "ms", Better::Lower),
     metric("latency_p95", "latency, 95th percentile", "ms", Better::Lower),
     metric("latency_p99", "latency, 99th percentile", "ms", Better::Lower),
+    metric("wall_clock", "time with what surrounds the work", "s", Better::Neither),
     metric("units", "work done", "units", Better::Neither),
     metric("rate", "rate that was asked for", "transactions/s", Better::Neither),
     metric("read_iops", "reads of the device", "1/s", Better::Neither),
