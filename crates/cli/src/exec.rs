@@ -11,6 +11,7 @@
 mod library;
 mod program;
 
+use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
@@ -26,6 +27,7 @@ pub(crate) use program::Program;
 
 use crate::audit::trail;
 use crate::console;
+use crate::cores;
 use crate::error::{Error, Result};
 use crate::protected::{self, Protected};
 use crate::unlock::KeyOptions;
@@ -76,7 +78,15 @@ impl Exec {
             }
             sockets.push(socket);
         }
-        let error = Command::new(&program.called)
+        let mut become_it = Command::new(&program.called);
+        for variable in self.secret_variables(&directories) {
+            become_it.env_remove(variable);
+        }
+        if let Some(number) = self.keys.passphrase_fd.filter(|number| *number > 2) {
+            tidelock_ffi::close_on_exec(number);
+        }
+        cores::as_before();
+        let error = become_it
             .arg0(&name)
             .args(&arguments)
             .env(PRELOAD, preload(&library, std::env::var_os(PRELOAD)))
@@ -84,6 +94,28 @@ impl Exec {
             .env(NAMED, &program.listed)
             .exec();
         Err(Error::io("run", program.called)(error))
+    }
+
+    /// What opens the keyrings and stands in the environment: whoever has that and a copy of the directory has
+    /// the data, and superusers of PostgreSQL read its environment by COPY PROGRAM.
+    fn secret_variables(&self, directories: &[Protected]) -> BTreeSet<String> {
+        let mut all = BTreeSet::new();
+        for protected in directories {
+            let configured = self.keys.configured(&protected.keyring).unwrap_or_default();
+            for choice in self.keys.choices(&protected.keyring).iter().chain(&configured.providers)
+            {
+                all.extend(choice.secret_variables().into_iter().map(str::to_owned));
+            }
+        }
+        all.retain(|name| std::env::var_os(name).is_some());
+        if !all.is_empty() {
+            let names = all.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
+            console::warn(
+                format!("the program does not get what may open the keyring: {names}"),
+                "if it needs them itself, put them into a file or profile that it reads",
+            );
+        }
+        all
     }
 
     fn directories(&self) -> Result<Vec<Protected>> {

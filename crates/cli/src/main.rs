@@ -9,6 +9,7 @@
 //!   walk       which files does it have?                    sealed   header, key, plain bytes
 //!      |
 //!   error      what went wrong, what to do, exit code       console  how it is shown
+//!   cores      no core file has a key
 //! ```
 //!
 //! Never goes through the hooks: sealed files are read with the format and the cipher themselves, so
@@ -21,6 +22,7 @@ mod audit;
 mod cat;
 mod command;
 mod console;
+mod cores;
 mod documents;
 mod error;
 mod exec;
@@ -44,6 +46,7 @@ mod walk;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    cores::forbid();
     let command = match command::parse() {
         Ok(command) => command,
         Err(code) => return code,

@@ -48,7 +48,7 @@ use aws_lc_fips_sys as aws_lc;
 #[cfg(not(feature = "fips"))]
 use aws_lc_sys as aws_lc;
 
-pub use primitives::primitives;
+pub use primitives::{close_on_exec, primitives};
 pub use speed::speed;
 pub use system::{Linux, refresh_working_directory};
 pub use xts::Xts;

@@ -20,6 +20,15 @@ pub fn primitives() -> Primitives {
     Primitives { lock, peer_pidfd, close_from, wipe_stack: memory::wipe_stack }
 }
 
+/// Keeps a descriptor that the caller knows by its number from the programs that it becomes or starts. A
+/// number that is no descriptor is left alone.
+pub fn close_on_exec(number: u32) {
+    let Ok(number) = i32::try_from(number) else { return };
+    // SAFETY: it is borrowed for this one call, which fails for a number that is none.
+    let fd = unsafe { BorrowedFd::borrow_raw(number) };
+    let _ = rustix::io::fcntl_setfd(fd, rustix::io::FdFlags::CLOEXEC);
+}
+
 /// Bytes in a mapping of their own.
 struct Mapped {
     start: *mut u8,

@@ -78,6 +78,27 @@ impl ProviderChoice {
         matches!(self, Self::Env { .. })
     }
 
+    /// Variables of the environment that hold its credentials, or its key: not for the programs that are
+    /// run on the data.
+    #[must_use]
+    pub fn secret_variables(&self) -> Vec<&str> {
+        match self {
+            Self::Env { variable } => vec![variable],
+            Self::Vault(_) => vec!["VAULT_TOKEN"],
+            Self::AwsKms(_) => vec![
+                "AWS_ACCESS_KEY_ID",
+                "AWS_SECRET_ACCESS_KEY",
+                "AWS_SESSION_TOKEN",
+                "AWS_CONTAINER_AUTHORIZATION_TOKEN",
+            ],
+            // Their text may hold a passphrase.
+            Self::Command(CommandChoice::Pair { .. }) => {
+                vec!["PGDATAKEYWRAPCMD", "PGDATAKEYUNWRAPCMD"]
+            }
+            _ => Vec::new(),
+        }
+    }
+
     /// True if it can open a keyring without anybody at a terminal.
     #[must_use]
     pub fn is_unattended(&self) -> bool {
