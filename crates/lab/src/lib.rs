@@ -34,6 +34,7 @@ pub mod manifest;
 pub mod metric;
 pub mod phrase;
 pub mod plan;
+pub mod report;
 pub mod results;
 pub mod run;
 pub mod statistics;

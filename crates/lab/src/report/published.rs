@@ -1,0 +1,138 @@
+//! The figures of others, as the files of `published/` have them, in one shape: a table for each result.
+
+use toml::{Table, Value};
+
+use super::words;
+
+/// A file of `published/`.
+pub(super) struct Published {
+    /// Title of the source.
+    pub(super) title: String,
+    /// What it ran on.
+    pub(super) platform: String,
+    /// Its results.
+    pub(super) tables: Vec<PublishedTable>,
+}
+
+/// One result.
+pub(super) struct PublishedTable {
+    /// Workload, as the file names it.
+    pub(super) workload: String,
+    /// Levels that hold for the whole table, such as `scale` = `50`.
+    pub(super) levels: Vec<(String, String)>,
+    /// Unit of the values.
+    pub(super) unit: String,
+    /// Names of the columns.
+    pub(super) columns: Vec<String>,
+    /// Cells, as printed.
+    pub(super) rows: Vec<Vec<String>>,
+    /// What the source adds.
+    pub(super) note: String,
+}
+
+/// The file with this name, without its directory and with or without `.toml`.
+pub(super) fn find(name: &str) -> Option<Published> {
+    let name = name.strip_suffix(".toml").unwrap_or(name);
+    let (_, text) = FILES.iter().find(|(file, _)| *file == name)?;
+    let table: Table = toml::from_str(text).ok()?;
+    let source = table.get("source")?.as_table()?;
+    let text_of = |key: &str| source.get(key).and_then(Value::as_str).unwrap_or("").to_owned();
+    let results = table.get("result").and_then(Value::as_array);
+    let tables = results.into_iter().flatten().filter_map(|r| table_of(r.as_table()?)).collect();
+    Some(Published { title: text_of("title"), platform: text_of("platform"), tables })
+}
+
+/// The keys of a result that are no columns.
+const KNOWN: [&str; 5] = ["workload", "unit", "note", "rows", "columns"];
+
+fn table_of(result: &Table) -> Option<PublishedTable> {
+    let text_of = |key: &str| result.get(key).and_then(Value::as_str).unwrap_or("").to_owned();
+    let mut others: Vec<(String, String)> = result
+        .iter()
+        .filter(|(key, _)| !KNOWN.contains(&key.as_str()))
+        .map(|(key, value)| (key.clone(), shown(value)))
+        .collect();
+    others.sort_by_key(|(key, _)| key == "encrypted");
+    let (levels, columns, rows) = match result.get("rows").and_then(Value::as_array) {
+        // Without rows the other keys are the only one.
+        None => {
+            let (columns, row): (Vec<_>, Vec<_>) = others.into_iter().unzip();
+            (Vec::new(), columns, vec![row])
+        }
+        Some(rows) => match result.get("columns").and_then(Value::as_array) {
+            Some(columns) => {
+                let cells = |row: &Value| row.as_array().into_iter().flatten().map(shown).collect();
+                (others, columns.iter().map(shown).collect(), rows.iter().map(cells).collect())
+            }
+            None => {
+                let (columns, rows) = by_key(rows);
+                (others, columns, rows)
+            }
+        },
+    };
+    let (workload, unit, note) = (text_of("workload"), text_of("unit"), text_of("note"));
+    (!rows.is_empty()).then_some(PublishedTable { workload, levels, unit, columns, rows, note })
+}
+
+/// Rows that are tables: their keys are the columns, words before numbers.
+fn by_key(rows: &[Value]) -> (Vec<String>, Vec<Vec<String>>) {
+    let mut columns: Vec<(bool, String)> = Vec::new();
+    for (key, value) in rows.iter().filter_map(Value::as_table).flatten() {
+        let number = value.is_float() || value.is_integer();
+        if !columns.iter().any(|(_, known)| known == key) {
+            columns.push((number, key.clone()));
+        }
+    }
+    columns.sort_by_key(|(number, key)| (*number, key == "encrypted"));
+    let columns: Vec<String> = columns.into_iter().map(|(_, key)| key).collect();
+    let cell = |row: &Value, key: &String| row.get(key).map_or_else(String::new, shown);
+    let cells = |row: &Value| columns.iter().map(|key| cell(row, key)).collect();
+    let rows = rows.iter().map(cells).collect();
+    (columns, rows)
+}
+
+fn shown(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Integer(number) => words::printed(*number as f64),
+        Value::Float(number) => words::printed(*number),
+        Value::Boolean(on) => if *on { "on" } else { "off" }.into(),
+        other => other.to_string(),
+    }
+}
+
+macro_rules! file {
+    ($name:literal) => {
+        ($name, include_str!(concat!("../../published/", $name, ".toml")))
+    };
+}
+
+const FILES: [(&str, &str); 5] = [
+    file!("aurora_mysqlslap"),
+    file!("cybertec_tde"),
+    file!("provisioned_iops"),
+    file!("rds_encryption"),
+    file!("shared_buffers"),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_file_gives_its_tables_as_printed() {
+        let count = |name| find(name).unwrap().tables.len();
+        let counts = FILES.map(|(name, _)| count(name));
+        assert_eq!(counts, [1, 6, 4, 2, 1]);
+        let cybertec = find("cybertec_tde.toml").unwrap();
+        let first = &cybertec.tables[0];
+        assert_eq!(first.columns[..2], ["connections", "stock"]);
+        assert_eq!(first.rows[0][..2], ["12", "598,004.94"]);
+        assert_eq!(first.levels, [("scale".to_owned(), "50".to_owned())]);
+        let rds = &find("rds_encryption").unwrap().tables[0];
+        assert_eq!(
+            (rds.columns.join(" "), rds.rows[0].join(" ")),
+            ("unencrypted encrypted".into(), "63 91".into())
+        );
+    }
+}
