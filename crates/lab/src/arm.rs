@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use tidelock_servers::Arm;
+use tidelock_servers::{Arm, mariadb};
 
 use crate::experiment::{Engine, Experiment, OwnArm};
 use crate::manifest::{Machine, PlannedArm};
@@ -89,14 +89,25 @@ fn missing(experiment: &Experiment, arm: &Definition, machine: &Machine) -> Opti
         return gocryptfs();
     }
     match (experiment.engine, arm) {
+        (Engine::Mariadb, _) if !mariadb::is_installed(arm.bin.as_deref()) => {
+            Some("MariaDB is not installed".into())
+        }
         (Engine::Mariadb, Definition { arm: Arm::Sealed, .. }) => {
-            Some("Tidelock has no profile for MariaDB yet".into())
+            mariadb::sealed_is_possible(&command()).err()
         }
         (Engine::Postgresql, Definition { own: true, .. }) => {
             Some("PostgreSQL has no encryption of its own".into())
         }
         _ => None,
     }
+}
+
+/// The command `tidelock`: the running program, or the one beside a running test.
+fn command() -> PathBuf {
+    let me = std::env::current_exe().unwrap_or_default();
+    let dir = me.parent().unwrap_or(Path::new("/"));
+    let above = if dir.ends_with("deps") { dir.parent().unwrap_or(dir) } else { dir };
+    above.join("tidelock")
 }
 
 fn gocryptfs() -> Option<String> {

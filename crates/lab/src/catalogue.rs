@@ -33,7 +33,7 @@ macro_rules! files {
     };
 }
 
-const FILES: [(&str, &str); 7] = files![
+const FILES: [(&str, &str); 8] = files![
     "crypto",
     "cpu-paths",
     "shared-buffers",
@@ -41,6 +41,7 @@ const FILES: [(&str, &str); 7] = files![
     "cybertec-matrix",
     "wal-stress",
     "provisioned-iops",
+    "aurora-mysqlslap",
 ];
 
 #[cfg(test)]

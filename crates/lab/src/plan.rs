@@ -162,7 +162,7 @@ pub fn seconds(experiment: &Experiment, cell: &Cell, arms: usize) -> Result<f64>
         Work::Pgbench(pgbench) => (pgbench.seconds.number(levels)?, 1.0),
         // Two microseconds for a row: 20 seconds for ten million on a usual core.
         Work::Sql(sql) => (sql.rows.number::<f64>(levels)? * 2e-6, 1.0),
-        Work::Mysqlslap(slap) => (slap.queries.number::<f64>(levels)? * 2e-2, 2.0),
+        Work::Mysqlslap(slap) => (slap.queries.number::<f64>(levels)? * 2e-4, 2.0),
         Work::Billing(billing) => (billing.records.number::<f64>(levels)? * 3e-5, 3.0),
         Work::Crypto(crypto) => (crypto.seconds.number(levels)?, 0.1),
     };

@@ -11,6 +11,7 @@
 
 mod cell;
 mod lock;
+mod maria;
 mod servers;
 mod trial;
 mod warm_up;
@@ -179,7 +180,9 @@ impl Lab<'_> {
             Engine::Postgresql => {
                 servers::Servers::postgres(&place, arms, ground, &self.options.stop, progress)?
             }
-            Engine::Mariadb => return Err(Error::Other("MariaDB is not measured yet".into())),
+            Engine::Mariadb => {
+                servers::Servers::mariadb(&place, arms, ground, &self.options.stop, progress)?
+            }
         };
         for cell in cells {
             self.cell(planned, cell, &mut servers, progress)?;

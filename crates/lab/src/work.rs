@@ -1,6 +1,7 @@
 //! Workloads, one file each: what a trial does to a server, and what it got done.
 
 pub(crate) mod cipher;
+pub(crate) mod mysqlslap;
 pub(crate) mod pgbench;
 pub(crate) mod sql;
 

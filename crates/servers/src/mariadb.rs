@@ -263,15 +263,9 @@ impl<'p> MariaDb<'p> {
             .arg(format!("--datadir={}", self.dir.display())))
     }
 
-    /// The program's path. Debian has the server in /usr/sbin, which a user's PATH may not name.
     fn program(&self, name: &str) -> Result<PathBuf> {
-        let named = env::var_os("TIDELOCK_MARIADB_BINDIR").map(PathBuf::from);
-        let debian = ["/usr/bin", "/usr/sbin"].map(PathBuf::from);
-        let dirs = self.bin.iter().cloned().chain(named).chain(debian);
         let hint = "install MariaDB (Debian: mariadb-server), or set TIDELOCK_MARIADB_BINDIR";
-        dirs.map(|dir| dir.join(name))
-            .find(|path| path.is_file())
-            .ok_or_else(|| Error::Missing { path: name.into(), hint })
+        find(self.bin.as_deref(), name).ok_or_else(|| Error::Missing { path: name.into(), hint })
     }
 
     /// The data directory.
@@ -314,6 +308,21 @@ impl<'p> MariaDb<'p> {
         let lines: Vec<&str> = text.lines().collect();
         lines[lines.len().saturating_sub(25)..].join("\n")
     }
+}
+
+/// Whether its programs are there, in `bin` or where Debian puts them.
+#[must_use]
+pub fn is_installed(bin: Option<&Path>) -> bool {
+    let needed = ["mariadbd", "mariadb-install-db", "mariadb-admin", "mariadb", "mariadb-slap"];
+    needed.iter().all(|name| find(bin, name).is_some())
+}
+
+/// A program's path. Debian has the server in /usr/sbin, which a user's PATH may not name.
+fn find(bin: Option<&Path>, name: &str) -> Option<PathBuf> {
+    let named = env::var_os("TIDELOCK_MARIADB_BINDIR").map(PathBuf::from);
+    let debian = ["/usr/bin", "/usr/sbin"].map(PathBuf::from);
+    let dirs = bin.map(Path::to_path_buf).into_iter().chain(named).chain(debian);
+    dirs.map(|dir| dir.join(name)).find(|path| path.is_file())
 }
 
 fn process(server: &Running) -> Result<Process> {

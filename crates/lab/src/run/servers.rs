@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use tidelock_servers::mariadb::MariaDb;
 use tidelock_servers::{Cluster, Place};
 
 use super::Progress;
@@ -22,14 +23,15 @@ pub(super) struct Servers<'p> {
 #[derive(Debug)]
 pub(super) struct Server<'p> {
     pub(super) arm: Definition,
-    /// None where the cipher alone is measured.
+    /// None where the cipher alone is measured, or MariaDB.
     pub(super) cluster: Option<Cluster<'p>>,
+    pub(super) maria: Option<MariaDb<'p>>,
 }
 
 impl<'p> Servers<'p> {
     /// Arms without servers.
     pub(super) fn none(arms: Vec<Definition>) -> Self {
-        let server = |arm| Server { arm, cluster: None };
+        let server = |arm| Server { arm, cluster: None, maria: None };
         Self { servers: arms.into_iter().map(server).collect(), settings: None }
     }
 
@@ -55,6 +57,29 @@ impl<'p> Servers<'p> {
         Ok(Self { servers, settings: Some(ground.settings.clone()) })
     }
 
+    /// Makes and starts a MariaDB for each arm; its workload fills it.
+    ///
+    /// # Errors
+    /// As [`Servers::postgres`].
+    pub(super) fn mariadb(
+        place: &'p Place,
+        arms: Vec<Definition>,
+        ground: &Ground,
+        stop: &AtomicBool,
+        progress: &mut dyn Progress,
+    ) -> Result<Self> {
+        let mut servers = Vec::new();
+        for arm in arms {
+            if stop.load(Ordering::Relaxed) {
+                return Err(Error::Interrupted);
+            }
+            progress.preparing(&filling(&arm, ground));
+            let maria = super::maria::make(place, &arm, directory(&arm), &ground.settings)?;
+            servers.push(Server { arm, cluster: None, maria: Some(maria) });
+        }
+        Ok(Self { servers, settings: Some(ground.settings.clone()) })
+    }
+
     /// Restarts all servers if they have other settings.
     ///
     /// # Errors
@@ -64,6 +89,9 @@ impl<'p> Servers<'p> {
             return Ok(());
         }
         for server in &self.servers {
+            if let Some(maria) = &server.maria {
+                super::maria::set(maria, settings)?;
+            }
             let Some(cluster) = &server.cluster else { continue };
             for (name, value) in settings {
                 cluster.set(name, value)?;
@@ -100,7 +128,7 @@ impl<'p> Server<'p> {
         }
         cluster.start()?;
         fill(&cluster, ground, stop)?;
-        Ok(Self { arm, cluster: Some(cluster) })
+        Ok(Self { arm, cluster: Some(cluster), maria: None })
     }
 }
 

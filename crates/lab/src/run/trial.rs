@@ -16,10 +16,10 @@ use crate::work::{Done, cipher, pgbench, sql};
 
 /// Everything that was measured.
 pub(super) struct Measured {
-    started: f64,
-    done: Done,
-    metrics: BTreeMap<String, f64>,
-    warnings: Vec<Warning>,
+    pub(super) started: f64,
+    pub(super) done: Done,
+    pub(super) metrics: BTreeMap<String, f64>,
+    pub(super) warnings: Vec<Warning>,
 }
 
 /// Runs the trial `step` on `server`, at `rate` transactions a second if given.
@@ -34,6 +34,9 @@ pub(super) fn measure(
     stop: &AtomicBool,
 ) -> Result<Measured> {
     let levels = &step.cell.0;
+    if let Some(maria) = &server.maria {
+        return super::maria::measure(maria, work, &step.cell, stop);
+    }
     let Some(cluster) = &server.cluster else {
         let Work::Crypto(crypto) = work else {
             return Err(Error::Other(format!("{} needs a server", step.cell.workload())));
@@ -149,6 +152,6 @@ impl Counters {
     }
 }
 
-fn now() -> f64 {
+pub(super) fn now() -> f64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64())
 }

@@ -16,6 +16,9 @@ use crate::work::{pgbench, sql};
 /// # Errors
 /// When the workload fails.
 pub(super) fn run(server: &Server<'_>, work: &Work, cell: &Cell, stop: &AtomicBool) -> Result<()> {
+    if let Some(maria) = &server.maria {
+        return super::maria::measure(maria, work, cell, stop).map(drop);
+    }
     let Some(cluster) = &server.cluster else { return Ok(()) };
     match work {
         Work::Pgbench(work) => {
