@@ -174,7 +174,12 @@ fn read(path: &Path, audience: Audience) -> Result<Option<Config>, Error> {
         ownership::check_folder(folder, audience)?;
     }
     let mut text = String::new();
-    file.take(MAX).read_to_string(&mut text).map_err(Error::io("read", path))?;
+    file.take(MAX + 1).read_to_string(&mut text).map_err(Error::io("read", path))?;
+    if text.len() as u64 > MAX {
+        // Cut at its end it could mean something else.
+        let why = format!("it is longer than {MAX} bytes");
+        return Err(Error::ConfigSyntax { path: path.into(), why });
+    }
     toml::from_str(&text)
         .map(Some)
         .map_err(|why| Error::ConfigSyntax { path: path.into(), why: why.to_string() })

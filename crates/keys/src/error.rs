@@ -431,6 +431,9 @@ impl Error {
             Self::KeyringExists { .. } => {
                 "choose another directory; a keyring is never overwritten"
             }
+            Self::Io { source, .. } if source.kind() == io::ErrorKind::StorageFull => {
+                "make room, then run it again"
+            }
             Self::Io { .. } => "see the system's reason above",
             Self::NotAKeyring
             | Self::Truncated { .. }
