@@ -57,12 +57,15 @@ test:
 
 # The long ones too: whole regression suites, power cuts, torture.
 test-full: test
+	ci/packages full
+	ci/vault
 	$(CARGO) test --locked --workspace --exclude tidelock-preload -- --ignored
 
 check: $(DENY)
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy $(CRATES) --all-targets -- -D warnings
 	$(CARGO) clippy $(LIBRARY) -- -D warnings
+	$(CARGO) check --locked -p tidelock-cli --no-default-features
 	$(CARGO) fetch --locked --quiet
 	$(DENY) --offline --locked check bans licenses sources
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc $(CRATES) --no-deps --quiet

@@ -61,5 +61,5 @@ pub fn open(
 #[cfg(not(feature = "aws-kms"))]
 fn not_built(provider: tidelock_keys::SlotKind) -> Error {
     let fault = tidelock_keys::ServiceFault::NotBuilt;
-    Error::Service { provider, fault, why: "is not part of this build".into() }
+    Error::Service { provider, fault, why: "is not built in (cargo feature aws-kms)".into() }
 }

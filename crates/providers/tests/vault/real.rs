@@ -1,6 +1,5 @@
 //! A real Vault: built once from its Go module, started as `vault server -dev` on a free port.
 
-use std::fs;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -12,8 +11,6 @@ use ureq::Agent;
 use crate::Prepared;
 use crate::double::KEY;
 
-/// What docs/keys.md names.
-const VERSION: &str = "1.13.0";
 const ROOT: &str = "root";
 
 /// Stopped when dropped.
@@ -166,24 +163,10 @@ fn ask(address: &str, token: &str, path: &str, body: Option<Value>) -> Option<(u
     Some((answer.status().as_u16(), serde_json::from_str(&text).unwrap_or(Value::Null)))
 }
 
-/// Builds the program below the target directory, if it is not there.
+/// The program, which `ci/vault` builds if it is not there.
 fn build() -> PathBuf {
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("../vault-{VERSION}"));
-    let (program, source) = (folder.join("vault"), folder.join("src"));
-    if program.exists() {
-        return program;
-    }
-    fs::create_dir_all(&source).unwrap();
-    let module = format!(
-        "module tidelock.test/vault\n\ngo 1.19\n\nrequire github.com/hashicorp/vault v{VERSION}\n"
-    );
-    fs::write(source.join("go.mod"), module).unwrap();
-    let main = "package main\n\nimport (\n\t\"os\"\n\n\t\"github.com/hashicorp/vault/command\"\n)\n\n\
-                func main() { os.Exit(command.Run(os.Args[1:])) }\n";
-    fs::write(source.join("main.go"), main).unwrap();
-    for arguments in [&["mod", "tidy"][..], &["build", "-o", "../vault", "."]] {
-        let status = Command::new("go").args(arguments).current_dir(&source).status();
-        assert!(status.expect("Go builds Vault: install it").success(), "go {arguments:?}");
-    }
-    program
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../ci/vault");
+    let made = Command::new(script).stderr(Stdio::inherit()).output().unwrap();
+    assert!(made.status.success(), "ci/vault cannot build Vault: ci/packages full");
+    PathBuf::from(String::from_utf8(made.stdout).unwrap().trim())
 }
