@@ -169,7 +169,7 @@
           axisLine: { show: false }, axisTick: { show: false },
           splitLine: { show: true, interval: (at) => at === 0 || first[at], lineStyle: { color: t.line } },
           axisLabel: {
-            color: t.ink, interval: 0, width: room, overflow: "break", align: "right",
+            color: t.ink, interval: 0, width: room, overflow: "break", lineHeight: 14, align: "right",
             formatter: (at) => (first[at] ? rows[at].label || " " : ""),
           },
         },

@@ -73,14 +73,24 @@ impl<'a> Cells<'a> {
 
     /// The factors, the workload apart, that differ between cells of this experiment.
     pub(super) fn varying(&self) -> BTreeSet<String> {
+        self.factors(|levels| levels > 1)
+    }
+
+    /// Factors with one level, and it: `connections 8`.
+    pub(super) fn throughout(&self) -> String {
+        let fixed = self.factors(|levels| levels == 1);
+        self.groups.keys().next().map_or_else(String::new, |(_, cell)| label(cell, &fixed))
+    }
+
+    fn factors(&self, fits: impl Fn(usize) -> bool) -> BTreeSet<String> {
         let mut levels: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
         for (_, cell) in self.groups.keys() {
             for (factor, level) in cell.0.iter().filter(|(factor, _)| *factor != WORKLOAD) {
                 levels.entry(factor).or_default().insert(level);
             }
         }
-        let varying = levels.into_iter().filter(|(_, levels)| levels.len() > 1);
-        varying.map(|(factor, _)| factor.to_owned()).collect()
+        let fitting = levels.into_iter().filter(|(_, levels)| fits(levels.len()));
+        fitting.map(|(factor, _)| factor.to_owned()).collect()
     }
 }
 

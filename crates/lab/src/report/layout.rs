@@ -80,19 +80,23 @@ fn columns_of(table: &PublishedTable) -> Vec<Column> {
 /// Medians of the trials with the table's workload, and with its levels where ours has them: the
 /// factors that differ, then the arms.
 fn ours(planned: &Planned, cells: &Cells<'_>, table: &PublishedTable) -> Option<Grid> {
-    let all = cells.cells(Phase::Capacity);
-    let same = |cell: &&Cell| {
+    let mut here = cells.cells(Phase::Capacity);
+    here.retain(|cell| {
         let workload = cell.workload();
-        let same_level =
-            |(name, level): &(String, String)| cell.0.get(name).is_none_or(|l| l == level);
-        (workload == table.workload || workload.ends_with(&format!("/{}", table.workload)))
-            && table.levels.iter().all(same_level)
-    };
-    let here: Vec<&Cell> = all.into_iter().filter(same).collect();
+        workload == table.workload || workload.ends_with(&format!("/{}", table.workload))
+    });
+    // A level that this size lacks is no reason to show nothing: all of ours are shown then.
+    let mut fixed = Vec::new();
+    for (name, level) in &table.levels {
+        let same = |cell: &&Cell| cell.0.get(name) == Some(level);
+        if here.iter().any(same) {
+            here.retain(same);
+            fixed.push(name);
+        }
+    }
     let metric = metric_for(&table.unit, cells, &here)?;
-    let fixed = |name: &String| table.levels.iter().any(|(level, _)| level == name);
     let mut factors: Vec<String> =
-        cells.varying().into_iter().filter(|name| !fixed(name)).collect();
+        cells.varying().into_iter().filter(|name| !fixed.contains(&name)).collect();
     // In the order of the published columns.
     let place = |name: &String| table.columns.iter().position(|c| c == name).unwrap_or(usize::MAX);
     factors.sort_by_key(place);

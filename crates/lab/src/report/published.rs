@@ -53,7 +53,7 @@ fn table_of(result: &Table) -> Option<PublishedTable> {
         .map(|(key, value)| (key.clone(), shown(value)))
         .collect();
     others.sort_by_key(|(key, _)| key == "encrypted");
-    let (levels, columns, rows) = match result.get("rows").and_then(Value::as_array) {
+    let (levels, columns, mut rows) = match result.get("rows").and_then(Value::as_array) {
         // Without rows the other keys are the only one.
         None => {
             let (columns, row): (Vec<_>, Vec<_>) = others.into_iter().unzip();
@@ -70,8 +70,26 @@ fn table_of(result: &Table) -> Option<PublishedTable> {
             }
         },
     };
+    align(&mut rows);
     let (workload, unit, note) = (text_of("workload"), text_of("unit"), text_of("note"));
     (!rows.is_empty()).then_some(PublishedTable { workload, levels, unit, columns, rows, note })
+}
+
+/// TOML forgets the zeros at the end of a printed number: each column gets as many digits as its longest.
+fn align(rows: &mut [Vec<String>]) {
+    let digits = |cell: &String| cell.split_once('.').map_or(0, |(_, digits)| digits.len());
+    for column in 0..rows.first().map_or(0, Vec::len) {
+        let cells = || rows.iter().filter_map(|row| row.get(column));
+        let most = cells().map(digits).max().unwrap_or(0);
+        let numbers = cells().all(|cell| cell.replace(',', "").parse::<f64>().is_ok());
+        if !numbers || cells().any(|cell| digits(cell) == 0) {
+            continue;
+        }
+        for cell in rows.iter_mut().filter_map(|row| row.get_mut(column)) {
+            let missing = most - digits(cell);
+            cell.push_str(&"0".repeat(missing));
+        }
+    }
 }
 
 /// Rows that are tables: their keys are the columns, words before numbers.
@@ -128,6 +146,7 @@ mod tests {
         let first = &cybertec.tables[0];
         assert_eq!(first.columns[..2], ["connections", "stock"]);
         assert_eq!(first.rows[0][..2], ["12", "598,004.94"]);
+        assert_eq!(first.rows[8][3], "901,860.60");
         assert_eq!(first.levels, [("scale".to_owned(), "50".to_owned())]);
         let rds = &find("rds_encryption").unwrap().tables[0];
         assert_eq!(

@@ -43,6 +43,8 @@ pub(super) struct Section {
     pub(super) name: String,
     pub(super) question: String,
     pub(super) notes: Vec<String>,
+    /// Levels that are the same in all cells.
+    pub(super) throughout: String,
     pub(super) arms: Vec<ArmView>,
     pub(super) limits: Vec<String>,
     pub(super) warnings: Vec<WarningView>,
@@ -200,6 +202,7 @@ fn section(planned: &Planned, results: &Results, compared: &[Comparison]) -> Sec
         name: experiment.name.clone(),
         question: experiment.question.clone(),
         notes: experiment.notes.clone(),
+        throughout: cells.throughout(),
         arms: arms.collect(),
         limits: limits(planned, &trials, blocks),
         warnings: warnings(&trials),

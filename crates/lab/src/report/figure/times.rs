@@ -33,7 +33,8 @@ pub(in crate::report) fn over_time(
             }
         }
         for (key, members) in shared {
-            for name in series_of(cells, phase, &members) {
+            // Writes before reads, as in the published chart.
+            for name in series_of(cells, phase, &members).into_iter().rev() {
                 let mut tracks = Vec::new();
                 for arm in arms {
                     for (style, cell) in members.iter().enumerate() {
