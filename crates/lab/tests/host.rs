@@ -218,7 +218,9 @@ fn what_a_killed_lab_left_is_removed_and_what_a_living_one_has_is_not() {
     assert!(!said.success());
     let left = || fs::read_dir(base.path()).unwrap().flatten().map(|e| e.path()).next();
     let mine = group("mine");
-    let told = remove_leftovers(&[base.path()]);
+    // A mount leads to its directory; a directory alone is looked for where the caller says.
+    let bases = [base.path()];
+    let told = remove_leftovers(if mine.is_some() { &[] } else { &bases });
     assert_eq!(left(), None, "{told:?}");
     assert!(told.iter().all(|line| line.starts_with("removed")), "{told:?}");
     if mine.is_none() {

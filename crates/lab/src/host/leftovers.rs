@@ -3,6 +3,7 @@
 //! Only what carries the name of a lab that no longer lives (`owner`), and directories only if they
 //! belong to us. Servers that still run on a dead lab's volume are ended: nobody else can.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Component, Path, PathBuf};
@@ -19,19 +20,24 @@ use super::owner;
 use super::throttle::Throttle;
 use super::volume::{run_program, users_of};
 
-/// Removes them, wherever they are mounted, and directories below `bases`; a sentence for each.
+/// Removes them wherever they are mounted, and directories below `bases` that nothing is mounted in; a
+/// sentence for each.
 #[must_use]
 pub fn remove_leftovers(bases: &[&Path]) -> Vec<String> {
     let mut told = Vec::new();
+    let mut dirs = BTreeSet::new();
     for point in left_mounts() {
         told.push(unmount(&point));
+        dirs.extend(left_part(&point));
     }
     for (device, image) in left_loops() {
+        dirs.extend(left_part(&image));
         let detached = run_program(Command::new("losetup").arg("--detach").arg(&device));
         told.push(said(&format!("{} of {}", device.display(), image.display()), detached.err()));
     }
+    dirs.extend(bases.iter().flat_map(|base| left_in(base)));
     let mounted = mount_points();
-    for dir in bases.iter().flat_map(|base| left_in(base)) {
+    for dir in dirs {
         // Never through a mount that could not be undone.
         if owned(&dir) && !mounted.iter().any(|point| point.starts_with(&dir)) {
             told.push(said(&dir.display().to_string(), fs::remove_dir_all(&dir).err()));
