@@ -88,6 +88,16 @@ pub(crate) fn progress(total: u64, what: &'static str) -> ProgressBar {
     }
 }
 
+/// A line on standard error that says what goes on, if that is a terminal.
+pub(crate) fn spinner() -> ProgressBar {
+    if !io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let bar = ProgressBar::new_spinner();
+    bar.enable_steady_tick(std::time::Duration::from_millis(200));
+    bar
+}
+
 /// `1.5 MiB`, exact below 1 KiB.
 pub(crate) fn bytes(count: u64) -> String {
     indicatif::BinaryBytes(count).to_string()

@@ -3,8 +3,10 @@
 //! Everything that is measured or concluded is in the crate of the lab; here is what can be typed and how it
 //! is shown.
 
+mod load;
 mod plan;
 mod run;
+mod shown;
 
 use std::process::ExitCode;
 
@@ -26,6 +28,15 @@ pub(crate) enum LabCommand {
     Run(run::Run),
     /// Go on with a run that did not end
     Resume(run::Resume),
+    /// Write the report of a run: HTML that opens from disk, CSV, JSON, Markdown
+    Report(shown::Report),
+    /// Set two runs side by side
+    Compare(shown::Compare),
+    /// Fail if sealing costs more than a limit (exit 5), or if it cannot be told (7)
+    Gate(shown::GateArgs),
+    /// Put a load on a database of your own
+    #[command(subcommand)]
+    Load(load::Load),
     /// Seal in memory on one core and print bytes a second; run by the experiment `crypto`
     #[command(hide = true)]
     Cipher(Cipher),
@@ -83,6 +94,10 @@ impl LabCommand {
             Self::Plan(plan) => plan.run().map(done),
             Self::Run(run) => run.run().map(done),
             Self::Resume(resume) => resume.run().map(done),
+            Self::Report(report) => report.run().map(done),
+            Self::Compare(compare) => compare.run().map(done),
+            Self::Gate(gate) => gate.run(),
+            Self::Load(load) => load.run().map(done),
             Self::Cipher(cipher) => cipher.run().map(done),
         }
     }

@@ -242,4 +242,24 @@ mod constructor {
     // SAFETY: the section holds addresses of such functions.
     #[unsafe(link_section = ".init_array")]
     static ON_LOAD: extern "C" fn(c_int, *const *const c_char, *const *const c_char) = on_load;
+
+    unsafe extern "C" {
+        /// environ(7), which libc sets to the same value when its own turn comes, after ours.
+        static mut environ: *const *const c_char;
+    }
+
+    /// AWS-LC's constructor asks getenv for OPENSSL_ia32cap when it chooses its code for the CPU.
+    extern "C" fn before_aws_lc(
+        _count: c_int,
+        _arguments: *const *const c_char,
+        environment: *const *const c_char,
+    ) {
+        // SAFETY: no other thread exists yet, and glibc passes the environment of the process.
+        unsafe { environ = environment };
+    }
+
+    #[used]
+    // SAFETY: as above; sections with a number come first, in their order.
+    #[unsafe(link_section = ".init_array.00001")]
+    static FIRST: extern "C" fn(c_int, *const *const c_char, *const *const c_char) = before_aws_lc;
 }

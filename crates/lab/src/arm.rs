@@ -1,10 +1,12 @@
 //! The arms of a comparison: what they are, and whether this machine can measure them.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use tidelock_servers::{Arm, mariadb};
+use tidelock_servers::Arm;
+use tidelock_servers::mariadb::sealed_is_possible;
 
 use crate::experiment::{Engine, Experiment, OwnArm};
+use crate::host::GocryptfsMount;
 use crate::manifest::{Machine, PlannedArm};
 
 /// An arm with everything that its server needs.
@@ -85,37 +87,27 @@ fn missing(experiment: &Experiment, arm: &Definition, machine: &Machine) -> Opti
     if let Some(bin) = arm.bin.as_ref().filter(|bin| !bin.is_dir()) {
         return Some(format!("{} is not there", bin.display()));
     }
-    if arm.gocryptfs {
-        return gocryptfs();
+    if let Some(why) = arm.gocryptfs.then(GocryptfsMount::missing).flatten() {
+        return Some(why);
     }
-    match (experiment.engine, arm) {
-        (Engine::Mariadb, _) if !mariadb::is_installed(arm.bin.as_deref()) => {
-            Some("MariaDB is not installed".into())
-        }
-        (Engine::Mariadb, Definition { arm: Arm::Sealed, .. }) => {
-            mariadb::sealed_is_possible(&command()).err()
-        }
-        (Engine::Postgresql, Definition { own: true, .. }) => {
-            Some("PostgreSQL has no encryption of its own".into())
-        }
+    let server = match experiment.engine {
+        Engine::None => "openssl",
+        Engine::Postgresql => "postgresql",
+        Engine::Mariadb => "mariadb",
+    };
+    if arm.bin.is_none() && !machine.versions.contains_key(server) {
+        return Some(format!("{server} is not installed"));
+    }
+    match (experiment.engine, arm.arm, arm.own) {
+        (Engine::Mariadb, Arm::Sealed, _) => sealed_mariadb(),
+        (Engine::Postgresql, _, true) => Some("PostgreSQL has no encryption of its own".into()),
         _ => None,
     }
 }
 
-/// The command `tidelock`: the running program, or the one beside a running test.
-fn command() -> PathBuf {
-    let me = std::env::current_exe().unwrap_or_default();
-    let dir = me.parent().unwrap_or(Path::new("/"));
-    let above = if dir.ends_with("deps") { dir.parent().unwrap_or(dir) } else { dir };
-    above.join("tidelock")
-}
-
-fn gocryptfs() -> Option<String> {
-    let paths = std::env::var_os("PATH").unwrap_or_default();
-    let found = std::env::split_paths(&paths).any(|dir| dir.join("gocryptfs").is_file());
-    match (found, Path::new("/dev/fuse").exists()) {
-        (false, _) => Some("gocryptfs is not installed".into()),
-        (true, false) => Some("there is no /dev/fuse".into()),
-        (true, true) => None,
+fn sealed_mariadb() -> Option<String> {
+    match std::env::current_exe() {
+        Ok(tidelock) => sealed_is_possible(&tidelock).err(),
+        Err(why) => Some(format!("this program cannot be found: {why}")),
     }
 }

@@ -60,6 +60,9 @@ pub enum Error {
     /// The user interrupted the run; everything measured is kept.
     #[error("interrupted")]
     Interrupted,
+    /// The user interrupted a load; what was committed is kept.
+    #[error("stopped before the end")]
+    Stopped,
     /// Anything else, as a sentence.
     #[error("{0}")]
     Other(String),
@@ -93,6 +96,7 @@ impl Error {
                 "name a directory that `tidelock lab run --out DIR` made".into()
             }
             Self::Busy { .. } => "wait for it, or end it: two would measure each other".into(),
+            Self::Stopped => "the same command goes on where it ended".into(),
             Self::Interrupted => "`tidelock lab resume DIR` goes on where it ended".into(),
             Self::Server(_) | Self::Other(_) => {
                 "what was measured is kept; `tidelock lab resume DIR` goes on".into()
@@ -106,7 +110,7 @@ impl Error {
         match self {
             Self::Experiment { .. } | Self::Unknown(_) => 2,
             Self::NotARun { .. } | Self::Busy { .. } | Self::Line { .. } => 3,
-            Self::Interrupted => 130,
+            Self::Interrupted | Self::Stopped => 130,
             Self::Io { .. } | Self::Server(_) | Self::Other(_) => 1,
         }
     }

@@ -11,7 +11,6 @@
 
 mod cell;
 mod lock;
-mod maria;
 mod servers;
 mod trial;
 mod warm_up;
@@ -21,11 +20,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use servers::Servers;
 use tidelock_servers::Place;
 
 use crate::arm::{self, Definition};
 use crate::error::{Error, Result};
-use crate::experiment::{Engine, Experiment, Size, Work};
+use crate::experiment::{Experiment, Size, Work};
 use crate::manifest::{Machine, Manifest, Planned};
 use crate::plan;
 use crate::results::{FORMAT, Results, Writer};
@@ -102,6 +102,7 @@ pub const PUBLICATION: u32 = 10;
 /// When another lab runs, the directory has a run already, or anything of it fails; see the module.
 pub fn start(manifest: &Manifest, options: &Options, progress: &mut dyn Progress) -> Result<()> {
     let _only = lock::take(&options.work)?;
+    clean_up(options, progress);
     let writer = Writer::create(&options.out, manifest)?;
     Lab { manifest, options, writer, trials: Vec::new() }.run(progress)
 }
@@ -112,10 +113,19 @@ pub fn start(manifest: &Manifest, options: &Options, progress: &mut dyn Progress
 /// As [`start`], and when `options.out` is no run.
 pub fn resume(options: &Options, progress: &mut dyn Progress) -> Result<()> {
     let _only = lock::take(&options.work)?;
+    clean_up(options, progress);
     let results = Results::read(&options.out)?;
     let writer = Writer::append(&options.out)?;
     let Results { manifest, trials, .. } = results;
     Lab { manifest: &manifest, options, writer, trials }.run(progress)
+}
+
+/// Removes what a lab that was killed left behind: mounts, loop devices, control groups. Only with the
+/// lock, so that none of it is in use.
+fn clean_up(options: &Options, progress: &mut dyn Progress) {
+    for what in crate::host::remove_leftovers(&[&options.work]) {
+        progress.preparing(&format!("removed what an earlier lab left: {what}"));
+    }
 }
 
 /// A run that goes on.
@@ -158,7 +168,7 @@ impl Lab<'_> {
                 }
             }
             cells.retain(|cell| !shared.contains(cell));
-            self.ground(planned, &ground, &shared, progress)?;
+            self.ground(planned, &shared, progress)?;
         }
         Ok(())
     }
@@ -166,7 +176,6 @@ impl Lab<'_> {
     fn ground(
         &mut self,
         planned: &Planned,
-        ground: &plan::Ground,
         cells: &[Cell],
         progress: &mut dyn Progress,
     ) -> Result<()> {
@@ -174,16 +183,10 @@ impl Lab<'_> {
             .iter()
             .map(|name| Definition::of(&planned.experiment, name))
             .collect();
+        let Some(first) = cells.first() else { return Ok(()) };
         let place = Place::below(&self.options.work)?;
-        let mut servers = match planned.experiment.engine {
-            Engine::None => servers::Servers::none(arms),
-            Engine::Postgresql => {
-                servers::Servers::postgres(&place, arms, ground, &self.options.stop, progress)?
-            }
-            Engine::Mariadb => {
-                servers::Servers::mariadb(&place, arms, ground, &self.options.stop, progress)?
-            }
-        };
+        let stop = &self.options.stop;
+        let mut servers = Servers::make(&place, &planned.experiment, first, arms, stop, progress)?;
         for cell in cells {
             self.cell(planned, cell, &mut servers, progress)?;
         }
@@ -254,8 +257,27 @@ pub fn exists(dir: &Path) -> bool {
     dir.join(crate::results::MANIFEST).exists()
 }
 
-/// The machine as the lab sees it, with the disk of `work`.
+/// The machine as the lab sees it, with the disk of `work` and the versions of what is measured.
 #[must_use]
-pub fn machine(_work: &Path) -> Machine {
-    Machine::default()
+pub fn machine(work: &Path) -> Machine {
+    let bin = std::env::var_os("TIDELOCK_PG_BINDIR")
+        .map_or_else(|| PathBuf::from(tidelock_servers::BINDIR), PathBuf::from);
+    let version = |program: &Path, argument: &str| {
+        let output = std::process::Command::new(program).arg(argument).output().ok()?;
+        let text = String::from_utf8_lossy(&output.stdout);
+        Some(text.lines().next()?.trim().to_owned())
+    };
+    let asked = [
+        ("postgresql", bin.join("postgres"), "--version"),
+        ("mariadb", PathBuf::from("mariadbd"), "--version"),
+        ("openssl", PathBuf::from("openssl"), "version"),
+        ("gocryptfs", PathBuf::from("gocryptfs"), "--version"),
+    ];
+    let versions = asked
+        .into_iter()
+        .filter_map(|(name, program, argument)| {
+            Some((name.to_owned(), version(&program, argument)?))
+        })
+        .collect();
+    Machine::read(work, versions)
 }

@@ -1,5 +1,6 @@
 //! Workloads, one file each: what a trial does to a server, and what it got done.
 
+pub(crate) mod billing;
 pub(crate) mod cipher;
 pub(crate) mod mysqlslap;
 pub(crate) mod pgbench;

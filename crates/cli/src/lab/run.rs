@@ -102,7 +102,7 @@ fn finish(options: &Options, shown: Shown, done: tidelock_lab::Result<()>) -> Re
 }
 
 /// Set by Ctrl-C and by a polite kill.
-fn stop() -> Result<Arc<AtomicBool>> {
+pub(super) fn stop() -> Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM, SIGHUP] {
         // The second one ends the process at once.

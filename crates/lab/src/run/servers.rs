@@ -1,83 +1,72 @@
 //! The servers of a ground: one for each arm, filled alike, all running while their cells are measured.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use tidelock_servers::mariadb::MariaDb;
-use tidelock_servers::{Cluster, Place};
+use tidelock_servers::{Cluster, Place, Process, cpu_seconds};
 
 use super::Progress;
 use crate::arm::Definition;
 use crate::error::{Error, Result};
+use crate::experiment::{Engine, Experiment};
+use crate::host::{Caps, DeviceNumber, GocryptfsMount, Group, Image, Volume};
 use crate::plan::Ground;
+use crate::trial::{Cell, Warning};
 
 /// The servers of a ground.
 #[derive(Debug)]
 pub(super) struct Servers<'p> {
     pub(super) servers: Vec<Server<'p>>,
-    settings: Option<BTreeMap<String, String>>,
+    settings: BTreeMap<String, String>,
 }
 
-/// One arm's server.
+/// One arm's server and what it stands on. The order of fields is that in which they are given up.
 #[derive(Debug)]
 pub(super) struct Server<'p> {
     pub(super) arm: Definition,
-    /// None where the cipher alone is measured, or MariaDB.
-    pub(super) cluster: Option<Cluster<'p>>,
-    pub(super) maria: Option<MariaDb<'p>>,
+    pub(super) database: Database<'p>,
+    group: Option<Group>,
+    mount: Option<GocryptfsMount>,
+    volume: Option<Volume>,
+    /// Limits that could not be set; each trial says so.
+    pub(super) unlimited: Vec<Warning>,
+}
+
+/// The server itself.
+#[derive(Debug)]
+pub(super) enum Database<'p> {
+    /// The cipher alone.
+    None,
+    Postgres(Cluster<'p>),
+    Maria(MariaDb<'p>),
 }
 
 impl<'p> Servers<'p> {
-    /// Arms without servers.
-    pub(super) fn none(arms: Vec<Definition>) -> Self {
-        let server = |arm| Server { arm, cluster: None, maria: None };
-        Self { servers: arms.into_iter().map(server).collect(), settings: None }
-    }
-
-    /// Makes, starts and fills a PostgreSQL for each arm.
+    /// Makes, starts and fills a server for each arm.
     ///
     /// # Errors
     /// When one of them fails; those that run are stopped.
-    pub(super) fn postgres(
+    pub(super) fn make(
         place: &'p Place,
+        experiment: &Experiment,
+        cell: &Cell,
         arms: Vec<Definition>,
-        ground: &Ground,
         stop: &AtomicBool,
         progress: &mut dyn Progress,
     ) -> Result<Self> {
+        let ground = crate::plan::ground(experiment, cell)?;
+        let caps = Caps::resolve(&experiment.limits, &cell.0)?;
         let mut servers = Vec::new();
         for arm in arms {
             if stop.load(Ordering::Relaxed) {
                 return Err(Error::Interrupted);
             }
-            progress.preparing(&filling(&arm, ground));
-            servers.push(Server::postgres(place, arm, ground, stop)?);
+            progress.preparing(&filling(&arm, &ground));
+            servers.push(Server::make(place, experiment.engine, arm, &ground, &caps, stop)?);
         }
-        Ok(Self { servers, settings: Some(ground.settings.clone()) })
-    }
-
-    /// Makes and starts a MariaDB for each arm; its workload fills it.
-    ///
-    /// # Errors
-    /// As [`Servers::postgres`].
-    pub(super) fn mariadb(
-        place: &'p Place,
-        arms: Vec<Definition>,
-        ground: &Ground,
-        stop: &AtomicBool,
-        progress: &mut dyn Progress,
-    ) -> Result<Self> {
-        let mut servers = Vec::new();
-        for arm in arms {
-            if stop.load(Ordering::Relaxed) {
-                return Err(Error::Interrupted);
-            }
-            progress.preparing(&filling(&arm, ground));
-            let maria = super::maria::make(place, &arm, directory(&arm), &ground.settings)?;
-            servers.push(Server { arm, cluster: None, maria: Some(maria) });
-        }
-        Ok(Self { servers, settings: Some(ground.settings.clone()) })
+        Ok(Self { servers, settings: ground.settings })
     }
 
     /// Restarts all servers if they have other settings.
@@ -85,20 +74,14 @@ impl<'p> Servers<'p> {
     /// # Errors
     /// When one does not come up again.
     pub(super) fn set(&mut self, settings: &BTreeMap<String, String>) -> Result<()> {
-        if self.settings.as_ref().is_none_or(|now| now == settings) {
+        if self.settings == *settings {
             return Ok(());
         }
-        for server in &self.servers {
-            if let Some(maria) = &server.maria {
-                super::maria::set(maria, settings)?;
-            }
-            let Some(cluster) = &server.cluster else { continue };
-            for (name, value) in settings {
-                cluster.set(name, value)?;
-            }
-            cluster.restart()?;
+        for server in &mut self.servers {
+            server.database.set(settings)?;
+            server.inside(|database| database.restart())?;
         }
-        self.settings = Some(settings.clone());
+        self.settings = settings.clone();
         Ok(())
     }
 
@@ -111,41 +94,196 @@ impl<'p> Servers<'p> {
 }
 
 impl<'p> Server<'p> {
-    fn postgres(
+    fn make(
         place: &'p Place,
+        engine: Engine,
         arm: Definition,
         ground: &Ground,
+        caps: &Caps,
         stop: &AtomicBool,
     ) -> Result<Self> {
-        let mut cluster =
-            Cluster::at(place, &arm.name, arm.arm)?.with(arm.bin.clone(), arm.env.clone());
-        if let Some(dir) = directory(&arm) {
-            cluster = cluster.on(dir);
+        let mut server = Self {
+            database: Database::None,
+            group: None,
+            mount: None,
+            volume: None,
+            unlimited: Vec::new(),
+            arm,
+        };
+        if engine == Engine::None {
+            return Ok(server);
         }
-        cluster.make(&["-k", "-N"])?;
-        for (name, value) in &ground.settings {
-            cluster.set(name, value)?;
+        server.limit(place, ground, caps)?;
+        server.database = server.install(place, engine, ground)?;
+        server.inside(|database| database.start())?;
+        if let Database::Postgres(cluster) = &server.database {
+            fill(cluster, ground, stop)?;
         }
-        cluster.start()?;
-        fill(&cluster, ground, stop)?;
-        Ok(Self { arm, cluster: Some(cluster), maria: None })
+        Ok(server)
+    }
+
+    /// Makes the volume and the group that the ground asks for, as far as this machine allows.
+    fn limit(&mut self, place: &Place, ground: &Ground, caps: &Caps) -> Result<()> {
+        if let Some(fs) = ground.limits.get("volume").filter(|fs| *fs != "none") {
+            let fs = fs.parse().map_err(Error::Other)?;
+            let mib = ground.limits.get("volume_mib").and_then(|mib| mib.parse().ok());
+            match Volume::create(place.path(), fs, mib.unwrap_or(VOLUME_MIB), Image::Direct) {
+                Ok(volume) => self.volume = Some(volume),
+                Err(crate::host::VolumeError::NotRoot) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        if caps.any() {
+            let device = self.device();
+            let reasons = match Group::create(&self.arm.name) {
+                Ok(mut group) => {
+                    let reasons = group.apply(caps, device);
+                    self.group = Some(group);
+                    reasons
+                }
+                Err(reason) => vec![reason],
+            };
+            self.unlimited.extend(reasons.iter().map(crate::host::Unlimited::warning));
+        }
+        Ok(())
+    }
+
+    /// The directory and the settings of a server that does not run yet.
+    fn install(
+        &mut self,
+        place: &'p Place,
+        engine: Engine,
+        ground: &Ground,
+    ) -> Result<Database<'p>> {
+        let mut below = None;
+        if let Some(volume) = &self.volume {
+            place.account().give(volume.root())?;
+            below = Some(volume.root().to_path_buf());
+        }
+        if self.arm.gocryptfs {
+            let base = below.as_deref().unwrap_or(place.path());
+            let mount = || GocryptfsMount::mount(base, place.account());
+            let mount = match &self.group {
+                Some(group) => group.inside(mount).unwrap_or_else(|_| mount())?,
+                None => mount()?,
+            };
+            below = Some(mount.root().to_path_buf());
+            self.mount = Some(mount);
+        }
+        let dir = below.map(|below| below.join("data"));
+        let Definition { name, arm, bin, env, .. } = &self.arm;
+        let mut settings = ground.settings.clone();
+        if let Some(own) = &self.arm.extra {
+            for (name, value) in &own.settings {
+                settings.insert(name.clone(), value.text(&BTreeMap::new())?);
+            }
+        }
+        let database = if engine == Engine::Mariadb {
+            let mut maria = MariaDb::at(place, name, *arm)?.with(bin.clone(), env.clone());
+            if let Some(dir) = dir {
+                maria = maria.on(dir);
+            }
+            if self.arm.own {
+                maria.encrypt_itself()?;
+            }
+            for (name, value) in &settings {
+                maria.set(name, value)?;
+            }
+            maria.install()?;
+            Database::Maria(maria)
+        } else {
+            let mut cluster = Cluster::at(place, name, *arm)?.with(bin.clone(), env.clone());
+            if let Some(dir) = dir {
+                cluster = cluster.on(dir);
+            }
+            cluster.make(&["-k", "-N"])?;
+            for (name, value) in &settings {
+                cluster.set(name, value)?;
+            }
+            Database::Postgres(cluster)
+        };
+        Ok(database)
+    }
+
+    /// Does `work` on the database so that what it starts is in the group from the beginning.
+    fn inside(&mut self, work: impl Fn(&Database<'p>) -> Result<()>) -> Result<()> {
+        let Some(group) = &self.group else { return work(&self.database) };
+        match group.inside(|| work(&self.database)) {
+            Ok(done) => done,
+            Err(reason) => {
+                self.unlimited.push(reason.warning());
+                work(&self.database)
+            }
+        }
+    }
+
+    /// The block device of its own, if it has one.
+    pub(super) fn device(&self) -> Option<DeviceNumber> {
+        self.volume.as_ref().and_then(|volume| volume.device().ok())
+    }
+
+    /// Its control group, if it has one.
+    pub(super) fn group(&self) -> Option<&Group> {
+        self.group.as_ref()
+    }
+
+    /// CPU seconds that the server, and gocryptfs below it, have used so far.
+    ///
+    /// # Errors
+    /// When the server does not run.
+    pub(super) fn cpu_seconds(&self) -> Result<f64> {
+        let server = cpu_seconds(self.database.process()?);
+        let mount = self.mount.as_ref().and_then(GocryptfsMount::process).map_or(0.0, cpu_seconds);
+        Ok(server + mount)
     }
 }
 
-/// Where the data directory lies if not in the place.
-fn directory(_arm: &Definition) -> Option<PathBuf> {
-    None
+impl Database<'_> {
+    pub(super) fn process(&self) -> Result<Process> {
+        match self {
+            Self::None => Err(Error::Other("there is no server".into())),
+            Self::Postgres(cluster) => Ok(cluster.postmaster()?),
+            Self::Maria(maria) => Ok(maria.process()?),
+        }
+    }
+
+    fn start(&self) -> Result<()> {
+        match self {
+            Self::None => Ok(()),
+            Self::Postgres(cluster) => Ok(cluster.start()?),
+            Self::Maria(maria) => Ok(maria.start()?),
+        }
+    }
+
+    fn restart(&self) -> Result<()> {
+        match self {
+            Self::None => Ok(()),
+            Self::Postgres(cluster) => Ok(cluster.restart()?),
+            Self::Maria(maria) => Ok(maria.restart()?),
+        }
+    }
+
+    fn set(&self, settings: &BTreeMap<String, String>) -> Result<()> {
+        for (name, value) in settings {
+            match self {
+                Self::None => {}
+                Self::Postgres(cluster) => cluster.set(name, value)?,
+                Self::Maria(maria) => maria.set(name, value)?,
+            }
+        }
+        Ok(())
+    }
 }
 
 fn fill(cluster: &Cluster<'_>, ground: &Ground, stop: &AtomicBool) -> Result<()> {
     if ground.scale > 0 {
         let scale = ground.scale.to_string();
-        let fill = cluster.client("pgbench").args(["-i", "-q", "-s", &scale]).limit(24 * 3600);
-        crate::work::run(fill.log(cluster.log()), stop)?;
+        let fill = cluster.client("pgbench").args(["-i", "-q", "-s", &scale]);
+        crate::work::run(fill.limit(LIMIT.as_secs()).log(cluster.log()), stop)?;
     }
     let text = format!("{};\nVACUUM FREEZE;\nCHECKPOINT", ground.setup);
-    crate::work::run(cluster.psql("postgres", &text).limit(24 * 3600).log(cluster.log()), stop)?;
-    Ok(())
+    let tool = cluster.psql("postgres", &text).limit(LIMIT.as_secs()).log(cluster.log());
+    crate::work::run(tool, stop).map(drop)
 }
 
 fn filling(arm: &Definition, ground: &Ground) -> String {
@@ -154,3 +292,8 @@ fn filling(arm: &Definition, ground: &Ground) -> String {
         scale => format!("making the server {}, scale {scale}", arm.name),
     }
 }
+
+/// Size of a volume if the experiment has none.
+const VOLUME_MIB: u64 = 4096;
+/// The longest time to fill a server.
+const LIMIT: Duration = Duration::from_secs(24 * 3600);

@@ -4,22 +4,26 @@ use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use tidelock_servers::{Cluster, cpu_seconds};
+use tidelock_servers::Cluster;
 
 use super::cell::writes;
-use super::servers::Server;
+use super::servers::{Database, Server};
 use crate::error::{Error, Result};
-use crate::experiment::{Experiment, Script, Work};
+use crate::experiment::{Experiment, Pgbench, Script, Work};
+use crate::host::Sampler;
 use crate::plan::Step;
-use crate::trial::{Trial, Warning, WarningKind};
-use crate::work::{Done, cipher, pgbench, sql};
+use crate::trial::{Trial, WORKLOAD, Warning, WarningKind};
+use crate::work::{Done, billing, cipher, mysqlslap, pgbench, sql};
 
-/// Everything that was measured.
+/// Everything that was measured of one part of a trial.
 pub(super) struct Measured {
-    pub(super) started: f64,
-    pub(super) done: Done,
-    pub(super) metrics: BTreeMap<String, f64>,
-    pub(super) warnings: Vec<Warning>,
+    /// Name of the part, for works that have several: `phase1`.
+    part: Option<String>,
+    started: f64,
+    done: Done,
+    metrics: BTreeMap<String, f64>,
+    series: BTreeMap<String, Vec<(f64, f64)>>,
+    warnings: Vec<Warning>,
 }
 
 /// Runs the trial `step` on `server`, at `rate` transactions a second if given.
@@ -32,97 +36,135 @@ pub(super) fn measure(
     step: &Step,
     rate: Option<f64>,
     stop: &AtomicBool,
-) -> Result<Measured> {
+) -> Result<Vec<Measured>> {
     let levels = &step.cell.0;
-    if let Some(maria) = &server.maria {
-        return super::maria::measure(maria, work, &step.cell, stop);
-    }
-    let Some(cluster) = &server.cluster else {
-        let Work::Crypto(crypto) = work else {
-            return Err(Error::Other(format!("{} needs a server", step.cell.workload())));
-        };
-        let started = now();
-        let done = cipher::measure(&server.arm, crypto, levels)?;
-        return Ok(Measured { started, done, metrics: BTreeMap::new(), warnings: Vec::new() });
-    };
-    prepare(cluster, work, levels, stop)?;
-    let postmaster = cluster.postmaster()?;
-    let before = Counters::read(cluster)?;
-    let (started, clock, cpu) = (now(), Instant::now(), cpu_seconds(postmaster));
-    let done = match work {
-        Work::Pgbench(work) => pgbench::measure(cluster, work, levels, None, rate, stop)?,
-        Work::Sql(work) => sql::measure(cluster, work, levels, stop)?,
-        Work::Mysqlslap(_) | Work::Billing(_) | Work::Crypto(_) => {
-            return Err(Error::Other(format!("{} cannot run here", step.cell.workload())));
+    match (&server.database, work) {
+        (Database::None, Work::Crypto(work)) => {
+            Ok(vec![observe(server, None, false, || cipher::measure(&server.arm, work, levels))?])
         }
+        (Database::Postgres(cluster), Work::Pgbench(pgbench)) => {
+            prepare(cluster, pgbench, stop)?;
+            let run = || pgbench::measure(cluster, pgbench, levels, None, rate, stop);
+            Ok(vec![observe(server, None, writes(work), run)?])
+        }
+        (Database::Postgres(cluster), Work::Sql(work)) => {
+            sql::prepare(cluster, work, levels, stop)?;
+            let mut measured =
+                observe(server, None, false, || sql::measure(cluster, work, levels, stop))?;
+            // One checkpoint is the workload's own.
+            measured.warn_of_checkpoints(1.0);
+            Ok(vec![measured])
+        }
+        (Database::Postgres(cluster), Work::Billing(work)) => {
+            let job = billing::prepare(cluster, work, levels, stop)?;
+            let phases = billing::PHASES.iter().map(|phase| {
+                let part = format!("phase{}", phase.number());
+                let run = || job.measure(*phase, stop);
+                let mut measured = observe(server, Some(part), true, run)?;
+                measured.warn_of_checkpoints(f64::INFINITY);
+                Ok(measured)
+            });
+            phases.collect()
+        }
+        (Database::Maria(maria), Work::Mysqlslap(work)) => {
+            mysqlslap::prepare(maria)?;
+            let run = || mysqlslap::measure(maria, work, levels, stop);
+            Ok(vec![observe(server, None, false, run)?])
+        }
+        _ => Err(Error::Other(format!("{} does not run on this engine", step.cell.workload()))),
+    }
+}
+
+/// Does the work and measures around it. `settle` ends it with a checkpoint, so that the pages that it
+/// left dirty are paid for by its arm: in CPU time, not in throughput.
+fn observe(
+    server: &Server<'_>,
+    part: Option<String>,
+    settle: bool,
+    work: impl FnOnce() -> Result<Done>,
+) -> Result<Measured> {
+    let sampler = Sampler::start(server.device(), server.group());
+    let before = Counters::read(&server.database)?;
+    let cpu = || match server.database {
+        Database::None => Ok(None),
+        _ => server.cpu_seconds().map(Some),
     };
-    let checkpoints = Counters::read(cluster)?.checkpoints - before.checkpoints;
-    if writes(work) && !matches!(work, Work::Sql(_)) {
-        // The pages that it left dirty are paid for by their arm, not by the next trial.
+    let (started, clock, used) = (now(), Instant::now(), cpu()?);
+    let done = work()?;
+    let samples = sampler.finish();
+    let after = Counters::read(&server.database)?;
+    if let (true, Database::Postgres(cluster)) = (settle, &server.database) {
         cluster.sql("CHECKPOINT")?;
     }
-    let cpu = cpu_seconds(postmaster) - cpu;
-    let elapsed = clock.elapsed().as_secs_f64();
-    let after = Counters::read(cluster)?;
-    let mut metrics = BTreeMap::new();
-    metrics.insert("cpu_per_unit".to_owned(), cpu / done.units * 1e6);
-    metrics.insert("wal_bytes_per_second".to_owned(), (after.wal - before.wal) / elapsed);
-    let mut warnings = Vec::new();
-    // The workload SQL has its own checkpoint.
-    let own = f64::from(u8::from(matches!(work, Work::Sql(_))));
-    metrics.insert("checkpoints".to_owned(), checkpoints);
-    if checkpoints > own {
-        let text =
-            format!("{} checkpoints that were not asked for fell into it", checkpoints - own);
-        warnings.push(Warning { kind: WarningKind::Checkpoint, text });
+    let mut metrics = samples.metrics;
+    if let (Some(before), Some(after)) = (used, cpu()?) {
+        metrics.insert("cpu_per_unit".into(), (after - before) / done.units * 1e6);
     }
-    Ok(Measured { started, done, metrics, warnings })
+    if let (Some(before), Some(after)) = (before, after) {
+        let seconds = clock.elapsed().as_secs_f64();
+        metrics.insert("wal_bytes_per_second".into(), (after.wal - before.wal) / seconds);
+        metrics.insert("checkpoints".into(), after.checkpoints - before.checkpoints);
+    }
+    let mut warnings = samples.warnings;
+    warnings.extend(server.unlimited.iter().cloned());
+    let mut measured = Measured { part, started, done, metrics, series: samples.series, warnings };
+    measured.warn_of_checkpoints(0.0);
+    Ok(measured)
+}
+
+impl Measured {
+    /// Warns of more checkpoints than `own`, and takes an earlier such warning back.
+    fn warn_of_checkpoints(&mut self, own: f64) {
+        self.warnings.retain(|warning| warning.kind != WarningKind::Checkpoint);
+        let others = self.metrics.get("checkpoints").copied().unwrap_or(0.0) - own;
+        if others > 0.0 {
+            let text = format!("checkpoints that were not asked for fell into it: {others}");
+            self.warnings.push(Warning { kind: WarningKind::Checkpoint, text });
+        }
+    }
 }
 
 /// The lines of results that a trial makes.
-pub(super) fn trials(experiment: &Experiment, step: &Step, measured: Measured) -> Vec<Trial> {
-    let Measured { started, done, mut metrics, warnings } = measured;
-    metrics.extend(done.metrics);
-    metrics.insert("units".into(), done.units);
-    metrics.retain(|_, value| value.is_finite());
-    vec![Trial {
-        experiment: experiment.name.clone(),
-        cell: step.cell.clone(),
-        phase: step.phase,
-        block: step.block,
-        order: step.order,
-        arm: step.arm.clone(),
-        started,
-        seconds: done.seconds,
-        metrics,
-        series: done.series,
-        warnings,
-    }]
+pub(super) fn trials(experiment: &Experiment, step: &Step, measured: Vec<Measured>) -> Vec<Trial> {
+    let line = |measured: Measured| {
+        let Measured { part, started, done, mut metrics, mut series, warnings } = measured;
+        let mut cell = step.cell.clone();
+        if let Some(part) = part {
+            cell.0.insert(WORKLOAD.into(), format!("{}/{part}", step.cell.workload()));
+        }
+        metrics.extend(done.metrics);
+        metrics.insert("units".into(), done.units);
+        metrics.retain(|_, value| value.is_finite());
+        series.extend(done.series);
+        series.retain(|_, points| !points.is_empty());
+        Trial {
+            experiment: experiment.name.clone(),
+            cell,
+            phase: step.phase,
+            block: step.block,
+            order: step.order,
+            arm: step.arm.clone(),
+            started,
+            seconds: done.seconds,
+            metrics,
+            series,
+            warnings,
+        }
+    };
+    measured.into_iter().map(line).collect()
 }
 
-fn prepare(
-    cluster: &Cluster<'_>,
-    work: &Work,
-    levels: &BTreeMap<String, String>,
-    stop: &AtomicBool,
-) -> Result<()> {
-    match work {
-        Work::Sql(work) => sql::prepare(cluster, work, levels, stop),
-        Work::Pgbench(work) => {
-            let mut text = String::new();
-            if work.script == Script::TpcbLike {
-                text +=
-                    "TRUNCATE pgbench_history; VACUUM pgbench_branches; VACUUM pgbench_tellers;";
-            }
-            if work.reindex {
-                text += "REINDEX DATABASE postgres;";
-            }
-            text += "CHECKPOINT";
-            crate::work::run(cluster.psql("postgres", &text).limit(3600).log(cluster.log()), stop)
-                .map(drop)
-        }
-        Work::Mysqlslap(_) | Work::Billing(_) | Work::Crypto(_) => Ok(()),
+fn prepare(cluster: &Cluster<'_>, work: &Pgbench, stop: &AtomicBool) -> Result<()> {
+    let mut text = String::new();
+    if work.script == Script::TpcbLike {
+        text += "TRUNCATE pgbench_history; VACUUM pgbench_branches; VACUUM pgbench_tellers;";
     }
+    if work.reindex {
+        text += "REINDEX DATABASE postgres;";
+    }
+    text += "CHECKPOINT";
+    let tool = cluster.psql("postgres", &text).limit(3600).log(cluster.log());
+    crate::work::run(tool, stop).map(drop)
 }
 
 /// What the server counts.
@@ -132,8 +174,20 @@ struct Counters {
 }
 
 impl Counters {
-    fn read(cluster: &Cluster<'_>) -> Result<Self> {
-        // PostgreSQL 17 moved the count of checkpoints.
+    fn read(database: &Database<'_>) -> Result<Option<Self>> {
+        let cluster = match database {
+            Database::None => return Ok(None),
+            Database::Maria(maria) => {
+                let told = maria.sql(
+                    "SELECT variable_value FROM information_schema.global_status
+                     WHERE variable_name = 'INNODB_OS_LOG_WRITTEN'",
+                )?;
+                let broken = |_| Error::Other(format!("the server's counters: {told}"));
+                return Ok(Some(Self { wal: told.parse().map_err(broken)?, checkpoints: 0.0 }));
+            }
+            Database::Postgres(cluster) => cluster,
+        };
+        // PostgreSQL 17 moved the count of checkpoints; only the query that is run is looked at.
         let told = cluster.sql(
             "SELECT pg_wal_lsn_diff(pg_current_wal_lsn(), '0/0'),
                     (xpath('/row/c/text()', query_to_xml(
@@ -144,14 +198,13 @@ impl Counters {
         )?;
         let mut fields = told.split('|').map(|field| field.trim().parse().ok());
         let mut next = || fields.next().flatten();
-        let (wal, checkpoints) = (next(), next());
-        match (wal, checkpoints) {
-            (Some(wal), Some(checkpoints)) => Ok(Self { wal, checkpoints }),
+        match (next(), next()) {
+            (Some(wal), Some(checkpoints)) => Ok(Some(Self { wal, checkpoints })),
             _ => Err(Error::Other(format!("the server's counters cannot be read: {told}"))),
         }
     }
 }
 
-pub(super) fn now() -> f64 {
+fn now() -> f64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64())
 }

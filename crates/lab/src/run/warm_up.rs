@@ -5,7 +5,7 @@
 
 use std::sync::atomic::AtomicBool;
 
-use super::servers::Server;
+use super::servers::{Database, Server};
 use crate::error::Result;
 use crate::experiment::Work;
 use crate::trial::Cell;
@@ -16,10 +16,7 @@ use crate::work::{pgbench, sql};
 /// # Errors
 /// When the workload fails.
 pub(super) fn run(server: &Server<'_>, work: &Work, cell: &Cell, stop: &AtomicBool) -> Result<()> {
-    if let Some(maria) = &server.maria {
-        return super::maria::measure(maria, work, cell, stop).map(drop);
-    }
-    let Some(cluster) = &server.cluster else { return Ok(()) };
+    let Database::Postgres(cluster) = &server.database else { return Ok(()) };
     match work {
         Work::Pgbench(work) => {
             let mut last = 0.0;
