@@ -9,6 +9,7 @@
 use std::fs;
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::thread::sleep;
@@ -61,7 +62,9 @@ struct Home {
 impl Drop for Home {
     fn drop(&mut self) {
         for child in &mut self.running {
-            let _ = child.kill();
+            // PyKMIP has a child that outlives it.
+            let group = format!("-{}", child.id());
+            let _ = Command::new("kill").args(["-KILL", "--", &group]).status();
             let _ = child.wait();
         }
     }
@@ -116,7 +119,8 @@ impl Home {
     fn serve(&mut self, line: &str, port: u16) {
         let out = fs::File::create(self.path("doubles/log")).unwrap();
         let mut command = self.command(&format!("exec {line}"), &[]);
-        self.running.push(command.stdout(Stdio::null()).stderr(out).spawn().unwrap());
+        self.running
+            .push(command.process_group(0).stdout(Stdio::null()).stderr(out).spawn().unwrap());
         let until = Instant::now() + Duration::from_secs(60);
         while TcpStream::connect(("127.0.0.1", port)).is_err() {
             assert!(Instant::now() < until, "{line} does not answer");

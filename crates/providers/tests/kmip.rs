@@ -5,6 +5,7 @@
 use std::fs;
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -24,7 +25,9 @@ struct Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        let _ = self.process.kill();
+        // PyKMIP has a child that outlives it.
+        let group = format!("-{}", self.process.id());
+        let _ = Command::new("kill").args(["-KILL", "--", &group]).status();
         let _ = self.process.wait();
     }
 }
@@ -49,6 +52,7 @@ impl Server {
             .arg("-l")
             .arg(home.path().join("server.log"))
             .current_dir(home.path())
+            .process_group(0)
             .stdout(Stdio::null())
             .stderr(fs::File::create(home.path().join("server.err")).unwrap())
             .spawn()
