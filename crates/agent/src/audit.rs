@@ -50,6 +50,8 @@ pub enum Event {
     End,
     /// A command opened the keyring, or could not.
     Unlock,
+    /// A directory was made a protected one by itself.
+    KeyringCreate,
     /// A slot was added.
     SlotAdd,
     /// A slot was removed.

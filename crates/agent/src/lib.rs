@@ -5,6 +5,7 @@
 //!                                                |  RUNDIR/ID.sock, ID.programs, ID.start, ID.audit.log
 //!   listed program: preload library --Request--> |             (server, peer, audit)
 //!                                   <--Grant---- |             (wire)
+//!   a unit's environment --> unit-NAME.sock --> ID.sock        (alias)
 //!   tidelock exec, status   --Allow, Status----> |             (client)
 //! ```
 //!
@@ -14,6 +15,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod alias;
 pub mod audit;
 pub mod client;
 mod error;

@@ -6,6 +6,7 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -21,7 +22,7 @@ use rustix::net::{
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 use tidelock_cipher::Secret;
 use tidelock_format::{Generation, KeyringId};
-use tidelock_keys::{Keyring, KeyringDir, Policy};
+use tidelock_keys::{Keyring, KeyringDir, Places, Policy};
 use zeroize::Zeroizing;
 
 use crate::audit::{Audit, ChainKey, Details, Event, Log};
@@ -77,6 +78,9 @@ pub struct Server {
     _lock: File,
     grant: Box<dyn LockedBytes>,
     policy: Policy,
+    /// Programs that root's configuration adds to the list of the policy, by absolute path. Never those that
+    /// the user of the server can replace.
+    helpers: Vec<PathBuf>,
     allowed: Vec<Allowed>,
     myself: Program,
     keyring: KeyringId,
@@ -133,7 +137,8 @@ impl Server {
         let (policy, generation) = (keyring.policy().clone(), keyring.generation());
         drop(keyring);
         let socket = options.run_dir.socket(id);
-        write_beside(&programs_beside(&socket), &list(&policy))?;
+        let helpers = helpers(id, directory);
+        write_beside(&programs_beside(&socket), &list(&policy, &helpers))?;
         let starter = Starter { program: myself.path.clone(), directory: directory.into() };
         let path = starter_beside(&socket);
         let text = starter.encode().map_err(Error::io("write", &path))?;
@@ -152,6 +157,7 @@ impl Server {
             _lock: lock,
             grant,
             policy,
+            helpers,
             allowed: Vec::new(),
             myself,
             keyring: id,
@@ -277,20 +283,26 @@ impl Server {
             Ok(Request::Keys) => self.grant(place, &peer),
             Ok(Request::Allow(path)) => self.allow(place, &peer, &path),
             Ok(Request::Reload(key)) => self.reload(place, &peer, key.0),
-            Ok(Request::Status) => Ok(self.answer(place, &self.status().encode())),
+            Ok(Request::Status) => {
+                self.refresh_helpers();
+                Ok(self.answer(place, &self.status().encode()))
+            }
         };
         result.unwrap_or_else(|reason| self.refuse(place, &peer, reason))
     }
 
     fn grant(&mut self, place: usize, peer: &Peer) -> Result<bool, RefusalReason> {
-        let listed = |program: &Program| self.policy.lists(program.bytes());
-        let allowed = |program: &Program| self.is_allowed(program, peer.pid);
-        judge(
-            peer,
-            peer.program.as_ref().is_some_and(listed),
-            peer.program.as_ref().is_some_and(allowed),
-            self.options.allow_writable_programs,
-        )?;
+        self.refresh_helpers();
+        let program = peer.program.as_ref();
+        let listed = program.is_some_and(|it| self.policy.lists(it.bytes()));
+        let helps = program.is_some_and(|it| self.helpers.contains(&it.path));
+        let allowed = program.is_some_and(|it| self.is_allowed(it, peer.pid));
+        // The policy decides before the configuration does, as it did when the directory was made.
+        let allow_writable = listed && self.options.allow_writable_programs;
+        judge(peer, listed || helps, allowed, allow_writable)?;
+        if self.is_gone() {
+            return Err(RefusalReason::KeyringGone);
+        }
         // The line comes first: no keys without a trace.
         self.audit.write(Event::Grant, &details(peer, &peer.name()));
         if !self.answer(place, self.grant.bytes()) {
@@ -345,6 +357,32 @@ impl Server {
         let _ = folder.announce(self.generation);
         self.audit.write(Event::Reload, &details(peer, &peer.name()));
         Ok(self.answer(place, &wire::reloaded(self.generation)))
+    }
+
+    /// Whoever starts a server asks here first: from then on root's file counts as it is now.
+    fn refresh_helpers(&mut self) {
+        let now = helpers(self.keyring, &self.directory);
+        if now != self.helpers {
+            let list = list(&self.policy, &now);
+            // Without the new list, those that were added are not asked to come.
+            let _ = write_beside(&programs_beside(&self.socket), &list);
+            self.helpers = now;
+        }
+    }
+
+    /// True if the directory was removed, and perhaps made anew: under the old keyring nothing must be written
+    /// there any more. Where only the keyring is lost, this agent is the last that can read the data.
+    fn is_gone(&self) -> bool {
+        match KeyringDir::open(&self.directory).and_then(|folder| folder.read()) {
+            Ok(found) => found.id() != self.keyring,
+            Err(tidelock_keys::Error::NoKeyring { .. }) => match fs::read_dir(&self.directory) {
+                Ok(mut entries) => !entries.any(|entry| {
+                    entry.is_ok_and(|entry| entry.file_name() != tidelock_keys::FOLDER)
+                }),
+                Err(why) => why.kind() == io::ErrorKind::NotFound,
+            },
+            Err(_) => false,
+        }
     }
 
     fn is_allowed(&self, program: &Program, pid: i32) -> bool {
@@ -448,12 +486,19 @@ fn listen_at(path: &Path) -> Result<(OwnedFd, (u64, u64)), Error> {
     Ok((listener, (made.dev(), made.ino())))
 }
 
-/// The list for the library's pre-filter: those of the policy. A program that is named for one run is
+/// What root's configuration says, as far as this user may read it; what cannot be trusted adds nobody.
+fn helpers(keyring: KeyringId, directory: &Path) -> Vec<PathBuf> {
+    let places = Places { own: None, ..Places::of_process() };
+    places.find(keyring, directory).ok().flatten().unwrap_or_default().helpers
+}
+
+/// The list for the library's pre-filter: those of the policy, and root's helpers. A program that is named for one run is
 /// told so by its environment, not here, where it would concern all others of its name.
-fn list(policy: &Policy) -> Vec<u8> {
+fn list(policy: &Policy, helpers: &[PathBuf]) -> Vec<u8> {
     let mut text = Vec::new();
-    for program in policy.programs() {
-        text.extend_from_slice(program.as_bytes());
+    let listed = policy.programs().iter().map(|program| program.as_bytes());
+    for program in listed.chain(helpers.iter().map(|path| path.as_os_str().as_bytes())) {
+        text.extend_from_slice(program);
         text.push(b'\n');
     }
     text

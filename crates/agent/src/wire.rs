@@ -145,6 +145,8 @@ pub enum RefusalReason {
     Full = 7,
     /// The keyring on the disk does not open with that key, or is older.
     OtherKeyring = 8,
+    /// The directory was made anew since, and its old keyring is gone.
+    KeyringGone = 9,
     /// A reason of a later version.
     Other = 0xffff,
 }
@@ -313,6 +315,7 @@ impl RefusalReason {
             6 => Self::BadRequest,
             7 => Self::Full,
             8 => Self::OtherKeyring,
+            9 => Self::KeyringGone,
             _ => Self::Other,
         }
     }
@@ -331,6 +334,7 @@ impl RefusalReason {
             Self::BadRequest | Self::Other => "library and agent must be of one version",
             Self::Full => "end some of its programs",
             Self::OtherKeyring => "was the keyring changed again meanwhile? run the command again",
+            Self::KeyringGone => "start it with `tidelock exec`, which takes the new keyring",
         }
     }
 }
@@ -348,6 +352,7 @@ impl fmt::Display for RefusalReason {
             Self::OtherKeyring => {
                 "the keyring on the disk is older, or does not open with that key"
             }
+            Self::KeyringGone => "the directory was made anew since, and its old keyring is gone",
             Self::Other => "for a reason that this version does not know",
         })
     }

@@ -3,13 +3,13 @@
 use std::path::{Path, PathBuf};
 
 use clap::Subcommand;
-use tidelock_agent::RunDir;
 use tidelock_agent::server::Options;
 use tidelock_agent::spawn::{self, AgentCommand};
+use tidelock_agent::{RunDir, alias};
 
 use crate::audit::trail;
 use crate::error::{Error, Result};
-use crate::protected::Protected;
+use crate::init::open_or_make;
 use crate::unlock;
 
 /// Hold an unlocked keyring; started by `exec`
@@ -21,6 +21,13 @@ pub(crate) enum AgentRole {
         socket: PathBuf,
         /// The protected directory
         dir: PathBuf,
+    },
+    /// Make the socket of a unit lead to that of a keyring; run by root as the directory's owner
+    Alias {
+        /// The unit's
+        alias: PathBuf,
+        /// The keyring's
+        socket: PathBuf,
     },
     /// Start the agent proper and end
     Detach,
@@ -34,6 +41,7 @@ impl AgentRole {
     pub(crate) fn run(self) -> Result<()> {
         match self {
             Self::Start { socket, dir } => start(&socket, &dir),
+            Self::Alias { alias, socket } => Ok(alias::publish(&alias, &socket)?),
             Self::Detach => Ok(spawn::detach(&AgentCommand::this_program())?),
             Self::Serve => Ok(spawn::serve(tidelock_ffi::primitives())?),
         }
@@ -41,18 +49,23 @@ impl AgentRole {
 }
 
 fn start(socket: &Path, dir: &Path) -> Result<()> {
-    let protected = Protected::open(dir)?;
+    let protected = open_or_make(dir)?;
     let mut options = Options::new(RunDir::at(socket.parent().unwrap_or(socket))?);
-    if options.run_dir.socket(protected.keyring.id()) != socket {
+    let ours = options.run_dir.socket(protected.keyring.id());
+    if ours != socket && !alias::is_alias(socket) {
         return Err(Error::refused(
             format!("{} has another keyring now", protected.path.display()),
             "start the program with `tidelock exec -D DIR -- PROGRAM`",
         ));
     }
-    let config = unlock::configured(&protected.keyring)?;
+    let config = unlock::configured(&protected.keyring, &protected.path)?;
     options.allow_writable_programs = config.allow_writable_programs;
     options.log = Some(trail::log(&protected.keyring, &protected.path, &config)?);
     let keyring = unlock::unattended(&protected, &config)?;
     let this_program = AgentCommand::this_program();
-    Ok(spawn::start(&keyring, &protected.path, &options, &this_program).map(drop)?)
+    spawn::start(&keyring, &protected.path, &options, &this_program)?;
+    if ours != socket {
+        alias::publish(socket, &ours)?;
+    }
+    Ok(())
 }

@@ -75,7 +75,7 @@ impl Which {
         let file = match &self.file {
             Some(file) => file.clone(),
             None => {
-                let config = unlock::configured(&protected.keyring)?;
+                let config = unlock::configured(&protected.keyring, &protected.path)?;
                 trail::log(&protected.keyring, &protected.path, &config)?.file
             }
         };

@@ -29,7 +29,8 @@ use crate::audit::trail;
 use crate::console;
 use crate::cores;
 use crate::error::{Error, Result};
-use crate::protected::{self, Protected};
+use crate::init::open_or_make;
+use crate::protected::Protected;
 use crate::unlock::KeyOptions;
 
 const PRELOAD: &str = "LD_PRELOAD";
@@ -57,7 +58,7 @@ impl Exec {
     pub(crate) fn run(mut self) -> Result<std::convert::Infallible> {
         let arguments = self.program.split_off(1);
         let name = self.program.pop().unwrap_or_default();
-        let directories = self.directories()?;
+        let dirs = self.directories()?;
         let program = Program::find(&name)?;
         program.refuse_unless_it_loads()?;
         if program.drops_the_environment() {
@@ -70,6 +71,7 @@ impl Exec {
             );
         }
         let library = Library::find()?;
+        let directories = open_each(dirs)?;
         let mut sockets = Vec::new();
         for protected in &directories {
             let socket = self.agent(protected)?;
@@ -101,9 +103,9 @@ impl Exec {
     fn secret_variables(&self, directories: &[Protected]) -> BTreeSet<String> {
         let mut all = BTreeSet::new();
         for protected in directories {
-            let configured = self.keys.configured(&protected.keyring).unwrap_or_default();
-            for choice in self.keys.choices(&protected.keyring).iter().chain(&configured.providers)
-            {
+            let Protected { path, keyring } = protected;
+            let configured = self.keys.configured(keyring, path).unwrap_or_default();
+            for choice in self.keys.choices(keyring, path).iter().chain(&configured.providers) {
                 all.extend(choice.secret_variables().into_iter().map(str::to_owned));
             }
         }
@@ -118,7 +120,7 @@ impl Exec {
         all
     }
 
-    fn directories(&self) -> Result<Vec<Protected>> {
+    fn directories(&self) -> Result<Vec<PathBuf>> {
         let mut dirs = self.dirs.clone();
         if dirs.is_empty() {
             dirs.extend(
@@ -131,14 +133,7 @@ impl Exec {
                 "tidelock exec -D DIR -- PROGRAM [ARG]...",
             ));
         }
-        let mut found: Vec<Protected> = Vec::new();
-        for dir in dirs {
-            let path = protected::canonical(&dir)?;
-            if found.iter().all(|other| other.path != path) {
-                found.push(Protected::open(&path)?);
-            }
-        }
-        Ok(found)
+        Ok(dirs)
     }
 
     /// The socket of an agent that holds the keyring; started if there is none.
@@ -154,7 +149,7 @@ impl Exec {
             }
             outdated = ours;
         }
-        let config = self.keys.configured(&protected.keyring)?;
+        let config = self.keys.configured(&protected.keyring, &protected.path)?;
         options.log = Some(trail::log(&protected.keyring, &protected.path, &config)?);
         options.allow_writable_programs = config.allow_writable_programs;
         let keyring = self.keys.unlock(protected)?;
@@ -164,6 +159,18 @@ impl Exec {
         }
         Ok(spawn::start(&keyring, &protected.path, &options, &AgentCommand::this_program())?)
     }
+}
+
+/// Each once. One that is configured to be made when there is nothing is made here.
+fn open_each(dirs: Vec<PathBuf>) -> Result<Vec<Protected>> {
+    let mut found: Vec<Protected> = Vec::new();
+    for dir in dirs {
+        let protected = open_or_make(&dir)?;
+        if found.iter().all(|other| other.path != protected.path) {
+            found.push(protected);
+        }
+    }
+    Ok(found)
 }
 
 /// Ours first; what the caller preloads stays.

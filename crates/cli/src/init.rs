@@ -3,6 +3,7 @@
 //! The keyring is written last: whatever fails before leaves nothing behind. Converting data that
 //! exists is not this command's work.
 
+mod auto;
 mod place;
 mod undo;
 
@@ -16,6 +17,8 @@ use tidelock_keys::{
     CommandChoice, Config, FileProvider, Keyring, KeyringDir, Places, Policy, Profile, Provider,
     ProviderChoice, RecoveryKey,
 };
+
+pub(crate) use auto::{configured_owner, open_or_make};
 
 use crate::console;
 use crate::error::{Error, Result};
@@ -59,8 +62,9 @@ impl Init {
     /// # Errors
     /// DIR has something in it, the profile is none, a provider refuses.
     pub(crate) fn run(self) -> Result<()> {
+        let _alone = place::lock(&self.dir)?;
         let place = Place::check(&self.dir, self.owner)?;
-        let profile = self.profile()?;
+        let profile = profile(&self.profile)?;
         let layout = profile.layout()?;
         let policy = Policy::compile(&profile, &self.plain, &self.program)
             .map_err(tidelock_keys::Error::from)?;
@@ -82,15 +86,6 @@ impl Init {
         KeyringDir::create(&place.path)?.write_first(&keyring)?;
         undo.forget();
         self.tell(&place, &keyring, (&choice, &*provider), &config, recovery.as_ref())
-    }
-
-    fn profile(&self) -> Result<Profile> {
-        if !self.profile.contains('/') {
-            return Ok(Profile::builtin(&self.profile)?);
-        }
-        let text = std::fs::read_to_string(&self.profile)
-            .map_err(Error::io("read the profile", &self.profile))?;
-        Ok(Profile::parse(&text)?)
     }
 
     /// The provider; a key file that does not exist is made.
@@ -183,6 +178,15 @@ impl Init {
     }
 }
 
+/// A built-in profile, or the path of one, with a slash in it.
+fn profile(name: &str) -> Result<Profile> {
+    if !name.contains('/') {
+        return Ok(Profile::builtin(name)?);
+    }
+    let text = std::fs::read_to_string(name).map_err(Error::io("read the profile", name))?;
+    Ok(Profile::parse(&text)?)
+}
+
 /// Root, who makes it for another user, configures the machine; everybody else their own account.
 fn write_config(place: &Place, keyring: &Keyring, choice: &ProviderChoice) -> Result<PathBuf> {
     let config = Config {
@@ -216,5 +220,12 @@ pub(crate) fn write_recovery_key(file: &Path, key: &RecoveryKey) -> Result<()> {
     out.write_all(key.to_text().as_bytes())
         .and_then(|()| out.write_all(b"\n"))
         .and_then(|()| out.sync_all())
+        .and_then(|()| sync_folder(file))
         .map_err(Error::io("write the recovery key to", file))
+}
+
+/// Without it a power cut may take the name of a file that was written.
+fn sync_folder(file: &Path) -> std::io::Result<()> {
+    let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty());
+    std::fs::File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
 }

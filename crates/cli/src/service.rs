@@ -1,7 +1,7 @@
 //! `tidelock service`: has systemd and Debian's pg_ctlcluster start an unmodified server with the library.
 //!
 //! ```text
-//!   install --> DIR of the unit, keyring's configuration --> files (plan) --> written, recorded
+//!   install --> DIR of the unit, root's configuration (target) --> files (plan) --> written, recorded
 //!   remove  --> what was recorded, if nobody changed it  --> taken away
 //!   systemd --> ExecStartPre: unlock --> server --> ExecStartPost: check
 //! ```
@@ -11,18 +11,17 @@
 mod plan;
 mod record;
 mod run;
+mod target;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::Subcommand;
-use tidelock_keys::{Config, Places};
 
 use crate::console;
 use crate::error::{Error, Result};
-use crate::owner::Owner;
-use crate::protected::Protected;
-use plan::{Plan, Unit};
+use plan::{Limits, Plan, Unit};
 use record::Record;
+use target::Target;
 
 /// Start a unit of systemd, or a Debian cluster, with the library
 #[derive(Subcommand)]
@@ -42,12 +41,18 @@ pub(crate) enum ServiceCommand {
 pub(crate) struct Install {
     #[command(flatten)]
     named: Named,
-    /// The protected directory (default: of postgresql@VERSION-NAME, its data_directory)
+    /// The protected directory [default: that of /etc/tidelock/UNIT.toml, or of postgresql@VERSION-NAME its data_directory]
     #[arg(short = 'D', long = "directory", value_name = "DIR")]
     dir: Option<PathBuf>,
     /// Let the unit read and write at most this often a second (IOReadIOPSMax, IOWriteIOPSMax)
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     iops: Option<u32>,
+    /// Let it read at most this often a second
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    read_iops: Option<u32>,
+    /// Let it write at most this often a second
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    write_iops: Option<u32>,
     /// Print what would be written, write nothing
     #[arg(long)]
     dry_run: bool,
@@ -87,14 +92,10 @@ impl ServiceCommand {
 impl Install {
     fn run(&self) -> Result<()> {
         let (unit, root) = (&self.named.unit, &self.named.root);
-        let dir = match &self.dir {
-            Some(dir) => dir.clone(),
-            None => unit.data_directory(root)?,
-        };
-        let protected = Protected::open(&dir)?;
-        let owner = Owner::of(&protected.path)?;
-        let config = system_config(&protected, root)?;
-        let plan = Plan::make(unit, &protected, owner, &config, self.iops, root)?;
+        let target = Target::find(unit, self.dir.as_deref(), root)?;
+        let limits =
+            Limits { read: self.read_iops.or(self.iops), write: self.write_iops.or(self.iops) };
+        let plan = Plan::make(unit, &target, limits, root)?;
         let old = Record::read(unit, root)?;
         if self.dry_run {
             return console::print(plan.text());
@@ -106,6 +107,10 @@ impl Install {
         }
         if wrote.is_empty() {
             text.push_str("unchanged     all is as it would be written\n");
+        }
+        if !target.exists {
+            let dir = target.path.display();
+            text.push_str(&format!("to be made    {dir}, when {unit} first starts\n"));
         }
         text.push_str(&format!(
             "next          systemctl daemon-reload; systemctl restart {unit}\n"
@@ -135,16 +140,4 @@ impl Named {
             )
         })
     }
-}
-
-/// A server's agent is started with an empty environment: only root's configuration is found then.
-fn system_config(protected: &Protected, root: &Path) -> Result<Config> {
-    let places = Places { system: root.join("etc/tidelock"), own: None };
-    let id = protected.keyring.id();
-    places.find(id)?.ok_or_else(|| {
-        Error::refused(
-            format!("no provider is configured for {} in /etc/tidelock", protected.path.display()),
-            format!("write /etc/tidelock/keyrings/{id}.toml, as docs/configuration.md shows"),
-        )
-    })
 }

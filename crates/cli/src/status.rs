@@ -108,6 +108,8 @@ impl Status {
     pub(crate) fn run(self) -> Result<ExitCode> {
         let protected = Protected::open(&self.dir)?;
         let server = Server::on(&protected.path);
+        let config = self.keys.configured(&protected.keyring, &protected.path).unwrap_or_default();
+        let choices = self.keys.choices(&protected.keyring, &protected.path);
         let (unlocked, locked) = match self.keys.unlock(&protected) {
             Ok(keyring) => (Some(unlocked(&protected, &keyring)?), None),
             Err(Error::Locked { source: tidelock_keys::Error::Interrupted, .. }) => {
@@ -125,8 +127,6 @@ impl Status {
             server,
             warnings: Vec::new(),
         };
-        let config = self.keys.configured(&protected.keyring).unwrap_or_default();
-        let choices = self.keys.choices(&protected.keyring);
         report.warnings = warnings::of(&report, &choices, config.cryptoperiod_days);
         if self.json {
             console::print_json("status", &report)?;

@@ -47,7 +47,7 @@ impl KeyOptions {
     /// [`Error::Locked`].
     pub(crate) fn unlock_copy(&self, keyring: &SealedKeyring, place: &Path) -> Result<Keyring> {
         let opened = self.try_unlock(keyring, place);
-        trail::unlocked(keyring, place, self.providers(keyring), opened.as_ref());
+        trail::unlocked(keyring, place, self.providers(keyring, place), opened.as_ref());
         opened.map_err(|error| match error {
             Error::Keys(source) => Error::Locked { dir: place.into(), source },
             other => other,
@@ -58,24 +58,26 @@ impl KeyOptions {
     ///
     /// # Errors
     /// A configuration that cannot be trusted or read.
-    pub(crate) fn configured(&self, keyring: &SealedKeyring) -> Result<Config> {
-        configured(keyring)
+    pub(crate) fn configured(&self, keyring: &SealedKeyring, place: &Path) -> Result<Config> {
+        configured(keyring, place)
     }
 
     /// The providers that would be asked; none if that cannot be found out.
-    pub(crate) fn choices(&self, keyring: &SealedKeyring) -> Vec<ProviderChoice> {
+    pub(crate) fn choices(&self, keyring: &SealedKeyring, place: &Path) -> Vec<ProviderChoice> {
         match &self.provider {
             Some(choice) => vec![choice.clone()],
-            None => self.configured(keyring).map(|config| config.providers).unwrap_or_default(),
+            None => {
+                self.configured(keyring, place).map(|config| config.providers).unwrap_or_default()
+            }
         }
     }
 
     /// The kinds of providers that are asked, for the audit log.
-    fn providers(&self, keyring: &SealedKeyring) -> String {
+    fn providers(&self, keyring: &SealedKeyring, place: &Path) -> String {
         if self.recovery_file.is_some() {
             return "recovery".to_owned();
         }
-        kinds(&self.choices(keyring))
+        kinds(&self.choices(keyring, place))
     }
 
     /// Every provider at hand: the recovery key and the provider of the command line, and what is configured.
@@ -91,7 +93,7 @@ impl KeyOptions {
         if let Some(file) = &self.recovery_file {
             all.push(Box::new(read_recovery_key(file)?));
         }
-        let configured = self.configured(keyring)?.providers;
+        let configured = self.configured(keyring, place)?.providers;
         for choice in self.provider.iter().chain(&configured) {
             all.push(tidelock_providers::open(choice, place, self.passphrase_fd)?);
         }
@@ -104,18 +106,18 @@ impl KeyOptions {
         }
         let choices = match &self.provider {
             Some(choice) => vec![choice.clone()],
-            None => self.configured(keyring)?.providers,
+            None => self.configured(keyring, place)?.providers,
         };
         Ok(open(keyring, place, &choices, self.passphrase_fd)?)
     }
 }
 
-/// What is configured for a keyring; nothing if nobody has.
+/// What is configured for a keyring; nothing if nobody has. `place` is its directory, or the file of a copy.
 ///
 /// # Errors
 /// A configuration that cannot be trusted or read.
-pub(crate) fn configured(keyring: &SealedKeyring) -> Result<Config> {
-    Ok(Places::of_process().find(keyring.id())?.unwrap_or_default())
+pub(crate) fn configured(keyring: &SealedKeyring, place: &Path) -> Result<Config> {
+    Ok(Places::of_process().find(keyring.id(), place)?.unwrap_or_default())
 }
 
 /// Unlocks by the configured providers that need nobody at a terminal.

@@ -28,6 +28,7 @@ macro_rules! cases {
 
 cases! {
     audit
+    auto_init
     cat
     exec
     init

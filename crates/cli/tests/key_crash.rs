@@ -1,5 +1,5 @@
 //! `tidelock key` killed at every system call that changes something: the keyring opens with what is configured,
-//! and is the old one or the new one.
+//! and is the old one or the new one. And a directory that is made by itself: made or not.
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 #[path = "place.rs"]
@@ -89,4 +89,44 @@ fn a_kill_while_a_slot_is_rotated_leaves_an_opener() {
 #[test]
 fn a_kill_while_a_slot_is_removed_leaves_an_opener() {
     assert!(kill_everywhere("remove -D h/data --recovery-file h/recovery $1", [3, 2]) > 20);
+}
+
+#[test]
+fn a_kill_while_a_directory_is_made_by_itself_leaves_it_made_or_not() {
+    let place = Place::new();
+    let made = place.run(
+        "mkdir -p -m 700 t/.config/tidelock t/recovery; head -c 32 /dev/urandom > t/key; \
+         printf 'directory = \"%s/h/data\"\\nauto_init = true\\nrecovery_folder = \"%s/h/recovery\"\\n\
+                 [[provider]]\\ntype = \"file\"\\npath = \"%s/h/key\"\\n' $PWD $PWD $PWD \
+         > t/.config/tidelock/pg.toml; chmod 600 t/key t/.config/tidelock/pg.toml",
+    );
+    assert_eq!(made, "");
+    // With a provider that opens nothing it ends there, and no agent is left behind.
+    let make = "tidelock exec --provider file:/nowhere -D h/data -- true";
+    let mut kills = 0;
+    for call in CALLS {
+        for number in 1.. {
+            let run = place.run(&format!(
+                "rm -rf h; cp -a t h; export HOME=$PWD/h; strace -qq -o /dev/null -e trace={call} \
+                 -e inject={call}:signal=KILL:when={number} {make} > out 2>&1"
+            ));
+            let at = format!("{call} number {number}");
+            let killed = run.contains("[exit 137]") || run.contains("[exit signal]");
+            assert!(killed || run == "[exit 4]\n", "{at}: {run}{}", place.run("cat out"));
+            let after = place.run(&format!(
+                "export HOME=$PWD/h; before=$(cat h/data/.tidelock/keyring 2>/dev/null | sha256sum); \
+                 test -e h/data/.tidelock/keyring && old=1; {make} > out 2>&1; \
+                 test -z \"$old\" || test \"$before\" = \"$(sha256sum < h/data/.tidelock/keyring)\" || echo replaced; \
+                 echo plain words | tidelock seal -D h/data > h/data/a; tidelock cat h/data/a; \
+                 for key in h/recovery/*; do tidelock cat --recovery-file $key h/data/a 2>/dev/null; done"
+            ));
+            // By the key, and by one recovery key, whatever others were left.
+            assert!(after.starts_with("plain words\nplain words\n"), "{at}: {after}");
+            if !killed {
+                break;
+            }
+            kills += 1;
+        }
+    }
+    assert!(kills > 20, "{kills}");
 }

@@ -115,6 +115,11 @@ fn exchange(socket: &[u8]) -> Result<Granted, Failure> {
             let grant = wire::Grant::decode(body).map_err(sent)?;
             Ok(Granted { grant, connection })
         }
+        // The directory was made anew: another agent is started for its keyring.
+        wire::Answer::Refused(wire::RefusalReason::KeyringGone, detail) => {
+            let why = wire::RefusalReason::KeyringGone;
+            Err(Failure::Absent(format!("its agent refuses, since {why}{detail}; {}", why.hint())))
+        }
         wire::Answer::Refused(reason, detail) => {
             let hint = reason.hint();
             Err(Failure::Final(format!("its agent refuses, since {reason}{detail}; {hint}")))

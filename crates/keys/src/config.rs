@@ -1,8 +1,16 @@
-//! Which provider opens which keyring: `keyrings/ID.toml` in /etc/tidelock or in the caller's
-//! configuration.
+//! Which provider opens which keyring: `keyrings/ID.toml` or `NAME.toml`, in /etc/tidelock or in the
+//! caller's configuration.
+//!
+//! ```text
+//!   /etc/tidelock/keyrings/ID.toml     by the keyring's id; helpers of NAME.toml are added
+//!   /etc/tidelock/NAME.toml            by its directory: named
+//!   the caller's keyrings/ID.toml, then the caller's NAME.toml
+//! ```
 //!
 //! Never taken from the protected directory: whoever can write the disk must not choose what runs
 //! at unlock. Files of /etc must be root's, the caller's own must be readable by nobody else.
+
+mod named;
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -15,17 +23,38 @@ use tidelock_format::KeyringId;
 use crate::choice::ProviderChoice;
 use crate::error::Error;
 use crate::ownership::{self, Audience};
+pub use named::Named;
 
 /// A configuration file is no longer.
 const MAX: u64 = 64 * 1024;
 
-/// What one `ID.toml` says.
+/// What one `ID.toml` or `NAME.toml` says.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
-    /// Where the protected directory was when this was written; for people.
+    /// Of `NAME.toml`: the protected directory. Of `ID.toml`: where it was when this was written, for
+    /// people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub directory: Option<PathBuf>,
+    /// Of `NAME.toml` alone, as are the next four: the directory is made by itself, with a fresh keyring,
+    /// when it is absent or empty.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub auto_init: bool,
+    /// Its profile: a built-in one, or the path of one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub profile: Option<String>,
+    /// Its owner when root makes it, by name or number; else the owner of the directory above it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<String>,
+    /// Where its recovery key is written, as `KEYRING.recovery`; without it, it has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub recovery_folder: Option<PathBuf>,
+    /// Globs that stay plain in it although the profile does not say so.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub plain: Vec<String>,
+    /// Programs, by absolute path, that get keys though the policy does not list them; root's files alone.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub helpers: Vec<PathBuf>,
     /// Listed programs get keys even if the user of the server can replace them.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub allow_writable_programs: bool,
@@ -92,19 +121,62 @@ impl Places {
         Self { system: PathBuf::from("/etc/tidelock"), own }
     }
 
-    /// What is configured for a keyring: root's file, else the caller's own.
+    /// What is configured for a keyring, whose directory is `dir`: root's file for its id, root's for its
+    /// directory, the caller's own in the same order. Helpers come from both of root's files.
     ///
     /// # Errors
     /// [`Error::LooseFile`], [`Error::ConfigSyntax`], [`Error::Io`]; a file that is not there is
     /// none.
-    pub fn find(&self, keyring: KeyringId) -> Result<Option<Config>, Error> {
-        if let Some(found) = read(&file(&self.system, keyring), Audience::RootWrites)? {
+    pub fn find(&self, keyring: KeyringId, dir: &Path) -> Result<Option<Config>, Error> {
+        Ok(self.in_force(keyring, dir)?.map(|(_, config)| config))
+    }
+
+    /// The file that is in force, and what it says.
+    fn in_force(&self, keyring: KeyringId, dir: &Path) -> Result<Option<(PathBuf, Config)>, Error> {
+        let path = file(&self.system, keyring);
+        let by_id = read_by_id(&path, Audience::RootWrites)?;
+        let named = named::search(&self.system, Audience::RootWrites, dir);
+        if let Some(mut config) = by_id {
+            // Without the other file there are less helpers: that fails closed.
+            if let Ok(Some(named)) = named {
+                let more = named.config.helpers.into_iter();
+                let more: Vec<_> = more.filter(|it| !config.helpers.contains(it)).collect();
+                config.helpers.extend(more);
+            }
+            return Ok(Some((path, config)));
+        }
+        if let Some(named) = named? {
+            return Ok(Some((named.file, named.config)));
+        }
+        let Some(own) = &self.own else { return Ok(None) };
+        let path = file(own, keyring);
+        if let Some(config) = read_by_id(&path, Audience::OwnerOnly)? {
+            return Ok(Some((path, config)));
+        }
+        let named = named::search(own, Audience::OwnerOnly, dir)?;
+        Ok(named.map(|named| (named.file, named.config)))
+    }
+
+    /// The `NAME.toml` of a directory, which need not exist: root's, else the caller's own.
+    ///
+    /// # Errors
+    /// As [`Places::find`]; two files name it.
+    pub fn named(&self, dir: &Path) -> Result<Option<Named>, Error> {
+        if let Some(found) = named::search(&self.system, Audience::RootWrites, dir)? {
             return Ok(Some(found));
         }
         match &self.own {
-            Some(own) => read(&file(own, keyring), Audience::OwnerOnly),
+            Some(own) => named::search(own, Audience::OwnerOnly, dir),
             None => Ok(None),
         }
+    }
+
+    /// Root's `NAME.toml`.
+    ///
+    /// # Errors
+    /// As [`Places::find`].
+    pub fn by_name(&self, name: &str) -> Result<Option<Named>, Error> {
+        named::read(&self.system.join(format!("{name}.toml")), Audience::RootWrites)
     }
 
     /// Adds a provider behind those that are configured for a keyring, in the file that is in force,
@@ -115,19 +187,14 @@ impl Places {
     pub fn add_provider(
         &self,
         keyring: KeyringId,
+        dir: &Path,
         choice: &ProviderChoice,
     ) -> Result<PathBuf, Error> {
-        let system = file(&self.system, keyring);
-        let path = match (read(&system, Audience::RootWrites)?, &self.own) {
-            (Some(_), _) => system,
-            (None, Some(own)) => file(own, keyring),
-            (None, None) => return Err(Error::NoConfigHome),
-        };
-        let syntax = |why: String| Error::ConfigSyntax { path: path.clone(), why };
-        let Some(config) = self.find(keyring)? else {
+        let Some((path, config)) = self.in_force(keyring, dir)? else {
             let config = Config { providers: vec![choice.clone()], ..Config::default() };
             return self.write(keyring, &config);
         };
+        let syntax = |why: String| Error::ConfigSyntax { path: path.clone(), why };
         if config.providers.contains(choice) {
             return Ok(path);
         }
@@ -162,7 +229,27 @@ fn file(place: &Path, keyring: KeyringId) -> PathBuf {
     place.join("keyrings").join(format!("{keyring}.toml"))
 }
 
-fn read(path: &Path, audience: Audience) -> Result<Option<Config>, Error> {
+/// `keyrings/ID.toml`; of a directory that is there.
+fn read_by_id(path: &Path, audience: Audience) -> Result<Option<Config>, Error> {
+    let Some(config) = read(path, audience, 2)? else { return Ok(None) };
+    let making = Config {
+        auto_init: config.auto_init,
+        profile: config.profile.clone(),
+        owner: config.owner.clone(),
+        recovery_folder: config.recovery_folder.clone(),
+        plain: config.plain.clone(),
+        ..Config::default()
+    };
+    if making != Config::default() {
+        let why = "auto_init, profile, owner, recovery_folder and plain belong in NAME.toml, one \
+                   folder above";
+        return Err(Error::ConfigSyntax { path: path.into(), why: why.to_owned() });
+    }
+    Ok(Some(config))
+}
+
+/// `folders`: how many above the file must be as trustworthy.
+fn read(path: &Path, audience: Audience, folders: usize) -> Result<Option<Config>, Error> {
     let file = match File::open(path) {
         Ok(file) => file,
         // Root's folder may be closed to others: then it says nothing to them.
@@ -170,19 +257,34 @@ fn read(path: &Path, audience: Audience) -> Result<Option<Config>, Error> {
         Err(source) => return Err(Error::Io { what: "open", path: path.into(), source }),
     };
     ownership::check(&file, path, audience)?;
-    for folder in path.ancestors().skip(1).take(2) {
+    for folder in path.ancestors().skip(1).take(folders) {
         ownership::check_folder(folder, audience)?;
     }
     let mut text = String::new();
     file.take(MAX + 1).read_to_string(&mut text).map_err(Error::io("read", path))?;
+    let syntax = |why: String| Error::ConfigSyntax { path: path.into(), why };
     if text.len() as u64 > MAX {
         // Cut at its end it could mean something else.
-        let why = format!("it is longer than {MAX} bytes");
-        return Err(Error::ConfigSyntax { path: path.into(), why });
+        return Err(syntax(format!("it is longer than {MAX} bytes")));
     }
-    toml::from_str(&text)
-        .map(Some)
-        .map_err(|why| Error::ConfigSyntax { path: path.into(), why: why.to_string() })
+    let config: Config = toml::from_str(&text).map_err(|why| syntax(why.to_string()))?;
+    if audience != Audience::RootWrites && !config.helpers.is_empty() {
+        return Err(syntax("helpers are root's to name, in /etc/tidelock".to_owned()));
+    }
+    if let Some(bad) = config.helpers.iter().find(|path| !is_plain_path(path)) {
+        let why = format!("the helper {} is no absolute path without links", bad.display());
+        return Err(syntax(why));
+    }
+    Ok(Some(config))
+}
+
+/// Absolute, in one line, without `.` and `..`.
+fn is_plain_path(path: &Path) -> bool {
+    let text = path.as_os_str().as_encoded_bytes();
+    let names = text.split(|byte| *byte == b'/').skip(1);
+    path.is_absolute()
+        && !text.contains(&b'\n')
+        && names.clone().all(|name| !matches!(name, b"" | b"." | b".."))
 }
 
 fn write_whole(path: &Path, next: &Path, text: &str) -> io::Result<()> {
@@ -225,6 +327,7 @@ mod tests {
     use super::*;
 
     const ID: KeyringId = KeyringId([7; 16]);
+    const DIR: &str = "/data/pg";
 
     fn places() -> (tempfile::TempDir, Places) {
         let home = tempfile::tempdir().unwrap();
@@ -235,25 +338,24 @@ mod tests {
     fn config() -> Config {
         Config {
             directory: Some("/data/pg".into()),
-            allow_writable_programs: false,
             audit: Some(AuditTarget::File("/log/pg".into())),
-            cryptoperiod_days: None,
             providers: vec![
                 "file:/keys/pg.key".parse().unwrap(),
                 "passphrase".parse().unwrap(),
                 "command:get-key --for %p".parse().unwrap(),
             ],
+            ..Config::default()
         }
     }
 
     #[test]
     fn what_init_writes_is_found_again() {
         let (_home, places) = places();
-        assert_eq!(places.find(ID).unwrap(), None);
+        assert_eq!(places.find(ID, DIR.as_ref()).unwrap(), None);
         let path = places.write(ID, &config()).unwrap();
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
-        assert_eq!(places.find(ID).unwrap(), Some(config()));
-        assert_eq!(places.find(KeyringId([8; 16])).unwrap(), None);
+        assert_eq!(places.find(ID, DIR.as_ref()).unwrap(), Some(config()));
+        assert_eq!(places.find(KeyringId([8; 16]), DIR.as_ref()).unwrap(), None);
     }
 
     #[test]
@@ -265,9 +367,9 @@ mod tests {
         fs::write(&path, &text).unwrap();
         let new: ProviderChoice = "file:/keys/new.key".parse().unwrap();
         for _ in 0..2 {
-            assert_eq!(places.add_provider(ID, &new).unwrap(), path);
+            assert_eq!(places.add_provider(ID, DIR.as_ref(), &new).unwrap(), path);
         }
-        let found = places.find(ID).unwrap().unwrap();
+        let found = places.find(ID, DIR.as_ref()).unwrap().unwrap();
         assert_eq!(found.providers.len(), config().providers.len() + 1);
         assert_eq!(found.providers.last(), Some(&new));
         assert!(fs::read_to_string(&path).unwrap().starts_with(text.trim_end()));
@@ -280,12 +382,15 @@ mod tests {
         let path = places.write(ID, &config()).unwrap();
         for mode in [0o644, 0o620, 0o602] {
             fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
-            assert!(matches!(places.find(ID), Err(Error::LooseFile { .. })), "{mode:o}");
+            assert!(
+                matches!(places.find(ID, DIR.as_ref()), Err(Error::LooseFile { .. })),
+                "{mode:o}"
+            );
         }
         fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
         let folder = path.parent().unwrap();
         fs::set_permissions(folder, fs::Permissions::from_mode(0o777)).unwrap();
-        assert!(matches!(places.find(ID), Err(Error::LooseFile { .. })));
+        assert!(matches!(places.find(ID, DIR.as_ref()), Err(Error::LooseFile { .. })));
     }
 
     #[test]
@@ -297,11 +402,11 @@ mod tests {
         let path = file(&places.system, ID);
         fs::write(&path, "[[provider]]\ntype = \"passphrase\"\n").unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
-        let found = places.find(ID);
+        let found = places.find(ID, DIR.as_ref());
         if rustix::process::geteuid().is_root() {
             assert_eq!(found.unwrap().unwrap().providers, [ProviderChoice::Passphrase {}]);
             fs::set_permissions(&path, fs::Permissions::from_mode(0o664)).unwrap();
-            assert!(matches!(places.find(ID), Err(Error::LooseFile { .. })));
+            assert!(matches!(places.find(ID, DIR.as_ref()), Err(Error::LooseFile { .. })));
         } else {
             assert!(matches!(found, Err(Error::LooseFile { .. })));
         }
@@ -317,9 +422,15 @@ mod tests {
             "allow_writable_programs = \"yes\"\n",
             "audit = \"file:relative\"\n",
             "audit = \"jornal\"\n",
+            "auto_init = true\n",
+            "profile = \"generic\"\n",
+            "helpers = [\"/usr/bin/pgbackrest\"]\n",
         ] {
             fs::write(&path, text).unwrap();
-            assert!(matches!(places.find(ID), Err(Error::ConfigSyntax { .. })), "{text}");
+            assert!(
+                matches!(places.find(ID, DIR.as_ref()), Err(Error::ConfigSyntax { .. })),
+                "{text}"
+            );
         }
     }
 }

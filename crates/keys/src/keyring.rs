@@ -20,7 +20,7 @@ pub use sealed::SealedKeyring;
 use crate::error::Error;
 use crate::policy::Policy;
 use crate::provider::Provider;
-use crate::slot::{Slot, now, random};
+use crate::slot::{Slot, SlotId, now, random};
 
 /// Most slots of a keyring.
 pub(crate) const MAX_SLOTS: usize = 32;
@@ -37,6 +37,8 @@ pub struct Keyring {
     slots: Vec<Slot>,
     key: Secret<32>,
     conversion: Vec<u8>,
+    /// What opened it, if a slot did.
+    opened: Option<SlotId>,
 }
 
 /// A data key and its history.
@@ -84,6 +86,7 @@ impl Keyring {
             slots: Vec::new(),
             key: Secret::random().map_err(|_| Error::Crypto { what: "random bytes" })?,
             conversion: Vec::new(),
+            opened: None,
         };
         for provider in providers {
             keyring.add_slot(*provider)?;
@@ -144,6 +147,12 @@ impl Keyring {
     #[must_use]
     pub fn slots(&self) -> &[Slot] {
         &self.slots
+    }
+
+    /// The slot that opened it; none if it is new, or the keyring key itself did.
+    #[must_use]
+    pub fn opened_by(&self) -> Option<&Slot> {
+        self.slots.iter().find(|slot| Some(slot.terms.id) == self.opened)
     }
 
     /// The keyring key, for the process that will unlock with it: [`SealedKeyring::unlock_with`].

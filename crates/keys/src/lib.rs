@@ -5,7 +5,7 @@
 //!                                         v
 //!   KeyringDir --read--> SealedKeyring --unlock--> Keyring: data keys, layout, policy
 //!                                         ^
-//!   config (who opens which id) --> Provider: file, passphrase, command, ...
+//!   config (who opens which) -----> Provider: file, passphrase, command, ...
 //! ```
 //!
 //! Providers here need nothing but this machine; those that talk to a service or a token are in
@@ -30,7 +30,7 @@ pub use choice::{
     AwsKmsChoice, CommandChoice, KmipChoice, KmipMode, PinSource, Pkcs11Choice, ProviderChoice,
     VaultAppRole, VaultChoice, VaultLogin, VaultSecret,
 };
-pub use config::{AuditTarget, Config, Places};
+pub use config::{AuditTarget, Config, Named, Places};
 pub use encode::Writer;
 pub use error::{Error, ExitClass, ServiceFault};
 pub use keyring::{DataKeyEntry, KeyState, Keyring, SealedKeyring};

@@ -19,14 +19,17 @@ pub(crate) fn log(keyring: &SealedKeyring, place: &Path, config: &Config) -> Res
     Ok(Log::of(keyring.id(), place, config.audit.as_ref())?)
 }
 
-/// A keyring was opened, or was not.
+/// A keyring was opened, or was not: by which slot, or which kinds of providers were tried.
 pub(crate) fn unlocked(
     keyring: &SealedKeyring,
     place: &Path,
     provider: String,
     opened: std::result::Result<&Keyring, &Error>,
 ) {
+    let slot = opened.ok().and_then(Keyring::opened_by);
+    let provider = slot.map_or(provider, |slot| slot.terms.kind.name().to_owned());
     let details = Details {
+        slot: slot.map(|slot| slot.terms.id.to_string()),
         provider: Some(&provider).filter(|kinds| !kinds.is_empty()).map(String::as_str),
         reason: opened.err().map(ToString::to_string),
         ..Details::of_this_process()
@@ -50,7 +53,7 @@ pub(crate) fn write(
         Details { program: Some(&program), directory: Some(&directory), ..details.clone() };
     let key = opened.map(|keyring| ChainKey::of(keyring, tidelock_ffi::primitives().lock));
     // A configuration that cannot be read is the caller's error already.
-    let config = unlock::configured(keyring).unwrap_or_default();
+    let config = unlock::configured(keyring, place).unwrap_or_default();
     let written = log(keyring, place, &config)
         .and_then(|log| Ok(record(&log, keyring.id(), key.as_ref(), event, outcome, &details)?));
     if let Err(why) = written {

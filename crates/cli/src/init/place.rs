@@ -1,15 +1,22 @@
 //! Where a protected directory is made, for whom, and where its key file goes.
 
-use std::fs::{self, DirBuilder, Permissions};
+use std::fs::{self, DirBuilder, File, Permissions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 use tidelock_keys::{FOLDER, KEYRING, Places};
 
 use crate::error::{Error, Result};
 use crate::init::undo::Undo;
 use crate::owner::Owner;
+
+/// How long one that makes a directory waits for another.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A directory that may become a protected one.
 pub(super) struct Place {
@@ -83,6 +90,7 @@ impl Place {
                 .create(&self.path)
                 .map_err(Error::io("make", &self.path))?;
             undo.folder(&self.path);
+            super::sync_folder(&self.path).map_err(Error::io("sync", &self.path))?;
         }
         if !self.exists || self.chosen {
             self.owner.take(&self.path)?;
@@ -134,6 +142,48 @@ impl Place {
         };
         let free = (1..=u32::MAX).map(numbered).find(|path| path.symlink_metadata().is_err());
         free.ok_or_else(|| Error::refused("there are too many key files", "name one: file:PATH"))
+    }
+}
+
+/// Held until it is dropped: of several that would make `dir` one does, and takes nothing back that another
+/// has made. The directory above is locked, and `dir` itself for those who may not read that.
+///
+/// # Errors
+/// [`Error::Refused`] if another takes too long; [`Error::Io`].
+pub(super) fn lock(dir: &Path) -> Result<Vec<File>> {
+    let above = match dir.parent() {
+        Some(above) if !above.as_os_str().is_empty() => above,
+        _ => Path::new("."),
+    };
+    let mut held = Vec::new();
+    match File::open(above) {
+        Ok(file) => held.push(lock_one(file, above)?),
+        Err(why) if why.kind() == io::ErrorKind::PermissionDenied && dir.is_dir() => {}
+        Err(why) => return Err(Error::io("find", above)(why)),
+    }
+    if dir.is_dir() {
+        let file = File::open(dir).map_err(Error::io("list", dir))?;
+        held.push(lock_one(file, dir)?);
+    }
+    Ok(held)
+}
+
+fn lock_one(file: File, path: &Path) -> Result<File> {
+    let until = Instant::now() + PATIENCE;
+    loop {
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(file),
+            Err(Errno::WOULDBLOCK | Errno::INTR) if Instant::now() < until => {
+                sleep(Duration::from_millis(20));
+            }
+            Err(Errno::WOULDBLOCK | Errno::INTR) => {
+                return Err(Error::refused(
+                    format!("another command makes a directory at {}", path.display()),
+                    "wait until it has ended, then run this again",
+                ));
+            }
+            Err(errno) => return Err(Error::io("lock", path)(errno.into())),
+        }
     }
 }
 

@@ -62,7 +62,7 @@ impl Check {
     /// The directory is none; a configuration that cannot be trusted.
     pub(super) fn run(self) -> Result<ExitCode> {
         let protected = Protected::open(&self.dir)?;
-        let choices = unlock::configured(&protected.keyring)?.providers;
+        let choices = unlock::configured(&protected.keyring, &protected.path)?.providers;
         let slots: Vec<_> = protected
             .keyring
             .slots()

@@ -48,7 +48,7 @@ pub(super) fn configure(session: &Session, choice: &ProviderChoice) -> Result<()
         // Root's own account is not where the owner of the directory would look.
         places.own = None;
     }
-    let path = match places.add_provider(session.keyring.id(), choice) {
+    let path = match places.add_provider(session.keyring.id(), &session.protected.path, choice) {
         Ok(path) => path,
         Err(tidelock_keys::Error::NoConfigHome) => {
             console::warn(

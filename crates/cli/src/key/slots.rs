@@ -178,7 +178,8 @@ impl Rotate {
     fn configured(&self, session: &Session, id: SlotId, kind: SlotKind) -> Result<ProviderChoice> {
         let slots = session.protected.keyring.slots();
         let slot = slots.iter().find(|slot| slot.terms.id == id);
-        let choices = self.opening.keys.choices(&session.protected.keyring);
+        let choices =
+            self.opening.keys.choices(&session.protected.keyring, &session.protected.path);
         let opens = |choice: &ProviderChoice| {
             let provider = tidelock_providers::open(choice, &session.protected.path, None).ok()?;
             (provider.kind() == kind && slot?.check(&*provider).is_ok()).then_some(())

@@ -6,13 +6,16 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use tidelock_keys::{Config, ProviderChoice};
+use tidelock_agent::alias::alias_name;
+use tidelock_keys::ProviderChoice;
 
 use crate::error::{Error, Result};
 use crate::exec::Library;
-use crate::owner::Owner;
-use crate::protected::Protected;
 use crate::service::record::{Record, Written};
+use crate::service::target::Target;
+
+/// The address of a socket has no more bytes.
+const MAX_SOCKET: usize = 107;
 
 /// The name of a unit, without `.service`.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -84,6 +87,13 @@ pub(super) fn below(root: &Path, path: &Path) -> PathBuf {
     root.join(path.strip_prefix("/").unwrap_or(path))
 }
 
+/// Operations a second on the disk of the directory.
+#[derive(Clone, Copy)]
+pub(super) struct Limits {
+    pub(super) read: Option<u32>,
+    pub(super) write: Option<u32>,
+}
+
 /// What will be written.
 pub(super) struct Plan {
     pub(super) record: Record,
@@ -92,19 +102,18 @@ pub(super) struct Plan {
 impl Plan {
     /// # Errors
     /// The library is not installed; [`Error::Refused`] for paths that the files cannot hold.
-    pub(super) fn make(
-        unit: &Unit,
-        protected: &Protected,
-        owner: Owner,
-        config: &Config,
-        iops: Option<u32>,
-        root: &Path,
-    ) -> Result<Self> {
+    pub(super) fn make(unit: &Unit, target: &Target, limits: Limits, root: &Path) -> Result<Self> {
         let library = Library::find()?.path;
         let program = std::env::current_exe().map_err(Error::io("find", "/proc/self/exe"))?;
-        let socket =
-            PathBuf::from(format!("/run/tidelock/{}/{}.sock", owner.uid, protected.keyring.id()));
-        for path in [&library, &program, &protected.path] {
+        let folder = PathBuf::from(format!("/run/tidelock/{}", target.owner.uid));
+        let socket = folder.join(alias_name(&unit.to_string()));
+        if socket.as_os_str().len() > MAX_SOCKET {
+            return Err(Error::refused(
+                format!("{} is too long for the path of a socket", socket.display()),
+                "name the unit by a shorter alias of it",
+            ));
+        }
+        for path in [&library, &program, &target.path] {
             let bad = |c: char| c.is_whitespace() || c.is_control() || "'\"\\%$:".contains(c);
             if path.to_str().is_none_or(|path| path.contains(bad)) {
                 return Err(Error::refused(
@@ -114,14 +123,21 @@ impl Plan {
             }
         }
         let (library, program) = (library.display(), program.display());
-        let mut text = format!(
-            "# Written by `tidelock service install`. Change it with `systemctl edit`, not here.\n\
-             [Service]\n\
+        let mut text =
+            "# Written by `tidelock service install`. Change it with `systemctl edit`, not here.\n"
+                .to_owned();
+        // Writing to a String cannot fail.
+        if target.config.auto_init {
+            // An empty mount point is no directory to be made anew.
+            let _ = writeln!(text, "[Unit]\nRequiresMountsFor={}", target.path.display());
+        }
+        let _ = write!(
+            text,
+            "[Service]\n\
              ExecStartPre=+{program} service unlock {unit}\n\
              ExecStartPost=+{program} service check {unit}\n"
         );
-        // Writing to a String cannot fail.
-        for choice in &config.providers {
+        for choice in &target.config.providers {
             if let ProviderChoice::Systemd { credential } = choice {
                 let _ = writeln!(
                     text,
@@ -129,9 +145,11 @@ impl Plan {
                 );
             }
         }
-        if let Some(iops) = iops {
-            let dir = protected.path.display();
-            let _ = writeln!(text, "IOReadIOPSMax={dir} {iops}\nIOWriteIOPSMax={dir} {iops}");
+        for (setting, limit) in [("IOReadIOPSMax", limits.read), ("IOWriteIOPSMax", limits.write)] {
+            if let Some(limit) = limit {
+                // systemd takes the disk below the file system of this path.
+                let _ = writeln!(text, "{setting}={} {limit}", target.there.display());
+            }
         }
         let mut written = Vec::new();
         match unit.cluster_folder() {
@@ -157,8 +175,8 @@ impl Plan {
             block: false,
             text,
         });
-        let directory = protected.path.clone();
-        Ok(Self { record: Record { directory, socket, written } })
+        let directory = target.path.clone();
+        Ok(Self { record: Record { directory, socket, written, replaced: Vec::new() } })
     }
 
     /// For `--dry-run`.

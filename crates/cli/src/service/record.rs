@@ -1,4 +1,4 @@
-//! `/etc/tidelock/UNIT.toml`: what was installed for a unit, to run it, to undo it exactly, and to see
+//! `/etc/tidelock/installed/UNIT.toml`: what was installed for a unit, to run it, to undo it exactly, and to see
 //! whether a person has changed it since.
 
 use std::fs::{self, DirBuilder, OpenOptions, Permissions};
@@ -24,6 +24,10 @@ pub(super) struct Record {
     pub(super) socket: PathBuf,
     /// The files.
     pub(super) written: Vec<Written>,
+    /// What they replace: only while they are written, so that one that was interrupted is told from a
+    /// person's change.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) replaced: Vec<Written>,
 }
 
 /// A file, or a block of one.
@@ -60,7 +64,9 @@ impl Record {
         })
     }
 
-    /// Writes all that is not there yet, this record first; which files.
+    /// Writes all that is not there yet, which files. The record comes first, with what it replaces, and
+    /// without that when all is done: wherever this is cut off, another install or remove knows every text
+    /// that can be in a file.
     ///
     /// # Errors
     /// [`Error::Refused`] before anything is written if a person has changed one; [`Error::Io`].
@@ -70,28 +76,47 @@ impl Record {
         unit: &Unit,
         root: &Path,
     ) -> Result<Vec<PathBuf>> {
+        let before: Vec<Written> = old.iter().flat_map(|old| old.ours()).cloned().collect();
         let mut changes = Vec::new();
         for new in &self.written {
-            let before = old.and_then(|old| old.written.iter().find(|it| it.path == new.path));
-            changes.extend(new.change(before, root)?.map(|text| (below(root, &new.path), text)));
+            let text = new.change(&before, root)?;
+            changes.extend(text.map(|text| (below(root, &new.path), text)));
         }
-        // What an earlier version wrote elsewhere.
-        for gone in old.iter().flat_map(|old| &old.written) {
-            if self.written.iter().all(|it| it.path != gone.path) {
-                gone.take_away(root)?;
-            }
+        if changes.is_empty() && old == Some(self) {
+            return Ok(Vec::new());
         }
-        if old != Some(self) {
-            let path = place(unit, root);
-            let text = toml::to_string(self)
-                .map_err(|why| Error::io("write", &path)(io::Error::other(why)))?;
-            let head = format!("# What `tidelock service install {unit}` did.\n");
-            changes.insert(0, (path, head + &text));
+        let gone = |it: &&Written| self.written.iter().all(|new| new.path != it.path);
+        let gone: Vec<_> = before.iter().filter(gone).collect();
+        // What a person has changed is found before anything is written.
+        for it in &gone {
+            it.rest(&before, root)?;
         }
+        let path = place(unit, root);
+        let replaced = before.iter().filter(|it| !self.written.contains(it)).cloned().collect();
+        let begun = Self { replaced, ..self.clone() };
+        begun.save(&path, unit)?;
         for (path, text) in &changes {
             replace(path, text)?;
         }
-        Ok(changes.into_iter().map(|(path, _)| path).collect())
+        // What an earlier version wrote elsewhere.
+        for it in gone {
+            it.take_away(&before, root)?;
+        }
+        if begun != *self {
+            self.save(&path, unit)?;
+        }
+        Ok(std::iter::once(path).chain(changes.into_iter().map(|(path, _)| path)).collect())
+    }
+
+    /// All texts that may be in a file.
+    fn ours(&self) -> impl Iterator<Item = &Written> {
+        self.written.iter().chain(&self.replaced)
+    }
+
+    fn save(&self, path: &Path, unit: &Unit) -> Result<()> {
+        let text =
+            toml::to_string(self).map_err(|why| Error::io("write", path)(io::Error::other(why)))?;
+        replace(path, &format!("# What `tidelock service install {unit}` did.\n{text}"))
     }
 
     /// Takes all away, this record last; which files.
@@ -99,49 +124,54 @@ impl Record {
     /// # Errors
     /// [`Error::Refused`] before anything is removed if a person has changed one; [`Error::Io`].
     pub(super) fn remove(&self, unit: &Unit, root: &Path) -> Result<Vec<PathBuf>> {
-        for written in &self.written {
-            written.rest(root)?;
+        let ours: Vec<Written> = self.ours().cloned().collect();
+        for written in &ours {
+            written.rest(&ours, root)?;
         }
         let mut removed = Vec::new();
-        for written in &self.written {
-            if written.take_away(root)? {
+        for written in &ours {
+            if written.take_away(&ours, root)? {
                 removed.push(below(root, &written.path));
             }
         }
         let path = place(unit, root);
         fs::remove_file(&path).map_err(Error::io("remove", &path))?;
+        if let Some(folder) = path.parent() {
+            let _ = fs::remove_dir(folder);
+        }
         removed.push(path);
         Ok(removed)
     }
 }
 
 impl Written {
-    /// The file's new text; `None` if it is as it should be. `before` is what we wrote last time.
-    fn change(&self, before: Option<&Self>, root: &Path) -> Result<Option<String>> {
+    /// The file's new text; `None` if it is as it should be. `before` is what we may have written.
+    fn change(&self, before: &[Self], root: &Path) -> Result<Option<String>> {
         let path = below(root, &self.path);
         let found = read(&path)?;
         if !self.block {
             return match found {
                 Some(found) if found == self.text => Ok(None),
-                Some(found) if before.is_none_or(|before| before.text != found) => {
+                Some(found) if !self.versions(before).any(|it| it.text == found) => {
                     Err(changed(&path))
                 }
                 _ => Ok(Some(self.text.clone())),
             };
         }
-        let found = found.unwrap_or_default();
-        let mut rest = match before {
-            Some(before) => before.rest(root)?.unwrap_or_default(),
-            None => found.clone(),
-        };
-        if rest.contains("LD_PRELOAD") || rest.contains("TIDELOCK_AGENT") || rest.contains(BEGIN) {
+        let mut rest = self.rest(before, root)?.unwrap_or_default();
+        if rest.contains("LD_PRELOAD") || rest.contains("TIDELOCK_AGENT") {
             return Err(changed(&path));
         }
         if !rest.is_empty() && !rest.ends_with('\n') {
             rest.push('\n');
         }
         let text = format!("{rest}{}", self.marked());
-        Ok((text != found).then_some(text))
+        Ok((Some(&text) != found.as_ref()).then_some(text))
+    }
+
+    /// What we may have written into the same file.
+    fn versions<'a>(&'a self, before: &'a [Self]) -> impl Iterator<Item = &'a Self> {
+        before.iter().filter(|it| it.path == self.path && it.block == self.block)
     }
 
     fn marked(&self) -> String {
@@ -149,24 +179,29 @@ impl Written {
     }
 
     /// What stays of the file when ours is taken out; `None` if nothing does.
-    fn rest(&self, root: &Path) -> Result<Option<String>> {
+    fn rest(&self, before: &[Self], root: &Path) -> Result<Option<String>> {
         let path = below(root, &self.path);
-        match read(&path)? {
-            None => Ok(None),
-            Some(found) if !self.block && found == self.text => Ok(None),
-            Some(found) if self.block && found.contains(&self.marked()) => {
-                let rest = found.replacen(&self.marked(), "", 1);
-                Ok((!rest.is_empty()).then_some(rest))
-            }
-            // Taken out already.
-            Some(found) if self.block && !found.contains(BEGIN) => Ok(Some(found)),
-            Some(_) => Err(changed(&path)),
+        let Some(found) = read(&path)? else { return Ok(None) };
+        if !self.block {
+            let ours = self.versions(before).any(|it| it.text == found);
+            return if ours { Ok(None) } else { Err(changed(&path)) };
         }
+        // Taken out already, or never in it.
+        if !found.contains(BEGIN) {
+            return Ok(Some(found));
+        }
+        let marked = self.versions(before).map(Self::marked).find(|text| found.contains(text));
+        let rest = found.replacen(&marked.ok_or_else(|| changed(&path))?, "", 1);
+        if rest.contains(BEGIN) {
+            return Err(changed(&path));
+        }
+        Ok((!rest.is_empty()).then_some(rest))
     }
 
-    fn take_away(&self, root: &Path) -> Result<bool> {
+    fn take_away(&self, before: &[Self], root: &Path) -> Result<bool> {
         let path = below(root, &self.path);
-        match self.rest(root)? {
+        match self.rest(before, root)? {
+            Some(rest) if read(&path)?.as_ref() == Some(&rest) => return Ok(false),
             Some(rest) => replace(&path, &rest)?,
             None if path.symlink_metadata().is_ok() => {
                 fs::remove_file(&path).map_err(Error::io("remove", &path))?;
@@ -184,7 +219,7 @@ impl Written {
 }
 
 fn place(unit: &Unit, root: &Path) -> PathBuf {
-    below(root, Path::new("/etc/tidelock")).join(format!("{unit}.toml"))
+    below(root, Path::new("/etc/tidelock/installed")).join(format!("{unit}.toml"))
 }
 
 fn changed(path: &Path) -> Error {
@@ -247,6 +282,7 @@ mod tests {
                 written("/etc/pg/environment", true),
                 written("/etc/unit.d/t.conf", false),
             ],
+            replaced: Vec::new(),
         }
     }
 
@@ -296,7 +332,7 @@ mod tests {
         assert!(!text.contains("'a'") && text.matches("LD_PRELOAD").count() == 1, "{text}");
         world.remove().unwrap();
         assert_eq!(world.text("etc/pg/environment").as_deref(), Some(FOUND));
-        for gone in ["etc/unit.d", "etc/tidelock/pg.toml"] {
+        for gone in ["etc/unit.d", "etc/tidelock/installed/pg.toml"] {
             assert!(!world.home.path().join(gone).exists(), "{gone}");
         }
     }
@@ -316,7 +352,51 @@ mod tests {
         let world = World::new();
         world.put("etc/pg/environment", "LD_PRELOAD = '/other.so'\n");
         assert!(matches!(world.install("a"), Err(Error::Refused { .. })));
-        assert_eq!(world.text("etc/tidelock/pg.toml"), None);
+        assert_eq!(world.text("etc/tidelock/installed/pg.toml"), None);
+    }
+
+    /// A step is a file that was replaced or removed: after each of them the machine may stop.
+    #[test]
+    fn an_install_that_was_cut_off_is_repaired_by_another_and_can_be_removed() {
+        let files = ["etc/tidelock/installed/pg.toml", "etc/pg/environment", "etc/unit.d/t.conf"];
+        let texts = |world: &World| files.map(|path| world.text(path));
+        let (before, after) = (World::new(), World::new());
+        before.install("a").unwrap();
+        after.install("a").unwrap();
+        after.install("b").unwrap();
+        let begun = Record { replaced: record("a").written, ..record("b") };
+        for done in 0..=2 {
+            for (value, remove) in [("b", false), ("a", false), ("c", false), ("", true)] {
+                let world = World::new();
+                world.install("a").unwrap();
+                begun.save(&world.home.path().join(files[0]), &world.unit).unwrap();
+                for path in files.iter().skip(1).take(done) {
+                    world.put(path, &after.text(path).unwrap());
+                }
+                if remove {
+                    world.remove().unwrap();
+                    assert_eq!(texts(&world), [None, Some(FOUND.to_owned()), None]);
+                    continue;
+                }
+                world.install(value).unwrap();
+                assert_eq!(world.install(value).unwrap(), 0);
+                if value == "b" {
+                    assert_eq!(texts(&world), texts(&after));
+                }
+                if value == "a" {
+                    assert_eq!(texts(&world), texts(&before));
+                }
+                // A person's change is still told from ours.
+                world.put(files[2], "LD_PRELOAD = 'mine'\n");
+                assert!(world.install(value).is_err());
+            }
+        }
+        // The first one, cut off behind its record.
+        let world = World::new();
+        fs::create_dir_all(world.home.path().join("etc/tidelock/installed")).unwrap();
+        record("a").save(&world.home.path().join(files[0]), &world.unit).unwrap();
+        world.install("a").unwrap();
+        assert_eq!(texts(&world), texts(&before));
     }
 
     #[test]

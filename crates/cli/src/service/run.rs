@@ -1,17 +1,21 @@
 //! What an installed unit runs before and after its server starts.
 
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Command;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use tidelock_agent::server::Options;
 use tidelock_agent::spawn::{self, AgentCommand};
-use tidelock_agent::{RunDir, client};
+use tidelock_agent::{RunDir, alias, client};
 
 use crate::audit::trail;
 use crate::console;
 use crate::error::{Error, Result};
+use crate::init::open_or_make;
 use crate::owner::Owner;
-use crate::protected::Protected;
 use crate::server::{Loaded, Server};
 use crate::service::record::Record;
 use crate::unlock;
@@ -25,7 +29,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// # Errors
 /// The keyring does not open, the agent does not start.
 pub(super) fn unlock(record: &Record) -> Result<()> {
-    let protected = Protected::open(&record.directory)?;
+    let protected = open_or_make(&record.directory)?;
     let owner = Owner::of(&protected.path)?;
     let another = owner.uid != Owner::caller().uid;
     let run_dir = if rustix::process::geteuid().is_root() {
@@ -35,28 +39,47 @@ pub(super) fn unlock(record: &Record) -> Result<()> {
     };
     let mut options = Options::new(run_dir);
     let socket = options.run_dir.socket(protected.keyring.id());
-    if socket != record.socket {
+    if record.socket.parent() != Some(options.run_dir.path()) {
         return Err(Error::refused(
-            format!(
-                "{} has another keyring or owner than when it was installed",
-                protected.path.display()
-            ),
+            format!("{} has another owner than when it was installed", protected.path.display()),
             "run `tidelock service install` again",
         ));
     }
+    let mut command = AgentCommand::this_program();
+    command.user = another.then_some((owner.uid, owner.gid));
     if let Some(agent) = client::connect(&socket)?
         && agent.status()?.generation == protected.keyring.generation()
     {
-        return Ok(());
+        return publish(&record.socket, &socket, &command);
     }
-    let config = unlock::configured(&protected.keyring)?;
+    let config = unlock::configured(&protected.keyring, &protected.path)?;
     options.allow_writable_programs = config.allow_writable_programs;
     options.log = Some(trail::log(&protected.keyring, &protected.path, &config)?);
     let keyring = unlock::unattended(&protected, &config)?;
-    let mut command = AgentCommand::this_program();
-    command.user = another.then_some((owner.uid, owner.gid));
-    spawn::start(&keyring, &protected.path, &options, &command).map(drop)?;
-    Ok(())
+    spawn::start(&keyring, &protected.path, &options, &command)?;
+    publish(&record.socket, &socket, &command)
+}
+
+/// Makes the unit's socket lead to that of the keyring, as the user whose folder it is.
+fn publish(unit: &Path, socket: &Path, command: &AgentCommand) -> Result<()> {
+    let Some((uid, gid)) = command.user else { return Ok(alias::publish(unit, socket)?) };
+    let status = Command::new(&command.program)
+        .args(["agent", "alias"])
+        .args([unit, socket])
+        .env_clear()
+        .uid(uid)
+        .gid(gid)
+        .status()
+        .map_err(Error::io("run", &command.program))?;
+    match status.success() {
+        true => Ok(()),
+        // It has said why.
+        false => Err(Error::Io {
+            what: "make the socket",
+            path: unit.into(),
+            source: io::Error::other(status.to_string()),
+        }),
+    }
 }
 
 /// Waits for the server and looks whether the library is in it.

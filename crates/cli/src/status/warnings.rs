@@ -1,7 +1,7 @@
 //! What is dangerous, and what to do about it.
 
 use serde::Serialize;
-use tidelock_keys::ProviderChoice;
+use tidelock_keys::{ProviderChoice, SlotKind};
 
 use crate::console;
 use crate::keyring::{CopyState, is_same_filesystem};
@@ -79,6 +79,13 @@ pub(super) fn of(
         }
     }
     copies(report, &mut warn);
+    if report.keyring.slots.iter().all(|slot| slot.kind != SlotKind::Recovery.name()) {
+        warn(
+            "no_recovery_key",
+            "there is no recovery key: when the key is lost, the data is lost".to_owned(),
+            "`tidelock key recovery -D DIR`, or keep a second copy of the key on another machine",
+        );
+    }
     let period = u64::from(cryptoperiod_days.unwrap_or(CRYPTOPERIOD_DAYS));
     let current = report.unlocked.iter().flat_map(|all| &all.data_keys).next();
     if let Some(key) = current.filter(|key| key.retired.is_none() && key.age_days >= period) {

@@ -128,7 +128,7 @@ impl SealedKeyring {
         let mut failure = Error::NoSlot { keyring: self.id, kind: provider.kind() };
         for slot in self.slots.iter().filter(|slot| slot.terms.kind == provider.kind()) {
             match slot.open(provider) {
-                Ok(key) => return self.unlock_with(key),
+                Ok(key) => return self.opened_with(key, Some(slot.terms.id)),
                 // Other slots of this type may have another key, or be whole.
                 Err(why @ (Error::WrongKey { .. } | Error::Tampered { .. })) => {
                     if !matches!(failure, Error::Tampered { .. }) {
@@ -148,7 +148,7 @@ impl SealedKeyring {
     pub fn unlock_slot(&self, id: SlotId, provider: &dyn Provider) -> Result<Keyring, Error> {
         let slot = self.slots.iter().find(|slot| slot.terms.id == id);
         let slot = slot.ok_or(Error::UnknownSlot { slot: id })?;
-        self.unlock_with(slot.open(provider)?)
+        self.opened_with(slot.open(provider)?, Some(id))
     }
 
     /// Unlocks with the keyring key itself.
@@ -156,6 +156,10 @@ impl SealedKeyring {
     /// # Errors
     /// [`Error::WrongKeyringKey`] for another key, [`Error::Tampered`] for changed bytes.
     pub fn unlock_with(&self, key: Secret<32>) -> Result<Keyring, Error> {
+        self.opened_with(key, None)
+    }
+
+    fn opened_with(&self, key: Secret<32>, opened: Option<SlotId>) -> Result<Keyring, Error> {
         if !commitment(&key, self.id)?.equals(&self.commitment) {
             return Err(Error::WrongKeyringKey { keyring: self.id });
         }
@@ -166,7 +170,7 @@ impl SealedKeyring {
         let Body { layout, data_keys, policy, conversion } = Body::decode(body)?;
         let slots = self.slots.clone();
         let (id, generation) = (self.id, self.generation);
-        Ok(Keyring { id, generation, layout, policy, data_keys, slots, key, conversion })
+        Ok(Keyring { id, generation, layout, policy, data_keys, slots, key, conversion, opened })
     }
 }
 
