@@ -21,7 +21,7 @@ PORTABLE := $(abspath $(TARGET))/portable
 LIBRARY := --locked -p tidelock-preload --features exports
 CRATES  := --locked --workspace --exclude tidelock-preload
 
-.PHONY: build portable packages demo test test-full check fmt bench install
+.PHONY: build portable packages demo test test-full check fmt bench lab install
 build:
 	$(CARGO) build --release --locked -p tidelock-cli
 	$(CARGO) build --release --locked -p tidelock-preload --features exports
@@ -60,6 +60,14 @@ test-full: test
 	ci/packages full
 	ci/vault
 	$(CARGO) test --locked --workspace --exclude tidelock-preload -- --ignored
+
+# All experiments in the size that fits two cores, in about an hour, and their report. Root can also limit
+# memory, CPU and I/O; LAB="--out DIR" and others of `tidelock lab run`.
+lab: build
+	ci/packages lab
+	$(TARGET)/release/tidelock lab run $(EXPERIMENTS) $(LAB)
+
+EXPERIMENTS := crypto cpu-paths shared-buffers rds-encryption cybertec-matrix wal-stress aurora-mysqlslap provisioned-iops
 
 check: $(DENY)
 	$(CARGO) fmt --all --check

@@ -3,6 +3,8 @@
 //! Each test has its own work directory, so that the lab's lock is its own. The library has to be built beside
 //! the command: `make test` does it.
 
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use std::fs;
 use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
@@ -114,6 +116,7 @@ jobs = 1
 seconds = 1
 [stop]
 blocks = 3
+warm_up = 1
 "#;
     let path = bench.path("quick.toml");
     fs::write(&path, change(text.to_owned())).unwrap();
@@ -224,8 +227,8 @@ fn aurora_mysqlslap_in_miniature() {
 fn an_interrupted_run_keeps_what_it_has_and_goes_on() {
     let bench = Bench::new();
     let file = quick(&bench, |text| text);
-    let mut command = bench.measuring(&["run", &file, "--seed", "1", "--out"]);
-    let mut child = command.arg(bench.out()).stderr(Stdio::null()).spawn().unwrap();
+    let mut command = bench.measuring(&["run", &file, "--seed", "1"]);
+    let mut child = command.arg("--out").arg(bench.out()).stderr(Stdio::null()).spawn().unwrap();
     let start = Instant::now();
     let lines = || {
         fs::read(bench.out().join("results.jsonl"))
@@ -309,15 +312,15 @@ fn a_lost_server_ends_the_run_and_nothing_measured_is_lost() {
 fn a_second_lab_is_refused_while_one_runs() {
     let bench = Bench::new();
     let file = quick(&bench, |text| text);
-    let mut command = bench.measuring(&["run", &file, "--out"]);
-    let mut first = command.arg(bench.out()).stderr(Stdio::null()).spawn().unwrap();
+    let mut command = bench.measuring(&["run", &file]);
+    let mut first = command.arg("--out").arg(bench.out()).stderr(Stdio::null()).spawn().unwrap();
     let start = Instant::now();
     while !bench.out().join("run.json").exists() {
         assert!(start.elapsed() < Duration::from_secs(60));
         thread::sleep(Duration::from_millis(20));
     }
-    let mut second = bench.measuring(&["run", &file, "--out"]);
-    let output = second.arg(bench.path("other")).output().unwrap();
+    let mut second = bench.measuring(&["run", &file]);
+    let output = second.arg("--out").arg(bench.path("other")).output().unwrap();
     assert_eq!(output.status.code(), Some(3), "{}", told(&output));
     assert!(told(&output).contains(&first.id().to_string()), "{}", told(&output));
     let pid = Pid::from_raw(i32::try_from(first.id()).unwrap()).unwrap();
@@ -344,8 +347,9 @@ fn a_full_disk_ends_the_run_and_after_making_room_it_goes_on() {
     let file = quick(&bench, |text| text.replace("blocks = 3", "blocks = 2"));
     let out = mount.join("out");
     let mut ballast = Vec::new();
-    let mut child = bench.measuring(&["run", &file, "--seed", "1", "--out"]);
-    let child = child.arg(&out).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut child = bench.measuring(&["run", &file, "--seed", "1"]);
+    let child =
+        child.arg("--out").arg(&out).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let start = Instant::now();
     while !out.join("results.jsonl").exists() && start.elapsed() < Duration::from_secs(60) {
         thread::sleep(Duration::from_millis(5));

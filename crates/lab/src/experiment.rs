@@ -141,7 +141,14 @@ pub struct Stop {
     /// narrow: half its width, as a part of 1.
     #[serde(default)]
     pub precision: Option<f64>,
+    /// The most seconds of warm-up for each server and cell; docs/lab.md has the rule.
+    #[serde(default = "warm_up")]
+    pub warm_up: u32,
     /// Blocks of the trials at a fixed rate; none if 0.
     #[serde(default)]
     pub latency_blocks: u32,
+}
+
+const fn warm_up() -> u32 {
+    10
 }

@@ -25,8 +25,11 @@ pub fn read(name: &str, text: &str, size: Size) -> Result<Experiment> {
             replace(&mut table, part);
         }
     }
-    let experiment: Experiment =
+    let mut experiment: Experiment =
         table.try_into().map_err(|e: toml::de::Error| broken(e.to_string()))?;
+    if size == Size::Miniature {
+        experiment.stop.warm_up = experiment.stop.warm_up.min(1);
+    }
     check(&experiment).map_err(broken)?;
     Ok(experiment)
 }

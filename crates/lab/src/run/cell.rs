@@ -29,7 +29,7 @@ impl Lab<'_> {
         for server in &servers.servers {
             self.check_stop()?;
             progress.preparing(&format!("warming up {}: {cell}", server.arm.name));
-            warm_up::run(server, work, cell, &self.options.stop)?;
+            warm_up::run(server, work, cell, experiment.stop.warm_up, &self.options.stop)?;
         }
         let steps = self.steps(planned, cell);
         for (number, step) in steps.iter().enumerate() {

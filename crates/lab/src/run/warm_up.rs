@@ -1,4 +1,5 @@
-//! Warm-up by rule: seconds of the workload itself, until two in a row differ by less than 5 %; at most ten.
+//! Warm-up by rule: seconds of the workload itself, until two in a row differ by less than 5 %, or the
+//! experiment's limit is reached (ten if it has none).
 //!
 //! Workloads that make their own tables run once, unmeasured: their files and the server's code are
 //! then warm, and nothing else can be.
@@ -11,16 +12,22 @@ use crate::experiment::Work;
 use crate::trial::Cell;
 use crate::work::{pgbench, sql};
 
-/// Warms one server up.
+/// Warms one server up, `most` seconds at most.
 ///
 /// # Errors
 /// When the workload fails.
-pub(super) fn run(server: &Server<'_>, work: &Work, cell: &Cell, stop: &AtomicBool) -> Result<()> {
+pub(super) fn run(
+    server: &Server<'_>,
+    work: &Work,
+    cell: &Cell,
+    most: u32,
+    stop: &AtomicBool,
+) -> Result<()> {
     let Database::Postgres(cluster) = &server.database else { return Ok(()) };
     match work {
         Work::Pgbench(work) => {
             let mut last = 0.0;
-            for _ in 0..MOST {
+            for _ in 0..most {
                 let done = pgbench::measure(cluster, work, &cell.0, Some(1), None, stop)?;
                 let now = done.units / done.seconds;
                 if (now / last - 1.0).abs() < STEADY {
@@ -38,5 +45,4 @@ pub(super) fn run(server: &Server<'_>, work: &Work, cell: &Cell, stop: &AtomicBo
     Ok(())
 }
 
-const MOST: u32 = 10;
 const STEADY: f64 = 0.05;
