@@ -125,7 +125,7 @@ impl List {
 
 impl Cipher {
     fn run(self) -> Result<()> {
-        if self.block == 0 || self.block % 16 != 0 {
+        if self.block == 0 || !self.block.is_multiple_of(16) {
             return Err(Error::usage("--block must be a multiple of 16", "for example 8192"));
         }
         let rate = tidelock_ffi::speed(self.block, self.seconds)

@@ -4,6 +4,7 @@
 //! the command: `make test` does it.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![expect(clippy::print_stderr, reason = "a skipped test says why")]
 
 use std::fs;
 use std::io::Write as _;
