@@ -69,7 +69,7 @@ impl Bench {
         let left: Vec<_> = fs::read_dir(&work)
             .unwrap()
             .map(|entry| entry.unwrap().file_name())
-            .filter(|name| name != "tidelock-lab.lock")
+            .filter(|name| !name.to_string_lossy().ends_with(".lock"))
             .collect();
         assert!(left.is_empty(), "left in {}: {left:?}", work.display());
         for entry in fs::read_dir("/proc").unwrap().flatten() {
@@ -258,6 +258,24 @@ fn an_interrupted_run_keeps_what_it_has_and_goes_on() {
     let before = bench.results();
     succeeded(&bench.resume());
     assert_eq!(bench.results(), before, "a finished run was measured again");
+}
+
+#[test]
+fn the_next_lab_ends_what_a_killed_one_left() {
+    let bench = Bench::new();
+    let file = quick(&bench, |text| text);
+    let mut command = bench.measuring(&["run", &file]);
+    let mut child = command.arg("--out").arg(bench.out()).stderr(Stdio::null()).spawn().unwrap();
+    let start = Instant::now();
+    while fs::metadata(bench.out().join("results.jsonl")).map_or(0, |meta| meta.len()) == 0 {
+        assert!(start.elapsed() < Duration::from_secs(120), "no trial was finished");
+        thread::sleep(Duration::from_millis(20));
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    succeeded(&bench.resume());
+    bench.is_clean();
+    assert_eq!(bench.trials().len(), 6);
 }
 
 #[test]

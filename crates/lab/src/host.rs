@@ -29,7 +29,7 @@ pub use caps::{Caps, Unlimited};
 pub use device::DeviceNumber;
 pub use gocryptfs::GocryptfsMount;
 pub use group::{CpuThrottling, Group};
-pub use leftovers::remove_leftovers;
+pub use leftovers::{end_users, remove_leftovers};
 pub use sampler::{Sampler, Samples};
 pub use throttle::Throttle;
 pub use volume::{FileSystem, Image, Volume, VolumeError, run_program};

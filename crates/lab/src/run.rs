@@ -101,10 +101,10 @@ pub const PUBLICATION: u32 = 10;
 /// # Errors
 /// When another lab runs, the directory has a run already, or anything of it fails; see the module.
 pub fn start(manifest: &Manifest, options: &Options, progress: &mut dyn Progress) -> Result<()> {
-    let _only = lock::take(&options.work)?;
-    clean_up(options, progress);
+    let only = lock::take(&options.work)?;
+    clean_up(options, &only, progress);
     let writer = Writer::create(&options.out, manifest)?;
-    Lab { manifest, options, writer, trials: Vec::new() }.run(progress)
+    Lab { manifest, options, only, writer, trials: Vec::new() }.run(progress)
 }
 
 /// Goes on with a run that did not end. Lines that are no trials are measured again.
@@ -112,19 +112,26 @@ pub fn start(manifest: &Manifest, options: &Options, progress: &mut dyn Progress
 /// # Errors
 /// As [`start`], and when `options.out` is no run.
 pub fn resume(options: &Options, progress: &mut dyn Progress) -> Result<()> {
-    let _only = lock::take(&options.work)?;
-    clean_up(options, progress);
+    let only = lock::take(&options.work)?;
+    clean_up(options, &only, progress);
     let results = Results::read(&options.out)?;
     let writer = Writer::append(&options.out)?;
     let Results { manifest, trials, .. } = results;
-    Lab { manifest: &manifest, options, writer, trials }.run(progress)
+    Lab { manifest: &manifest, options, only, writer, trials }.run(progress)
 }
 
-/// Removes what a lab that was killed left behind: mounts, loop devices, control groups. Only with the
-/// lock, so that none of it is in use.
-fn clean_up(options: &Options, progress: &mut dyn Progress) {
+/// Ends and removes what a lab that was killed left behind: servers, mounts, loop devices, control groups.
+/// Only with the lock, so that none of it is in use.
+fn clean_up(options: &Options, only: &lock::Only, progress: &mut dyn Progress) {
+    for dir in only.left.iter().filter(|dir| dir.is_dir()) {
+        progress.preparing(&format!("ending the servers of an earlier lab in {}", dir.display()));
+        crate::host::end_users(dir);
+    }
     for what in crate::host::remove_leftovers(&[&options.work]) {
         progress.preparing(&format!("removed what an earlier lab left: {what}"));
+    }
+    for dir in &only.left {
+        let _ = std::fs::remove_dir_all(dir);
     }
 }
 
@@ -132,6 +139,7 @@ fn clean_up(options: &Options, progress: &mut dyn Progress) {
 struct Lab<'l> {
     manifest: &'l Manifest,
     options: &'l Options,
+    only: lock::Only,
     writer: Writer,
     trials: Vec<Trial>,
 }
@@ -185,6 +193,7 @@ impl Lab<'_> {
             .collect();
         let Some(first) = cells.first() else { return Ok(()) };
         let place = Place::below(&self.options.work)?;
+        self.only.note(place.path())?;
         let stop = &self.options.stop;
         let mut servers = Servers::make(&place, &planned.experiment, first, arms, stop, progress)?;
         for cell in cells {

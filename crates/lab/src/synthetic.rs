@@ -73,7 +73,7 @@ pub(crate) fn experiment(arms: &[&str]) -> Experiment {
         settings: BTreeMap::new(),
         limits: Limits::default(),
         workload: BTreeMap::new(),
-        stop: Stop { blocks: 10, precision: None, latency_blocks: 0 },
+        stop: Stop { blocks: 10, precision: None, warm_up: 10, latency_blocks: 0 },
         claims: Vec::new(),
     }
 }

@@ -51,7 +51,7 @@ pub(crate) struct Place {
 
 impl Run {
     pub(super) fn run(self) -> Result<()> {
-        let work = self.place.work();
+        let work = self.place.work()?;
         let experiments = self.which.experiments()?;
         let machine = run::machine(&work);
         let seed = self.seed.unwrap_or_else(|| fastrand::u64(..1 << 53));
@@ -79,7 +79,7 @@ impl Resume {
             let what = format!("{}, line {line} is no trial: {why}", self.dir.display());
             console::warn(what, "it is measured again; the line stays");
         }
-        let options = Options { out: self.dir, work: self.place.work(), stop: stop()? };
+        let options = Options { out: self.dir, work: self.place.work()?, stop: stop()? };
         let mut shown = Shown::new();
         let done = run::resume(&options, &mut shown);
         finish(&options, shown, done)
@@ -87,8 +87,9 @@ impl Resume {
 }
 
 impl Place {
-    fn work(&self) -> PathBuf {
-        self.work.clone().unwrap_or_else(run::default_work)
+    fn work(&self) -> Result<PathBuf> {
+        let work = self.work.clone().unwrap_or_else(run::default_work);
+        work.canonicalize().map_err(Error::io("use", work))
     }
 }
 

@@ -49,6 +49,18 @@ pub fn remove_leftovers(bases: &[&Path]) -> Vec<String> {
     told
 }
 
+/// Ends every process whose directory or open files lie below `dir`, and waits until they are gone. For
+/// private directories of a lab that is dead.
+pub fn end_users(dir: &Path) {
+    let users = users_of(dir);
+    for process in &users {
+        let _ = process.signal(Signal::KILL);
+    }
+    for process in users {
+        let _ = process.wait_gone(Duration::from_secs(10));
+    }
+}
+
 fn unmount(point: &Path) -> String {
     if let Ok(device) = DeviceNumber::of(point) {
         Throttle::clear(device);

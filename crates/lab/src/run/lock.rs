@@ -1,15 +1,40 @@
 //! One lab at a time: two would measure each other.
+//!
+//! The lock's file also names the directories of the lab's servers, so that the next lab can end and remove
+//! what one that was killed left behind.
 
+use std::cell::RefCell;
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{Read as _, Seek as _, Write as _};
-use std::path::Path;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Result};
 
 /// Held until it is dropped, or the process ends in whatever way.
 #[derive(Debug)]
 pub(super) struct Only {
-    _file: File,
+    file: RefCell<File>,
+    /// Directories that the last lab noted and did not take back.
+    pub(super) left: Vec<PathBuf>,
+}
+
+impl Only {
+    /// Notes a directory of servers before it is used.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub(super) fn note(&self, dir: &Path) -> Result<()> {
+        let failed = Error::io(format!("noting {} in the lab's lock", dir.display()));
+        writeln!(self.file.borrow_mut(), "{}", dir.display()).map_err(failed)
+    }
+}
+
+impl Drop for Only {
+    fn drop(&mut self) {
+        // Everything noted was cleaned up by then.
+        let _ = self.file.borrow_mut().set_len(0);
+    }
 }
 
 /// Takes the lock of `work`.
@@ -17,34 +42,50 @@ pub(super) struct Only {
 /// # Errors
 /// [`Error::Busy`] while another lab holds it.
 pub(super) fn take(work: &Path) -> Result<Only> {
-    let path = work.join("tidelock-lab.lock");
+    let uid = rustix::process::geteuid().as_raw();
+    let path = work.join(format!("tidelock-lab-{uid}.lock"));
     let failed = || Error::io(format!("locking {}", path.display()));
     let mut file = OpenOptions::new()
         .read(true)
         .write(true)
         .create(true)
         .truncate(false)
+        .mode(0o600)
         .open(&path)
         .map_err(failed())?;
+    // What it names is ended and removed: it has to be ours alone.
+    let meta = file.metadata().map_err(failed())?;
+    if meta.uid() != uid || meta.mode() & 0o022 != 0 {
+        return Err(Error::Other(format!("{} belongs to somebody else", path.display())));
+    }
     match file.try_lock() {
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => {
-            let mut holder = String::new();
-            let _ = file.read_to_string(&mut holder);
-            return Err(Error::Busy { path, holder: holder.trim().to_owned() });
+            let holder = read(&mut file).lines().next().unwrap_or_default().trim().to_owned();
+            return Err(Error::Busy { path, holder });
         }
         Err(TryLockError::Error(error)) => return Err(failed()(error)),
     }
+    let noted = read(&mut file);
+    let of_ours = |dir: &PathBuf| dir.parent() == Some(work);
+    let left = noted.lines().skip(1).map(PathBuf::from).filter(of_ours).collect();
     file.set_len(0)
         .and_then(|()| file.rewind())
         .and_then(|()| writeln!(file, "{}", std::process::id()))
         .map_err(failed())?;
-    Ok(Only { _file: file })
+    Ok(Only { file: RefCell::new(file), left })
+}
+
+fn read(file: &mut File) -> String {
+    let mut text = String::new();
+    let _ = file.read_to_string(&mut text);
+    text
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
 
     #[test]
     fn a_second_lab_is_told_who_runs() {
@@ -53,6 +94,23 @@ mod tests {
         let error = take(dir.path()).unwrap_err().to_string();
         assert!(error.contains(&std::process::id().to_string()), "{error}");
         drop(held);
-        take(dir.path()).unwrap();
+        assert!(take(dir.path()).unwrap().left.is_empty());
+    }
+
+    #[test]
+    fn what_a_killed_lab_noted_is_told_to_the_next_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let killed = take(dir.path()).unwrap();
+        let servers = dir.path().join("tl-servers");
+        killed.note(&servers).unwrap();
+        killed.note(Path::new("/elsewhere")).unwrap();
+        // A killed process drops nothing; the kernel closes its file.
+        let uid = rustix::process::geteuid().as_raw();
+        let path = dir.path().join(format!("tidelock-lab-{uid}.lock"));
+        let text = fs::read_to_string(&path).unwrap();
+        drop(killed);
+        fs::write(&path, text).unwrap();
+        let next = take(dir.path()).unwrap();
+        assert_eq!(next.left, [servers]);
     }
 }
