@@ -48,7 +48,8 @@ fn find(text: &str) -> Result<Option<Config>, Error> {
     let path = folder.join(format!("{ID}.toml"));
     fs::write(&path, text).unwrap();
     fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
-    let found = Places { system: home.path().join("etc"), own: Some(own) }.find(ID);
+    let places = Places { system: home.path().join("etc"), own: Some(own) };
+    let found = places.find(ID, &home.path().join("data"));
     if let Err(why) = &found {
         let path = path.display().to_string();
         assert!(why.to_string().contains(&path), "{why} does not name {path}");
