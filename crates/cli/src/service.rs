@@ -41,7 +41,7 @@ pub(crate) enum ServiceCommand {
 pub(crate) struct Install {
     #[command(flatten)]
     named: Named,
-    /// The protected directory [default: that of /etc/tidelock/UNIT.toml, or of postgresql@VERSION-NAME its data_directory]
+    /// The protected directory (default: that of /etc/tidelock/UNIT.toml, or of postgresql@VERSION-NAME its data_directory)
     #[arg(short = 'D', long = "directory", value_name = "DIR")]
     dir: Option<PathBuf>,
     /// Let the unit read and write at most this often a second (IOReadIOPSMax, IOWriteIOPSMax)
