@@ -9,6 +9,7 @@ use std::time::Duration;
 use indicatif::{ProgressBar, ProgressStyle};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use tidelock_lab::plan::Step;
+use tidelock_lab::report;
 use tidelock_lab::results::Results;
 use tidelock_lab::run::{self, Options, Progress};
 use tidelock_lab::trial::{Cell, Trial};
@@ -24,7 +25,7 @@ pub(crate) struct Run {
     which: Which,
     #[command(flatten)]
     place: Place,
-    /// Directory of the run (default: lab/DATE-MACHINE)
+    /// Directory of the run (default: lab/runs/DATE-MACHINE)
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// Seed of the order of trials (default: drawn, and recorded)
@@ -58,7 +59,7 @@ impl Run {
         let manifest = run::manifest(experiments, self.which.size(), seed, machine);
         let date = console::time(manifest.created);
         let date = date.split(' ').next().unwrap_or_default();
-        let named = || PathBuf::from("lab").join(format!("{date}-{}", manifest.machine.name));
+        let named = || PathBuf::from("lab/runs").join(format!("{date}-{}", manifest.machine.name));
         let out = self.out.unwrap_or_else(named);
         if run::exists(&out) {
             let what = format!("{} has a run already", out.display());
