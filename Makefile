@@ -67,7 +67,7 @@ lab: build
 	ci/packages lab
 	$(TARGET)/release/tidelock lab run $(EXPERIMENTS) $(LAB)
 
-EXPERIMENTS := crypto cpu-paths shared-buffers rds-encryption cybertec-matrix wal-stress aurora-mysqlslap provisioned-iops
+EXPERIMENTS := crypto cpu-paths shared-buffers rds-encryption wal-stress aurora-mysqlslap provisioned-iops cybertec-matrix
 
 check: $(DENY)
 	$(CARGO) fmt --all --check
