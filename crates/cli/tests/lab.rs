@@ -84,6 +84,15 @@ impl Bench {
     }
 }
 
+/// Unmounted whatever becomes of the test.
+struct Mounted(PathBuf);
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(&self.0).status();
+    }
+}
+
 fn lab(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tidelock"));
     command.arg("lab").args(args).env("NO_COLOR", "1").stdin(Stdio::null());
@@ -363,6 +372,7 @@ fn a_full_disk_ends_the_run_and_after_making_room_it_goes_on() {
         .status()
         .unwrap();
     assert!(mounted.success());
+    let _mounted = Mounted(mount.clone());
     let file = quick(&bench, |text| text.replace("blocks = 3", "blocks = 2"));
     let out = mount.join("out");
     let mut ballast = Vec::new();
@@ -392,7 +402,6 @@ fn a_full_disk_ends_the_run_and_after_making_room_it_goes_on() {
     let lines = fs::read_to_string(out.join("results.jsonl")).unwrap();
     let whole = lines.lines().filter(|line| serde_json::from_str::<Value>(line).is_ok()).count();
     assert_eq!((whole, lines.lines().count()), (4, 4), "{lines}");
-    assert!(Command::new("umount").arg(&mount).status().unwrap().success());
     bench.is_clean();
 }
 
