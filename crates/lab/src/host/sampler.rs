@@ -68,7 +68,8 @@ impl Sampler {
             }
             let end = Moment::read(&watched);
             // A piece much shorter than the period would be mostly noise.
-            if end.at.duration_since(last.at) > period / 2 {
+            // A trial shorter than a period has at least its whole time as one value.
+            if end.at.duration_since(last.at) > period / 2 || samples.series.is_empty() {
                 samples.add(&first, &last, &end);
             }
             let others = (load::others(std::process::id()) - others).max(0.0);
