@@ -97,10 +97,9 @@ impl Place {
 fn finish(options: &Options, shown: Shown, done: tidelock_lab::Result<()>) -> Result<()> {
     shown.bar.finish_and_clear();
     done?;
-    let out = options.out.display();
-    console::print(format_args!(
-        "the results are in {out}; `tidelock lab report {out}` shows them\n"
-    ))
+    let written = report::write(&Results::read(&options.out)?, &options.out)?;
+    let page = written.first().unwrap_or(&options.out);
+    console::print(format_args!("{}\n", page.display()))
 }
 
 /// Set by Ctrl-C and by a polite kill.
