@@ -185,7 +185,10 @@ fn cpu_paths_in_miniature() {
         values.fold(f64::INFINITY, f64::min)
     };
     // A page opened without AES-NI costs many times what one with it costs.
-    assert!(cpu("sealed-software") > 1.15 * cpu("sealed"), "the server did not see OPENSSL_ia32cap");
+    assert!(
+        cpu("sealed-software") > 1.15 * cpu("sealed"),
+        "the server did not see OPENSSL_ia32cap"
+    );
 }
 
 #[test]

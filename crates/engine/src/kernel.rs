@@ -91,6 +91,12 @@ pub trait Kernel {
     /// Moves the kernel's offset.
     fn set_position(&self, file: Fd, at: u64) -> Result<(), Errno>;
 
+    /// Moves the kernel's offset to `back` bytes before the end, and returns it.
+    ///
+    /// # Errors
+    /// EINVAL if the file is shorter than that.
+    fn seek_back(&self, file: Fd, back: u64) -> Result<u64, Errno>;
+
     /// The next data or hole from a place (SEEK_DATA or SEEK_HOLE); moves the kernel's offset.
     fn seek(&self, file: Fd, at: DiskOffset, whence: i32) -> Result<DiskOffset, Errno>;
 

@@ -142,6 +142,11 @@ impl Kernel for Linux {
         rustix::fs::seek(borrow(file), SeekFrom::Start(at)).map(|_| ()).map_err(error)
     }
 
+    fn seek_back(&self, file: Fd, back: u64) -> Result<u64, Errno> {
+        let back = i64::try_from(back).map_err(|_| Errno::INVAL)?;
+        rustix::fs::seek(borrow(file), SeekFrom::End(-back)).map_err(error)
+    }
+
     fn seek(&self, file: Fd, at: DiskOffset, whence: i32) -> Result<DiskOffset, Errno> {
         let to = if whence == libc::SEEK_DATA {
             SeekFrom::Data(at.get())

@@ -1,4 +1,4 @@
-/* Aligned 8 KiB reads and writes of a paged file, between marks that a trace of system calls shows: a
+/* Aligned 8 KiB reads and writes of a paged file, and seeks to its end, between marks that a trace of system calls shows: a
  * write to descriptor -1 that names what follows. Between the marks, whoever allocates or takes a lock of
  * libc ends the program: its functions are replaced by these. */
 #include "twin.h"
@@ -83,6 +83,11 @@ int main(int argc, char **argv)
     mark("begin pwrite64");
     for (int i = PAGES; i < 2 * PAGES; i++)
         bad += pwrite(fd, page, PAGE, i * (long)PAGE) != PAGE;
+    mark("end");
+    /* A planner asks for the end of each relation with every query. */
+    mark("begin lseek");
+    for (int i = 0; i < PAGES; i++)
+        bad += lseek(fd, 0, SEEK_END) != 2 * PAGES * (long)PAGE;
     mark("end");
     say("bad %d", bad);
     show_file("base/5/16384");

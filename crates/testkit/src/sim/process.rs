@@ -339,6 +339,15 @@ impl Kernel for SimProcess {
         Ok(())
     }
 
+    fn seek_back(&self, file: Fd, back: u64) -> Result<u64, Errno> {
+        self.disk.enter(Call::SetPosition)?;
+        let (open, file) = self.file(file)?;
+        let size = self.disk.files.borrow()[file].bytes().len() as u64;
+        let at = size.checked_sub(back).ok_or(Errno::INVAL)?;
+        open.offset.set(at);
+        Ok(at)
+    }
+
     fn seek(&self, file: Fd, at: DiskOffset, whence: i32) -> Result<DiskOffset, Errno> {
         self.disk.enter(Call::Seek)?;
         let (open, file) = self.file(file)?;
