@@ -370,7 +370,7 @@ fn a_full_disk_ends_the_run_and_after_making_room_it_goes_on() {
     let mount = bench.path("small");
     fs::create_dir(&mount).unwrap();
     let mounted = Command::new("mount")
-        .args(["-t", "tmpfs", "-o", "size=64k", "none"])
+        .args(["-t", "tmpfs", "-o", "size=6m", "none"])
         .arg(&mount)
         .status()
         .unwrap();
@@ -386,14 +386,11 @@ fn a_full_disk_ends_the_run_and_after_making_room_it_goes_on() {
     while !out.join("results.jsonl").exists() && start.elapsed() < Duration::from_secs(60) {
         thread::sleep(Duration::from_millis(5));
     }
-    for number in 0..32 {
-        let path = mount.join(format!("ballast-{number}"));
-        let Ok(mut file) = fs::File::create(&path) else { break };
-        ballast.push(path);
-        if file.write_all(&[0; 4096]).is_err() {
-            break;
-        }
-    }
+    let path = mount.join("ballast");
+    let mut file = fs::File::create(&path).unwrap();
+    while file.write_all(&[0; 4096]).is_ok() {}
+    drop(file);
+    ballast.push(path);
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(1), "{}", told(&output));
     assert!(told(&output).contains("lab resume"), "{}", told(&output));
