@@ -19,9 +19,11 @@ PORTABLE := $(abspath $(TARGET))/portable
 # The library defines libc's symbols and is built alone: cargo would unify its features with those of
 # the command, which must not hook itself.
 LIBRARY := --locked -p tidelock-preload --features exports
+# Test programs run under ci/guard, which ends those that hang and what they leave.
+GUARDED := $(CARGO) --config "target.'cfg(unix)'.runner='$(CURDIR)/ci/guard'"
 CRATES  := --locked --workspace --exclude tidelock-preload
 
-.PHONY: build portable packages demo test test-full check fmt bench lab install
+.PHONY: build portable packages demo fetch test test-full check fmt bench lab install
 build:
 	$(CARGO) build --release --locked -p tidelock-cli
 	$(CARGO) build --release --locked -p tidelock-preload --features exports
@@ -47,19 +49,23 @@ demo: packages build
 	$(CARGO) build --release --locked -p tidelock-testkit --bin demo
 	$(TARGET)/release/demo $(DEMO)
 
-# Every quick test. The suites of PostgreSQL come from Debian's source package.
-test:
+# What the tests need beside packages: the suites of PostgreSQL, from Debian's source package, and doubles of
+# key services.
+fetch:
 	ci/pg-source
 	ci/python-env
+
+# Every quick test.
+test: fetch
 	$(CARGO) build --locked -p tidelock-cli
 	$(CARGO) build --locked -p tidelock-preload --features exports
-	$(CARGO) test --locked --workspace --exclude tidelock-preload
+	$(GUARDED) test $(CRATES) --no-fail-fast
 
 # The long ones too: whole regression suites, power cuts, torture.
 test-full: test
 	ci/packages full
 	ci/vault
-	$(CARGO) test --locked --workspace --exclude tidelock-preload -- --ignored
+	TIDELOCK_TEST_LIMIT=7200 $(GUARDED) test $(CRATES) --no-fail-fast -- --ignored
 
 # All experiments in the size that fits two cores, in about an hour, and their report. Root can also limit
 # memory, CPU and I/O; LAB="--out DIR" and others of `tidelock lab run`.
