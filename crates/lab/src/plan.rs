@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 use crate::error::{Error, Result};
-use crate::experiment::{Experiment, Param, Work};
+use crate::experiment::{Engine, Experiment, Param, Work};
 use crate::trial::{Cell, Phase, WORKLOAD};
 
 /// One trial to run.
@@ -41,7 +41,8 @@ pub struct Ground {
 /// Every combination of levels and workloads, those that share servers next to each other.
 ///
 /// # Errors
-/// When a workload or a setting names a factor that is not there, or a level that is no number.
+/// When a workload or a setting names a factor that is not there, a level that is no number, or clients
+/// that the server would turn away.
 pub fn cells(experiment: &Experiment) -> Result<Vec<Cell>> {
     let mut cells = vec![BTreeMap::new()];
     for (factor, levels) in &experiment.factors {
@@ -68,7 +69,16 @@ pub fn cells(experiment: &Experiment) -> Result<Vec<Cell>> {
     let mut grounds = Vec::new();
     for cell in found {
         if !grounds.iter().any(|(_, known)| *known == cell) {
-            grounds.push((ground(experiment, &cell)?, cell));
+            let ground = ground(experiment, &cell)?;
+            let Connections { needed, allowed } = connections(experiment, &cell, &ground)?;
+            if needed > allowed {
+                let why = format!(
+                    "{cell}: it needs {needed} connections with those that are reserved, and \
+                     max_connections is {allowed}"
+                );
+                return Err(Error::Experiment { name: experiment.name.clone(), why });
+            }
+            grounds.push((ground, cell));
         }
     }
     // Stable: cells keep the order of their levels within a ground.
@@ -116,6 +126,51 @@ pub fn ground(experiment: &Experiment, cell: &Cell) -> Result<Ground> {
         ground.setup = pgbench.setup.clone().unwrap_or_default();
     }
     Ok(ground)
+}
+
+/// Connections of a cell's server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Connections {
+    /// The workload's clients, the lab's own, and those that the server keeps for its administrator.
+    pub needed: u32,
+    /// `max_connections`.
+    pub allowed: u32,
+}
+
+/// How many connections the workload of `cell` needs of a server with these settings, and how many there
+/// are.
+///
+/// # Errors
+/// When a number of clients is none.
+pub fn connections(experiment: &Experiment, cell: &Cell, ground: &Ground) -> Result<Connections> {
+    let named = |error: Error| Error::Experiment {
+        name: experiment.name.clone(),
+        why: format!("{cell}: {error}"),
+    };
+    let clients = match experiment.workload.get(cell.workload()) {
+        Some(Work::Pgbench(pgbench)) => pgbench.clients.number(&cell.0).map_err(named)?,
+        Some(Work::Mysqlslap(slap)) => slap.concurrency(&cell.0).map_err(named)?,
+        // One more holds the lock of the engine.
+        Some(Work::Billing(billing)) => {
+            billing.workers.number::<u32>(&cell.0).map_err(named)?.saturating_add(1)
+        }
+        Some(Work::Sql(_)) => 1,
+        Some(Work::Crypto(_)) | None => 0,
+    };
+    // Defaults of PostgreSQL 15 and MariaDB 10.11; what they reserve beside or within them.
+    let (default, reserved) = match experiment.engine {
+        Engine::Postgresql => (100, 3),
+        Engine::Mariadb => (151, 0),
+        Engine::None => (u32::MAX, 0),
+    };
+    let set = |name: &str| ground.settings.get(name).and_then(|value| value.parse().ok());
+    let reserved: u32 = set("superuser_reserved_connections").unwrap_or(reserved)
+        + set("reserved_connections").unwrap_or(0);
+    let own = u32::from(clients > 0);
+    Ok(Connections {
+        needed: clients.saturating_add(own).saturating_add(reserved),
+        allowed: set("max_connections").unwrap_or(default),
+    })
 }
 
 /// The trials of one cell in the order of their blocks. `arms` are those that can be measured here.
@@ -215,6 +270,42 @@ mod tests {
         let told: Vec<String> = cells.iter().map(ToString::to_string).collect();
         let read = |clients: u32, scale: u32| format!("read, clients {clients}, scale {scale}");
         assert_eq!(told, ["insert".to_owned(), read(2, 1), read(4, 1), read(2, 10), read(4, 10)]);
+    }
+
+    #[test]
+    fn every_cell_of_every_experiment_has_connections_to_spare() {
+        for name in crate::catalogue::names() {
+            for size in [Size::Miniature, Size::Small, Size::Published] {
+                let experiment = crate::catalogue::find(name, size).unwrap();
+                for cell in cells(&experiment).unwrap() {
+                    let ground = ground(&experiment, &cell).unwrap();
+                    let Connections { needed, allowed } =
+                        connections(&experiment, &cell, &ground).unwrap();
+                    let slack = allowed.saturating_sub(needed);
+                    assert!(slack >= 5, "{name} {size:?}, {cell}: {needed} of {allowed}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn more_clients_than_the_server_takes_are_refused_with_their_cell() {
+        for (clients, fits) in [("5", false), ("4", true)] {
+            let text = TEXT.replace("[2, 4]", &format!("[2, {clients}]"))
+                + "[settings]\nmax_connections = 8\n";
+            let found = cells(&read("t", &text, Size::Small).unwrap());
+            assert_eq!(found.is_ok(), fits, "{found:?}");
+            if let Err(why) = found {
+                let why = why.to_string();
+                assert!(why.contains("clients 5") && why.contains("is 8"), "{why}");
+            }
+        }
+        let slap = crate::experiment::Mysqlslap {
+            args: ["--x", "--concurrency={c},7"].map(crate::experiment::Param::from).into(),
+            queries: "1".into(),
+        };
+        let levels = BTreeMap::from([("c".to_owned(), "5".to_owned())]);
+        assert_eq!(slap.concurrency(&levels).unwrap(), 7);
     }
 
     #[test]

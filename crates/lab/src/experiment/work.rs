@@ -1,8 +1,11 @@
 //! Workloads: what a trial runs, with its size.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use super::Param;
+use crate::error::{Error, Result};
 
 /// What one trial does.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -77,6 +80,25 @@ pub struct Mysqlslap {
     pub args: Vec<Param>,
     /// Queries that it runs in all.
     pub queries: Param,
+}
+
+impl Mysqlslap {
+    /// The most clients that run at once: the largest number of `--concurrency`, 1 without it.
+    ///
+    /// # Errors
+    /// When it is no number.
+    pub fn concurrency(&self, levels: &BTreeMap<String, String>) -> Result<u32> {
+        let mut most = 1;
+        for arg in &self.args {
+            let text = arg.text(levels)?;
+            for number in text.strip_prefix("--concurrency=").into_iter().flat_map(|n| n.split(','))
+            {
+                let wrong = |_| Error::Other(format!("{text:?} is no number of clients"));
+                most = most.max(number.trim().parse().map_err(wrong)?);
+            }
+        }
+        Ok(most)
+    }
 }
 
 /// The batch engine.

@@ -48,7 +48,7 @@ pub(crate) fn measure(
     }
     let logs = cluster.place().join("home");
     if let Some(rate) = rate {
-        tool = tool.args(["-R", &format!("{rate:.0}"), "-l", "--log-prefix"]);
+        tool = tool.args(["-R", &rate_of(rate), "-l", "--log-prefix"]);
         tool = tool.arg(logs.join(LOG));
     }
     let output = run(tool, stop)?;
@@ -73,6 +73,11 @@ pub(crate) fn measure(
         done.metrics.remove("transactions_per_second");
     }
     Ok(done)
+}
+
+/// A rate as pgbench takes it: slow servers do less than one transaction a second.
+fn rate_of(rate: f64) -> String {
+    format!("{rate:.3}")
 }
 
 /// `progress: 1.0 s, 12345.6 tps, lat ...` as seconds and transactions a second.
@@ -111,6 +116,11 @@ const LOG: &str = "pgbench_log";
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_slow_server_keeps_the_fraction_of_its_rate() {
+        assert_eq!((rate_of(0.35), rate_of(1234.5678)), ("0.350".into(), "1234.568".into()));
+    }
 
     #[test]
     fn progress_lines_become_points() {
