@@ -11,6 +11,8 @@
 //!   postgres                                its SQL, in one place
 //! ```
 //!
+//! In the directory only files are replaced or removed that the engine made itself (`made`).
+//!
 //! Each transaction also writes its step into a ledger, whose key makes a second time impossible: a run
 //! that was stopped, killed or lost its server goes on where the last commit was. An advisory lock lets
 //! one engine at a time work on a database.
@@ -22,6 +24,7 @@ mod error;
 mod generate;
 mod lines;
 mod load;
+mod made;
 mod master;
 mod postgres;
 mod record;

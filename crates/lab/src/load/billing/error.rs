@@ -58,6 +58,16 @@ pub enum Error {
         /// What is wrong.
         why: String,
     },
+    /// A file of the user's lies where this program would put its own.
+    #[error(
+        "{} is there, and this program did not make it: it is left as it is; move it away, or name \
+         another directory",
+        path.display()
+    )]
+    NotOurs {
+        /// The file.
+        path: PathBuf,
+    },
     /// A phase whose turn it is not, or files that changed under the engine.
     #[error("{0}")]
     Order(String),

@@ -1,7 +1,8 @@
 //! Writes the month: market files and master data, the same bytes for the same settings.
 //!
 //! A file appears whole or not at all, and `market.json` last: a directory that has it is complete, and
-//! is taken as it is when asked for again.
+//! is taken as it is when asked for again. Without it, what an attempt that was cut short has made is made
+//! anew, and nothing else is touched.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,6 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use super::error::{Error, Result};
 use super::lines::LONGEST;
+use super::made::Made;
 use super::master;
 use super::record::{HEADER, INTERVALS, cost};
 
@@ -84,7 +86,8 @@ impl BadLine {
 /// Writes `market` into `dir`, which is made if absent. Does nothing if it is there already.
 ///
 /// # Errors
-/// When `dir` has another market, or cannot be written.
+/// When `dir` has another market, or cannot be written; [`Error::NotOurs`] when it has a file that would
+/// have to be replaced, before anything is made.
 pub fn generate(dir: &Path, market: &Market) -> Result<Generated> {
     let done = dir.join(DONE);
     if let Ok(text) = fs::read_to_string(&done) {
@@ -96,9 +99,16 @@ pub fn generate(dir: &Path, market: &Market) -> Result<Generated> {
             ))),
         };
     }
+    let mut made = Made::read(dir)?;
+    let names = names(market);
+    for name in &names {
+        made.is_free(name)?;
+    }
     let master_dir = dir.join("master");
     fs::create_dir_all(&master_dir)
         .map_err(Error::io(format!("making {}", master_dir.display())))?;
+    made.remove_all()?;
+    made.claim(&names)?;
     let meters = market.records.div_ceil(RECORDS_A_METER).max(1);
     let mut generated = Generated { market: *market, meters, bytes: 0, bad: BTreeMap::new() };
     write_master(dir, market.seed, meters)?;
@@ -109,7 +119,7 @@ pub fn generate(dir: &Path, market: &Market) -> Result<Generated> {
             let share = u128::from(market.records) * u128::from(file) / u128::from(files);
             u64::try_from(share).unwrap_or(u64::MAX)
         };
-        let path = dir.join(format!("market-{:04}.csv", file + 1));
+        let path = dir.join(file_name(file));
         whole(&path, |out| {
             let mut writer = Writer { out, market, meters, generated: &mut generated };
             writer.file(file, share(file)..share(file + 1))
@@ -119,7 +129,25 @@ pub fn generate(dir: &Path, market: &Market) -> Result<Generated> {
     }
     let json = serde_json::to_string_pretty(&generated).map_err(|e| Error::Order(e.to_string()))?;
     whole(&done, |out| writeln!(out, "{json}"))?;
+    // Complete: from now on it is the user's, to change or to remove.
+    made.give_up()?;
     Ok(generated)
+}
+
+/// Every file that is made, and its name while it is.
+fn names(market: &Market) -> Vec<String> {
+    let files = (0..u64::from(market.files.max(1))).map(file_name);
+    let master = ["master/tariffs.csv", "master/meters.csv"].map(str::to_owned);
+    let whole = files.chain(master).chain([DONE.to_owned()]);
+    whole.flat_map(|name| [partial(Path::new(&name)).display().to_string(), name]).collect()
+}
+
+fn file_name(file: u64) -> String {
+    format!("market-{:04}.csv", file + 1)
+}
+
+fn partial(path: &Path) -> PathBuf {
+    path.with_extension("partial")
 }
 
 /// Its presence says that the directory is complete.
@@ -136,7 +164,7 @@ fn whole(
     path: &Path,
     write: impl FnOnce(&mut BufWriter<fs::File>) -> std::io::Result<()>,
 ) -> Result<()> {
-    let partial: PathBuf = path.with_extension("partial");
+    let partial = partial(path);
     let attempt = || {
         let mut out = BufWriter::with_capacity(1 << 18, fs::File::create(&partial)?);
         write(&mut out)?;
@@ -251,6 +279,62 @@ fn spoil(line: &str, kind: BadLine) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const SMALL: Market = Market { records: 300, files: 2, seed: 7, bad_lines: 0.0 };
+
+    /// Everything that lies in `dir`, by name.
+    fn all(dir: &Path) -> BTreeMap<String, String> {
+        let mut found = BTreeMap::new();
+        for entry in fs::read_dir(dir).unwrap().flatten() {
+            match entry.file_type().unwrap().is_dir() {
+                true => found.extend(all(&entry.path())),
+                false => {
+                    let text = fs::read_to_string(entry.path()).unwrap();
+                    found.insert(entry.path().display().to_string(), text);
+                }
+            }
+        }
+        found
+    }
+
+    #[test]
+    fn a_file_of_the_user_s_stays_and_is_named() {
+        for name in [
+            "market-0002.csv",
+            "market-0001.partial",
+            "master/meters.csv",
+            "master/tariffs.partial",
+        ] {
+            let dir = tempfile::tempdir().unwrap();
+            fs::create_dir(dir.path().join("master")).unwrap();
+            fs::write(dir.path().join(name), "theirs").unwrap();
+            let before = all(dir.path());
+            let error = generate(dir.path(), &SMALL).unwrap_err();
+            assert!(matches!(&error, Error::NotOurs { path } if path.ends_with(name)), "{error}");
+            assert_eq!(all(dir.path()), before);
+        }
+    }
+
+    #[test]
+    fn an_attempt_that_was_cut_short_is_made_anew_even_as_another_market() {
+        let dir = tempfile::tempdir().unwrap();
+        let whole = tempfile::tempdir().unwrap();
+        generate(whole.path(), &SMALL).unwrap();
+        let larger = Market { files: 3, ..SMALL };
+        let mut made = Made::read(dir.path()).unwrap();
+        made.claim(&names(&larger)).unwrap();
+        fs::write(dir.path().join("market-0003.csv"), "half").unwrap();
+        fs::write(dir.path().join("market-0001.partial"), "half").unwrap();
+        fs::write(dir.path().join("notes"), "theirs").unwrap();
+        generate(dir.path(), &SMALL).unwrap();
+        let texts = |dir: &Path| -> Vec<String> { all(dir).into_values().collect() };
+        assert_eq!(fs::read_to_string(dir.path().join("notes")).unwrap(), "theirs");
+        fs::remove_file(dir.path().join("notes")).unwrap();
+        assert_eq!(texts(dir.path()), texts(whole.path()));
+        // It is complete, so its files are not ours to replace any more.
+        fs::remove_file(dir.path().join(DONE)).unwrap();
+        assert!(matches!(generate(dir.path(), &SMALL), Err(Error::NotOurs { .. })));
+    }
 
     #[test]
     fn the_same_settings_give_the_same_bytes() {

@@ -2,25 +2,29 @@
 //!
 //! The database is the truth, since it takes a rejected line in the transaction of its batch; the file
 //! is made from it whenever its market file was read on, and anew at each start. `cut -f3-` gives back
-//! the lines, to be put right and loaded as another file.
+//! the lines, to be put right and loaded as another file. A file of the user's by this name stays.
 
 use std::fs;
 use std::io::{BufWriter, ErrorKind, Write as _};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use super::error::{Error, Result};
+use super::made::Made;
 use super::store::Rejected;
 
-/// `FILE.rejected`.
-pub(super) fn path(file: &Path) -> PathBuf {
-    let mut name = file.as_os_str().to_owned();
-    name.push(".rejected");
-    name.into()
-}
-
 /// Writes the rejected lines of `file`, or removes the file if there are none.
+///
+/// # Errors
+/// [`Error::NotOurs`]; when it cannot be written.
 pub(super) fn write(file: &Path, rejected: &[Rejected]) -> Result<()> {
-    let path = path(file);
+    let dir = file.parent().unwrap_or(Path::new(""));
+    let market = file.file_name().unwrap_or_default().to_string_lossy();
+    let name = format!("{market}.rejected");
+    let path = dir.join(&name);
+    let mut made = Made::read(dir)?;
+    if rejected.is_empty() && !made.has(&name) {
+        return Ok(());
+    }
     if rejected.is_empty() {
         return match fs::remove_file(&path) {
             Err(e) if e.kind() != ErrorKind::NotFound => {
@@ -29,7 +33,9 @@ pub(super) fn write(file: &Path, rejected: &[Rejected]) -> Result<()> {
             _ => Ok(()),
         };
     }
-    let partial = file.with_extension("rejected.partial");
+    let partial_name = format!("{name}.partial");
+    let partial = dir.join(&partial_name);
+    made.claim(&[name, partial_name])?;
     let write = || {
         let mut out = BufWriter::new(fs::File::create(&partial)?);
         for Rejected { line, reason, bytes } in rejected {
@@ -41,4 +47,33 @@ pub(super) fn write(file: &Path, rejected: &[Rejected]) -> Result<()> {
         fs::rename(&partial, &path)
     };
     write().map_err(Error::io(format!("writing {}", path.display())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rejected() -> [Rejected; 1] {
+        [Rejected { line: 2, reason: "fields".into(), bytes: b"x".to_vec() }]
+    }
+
+    #[test]
+    fn a_file_of_the_user_s_is_neither_replaced_nor_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        let market = dir.path().join("a.csv");
+        for name in ["a.csv.rejected", "a.csv.rejected.partial"] {
+            let theirs = dir.path().join(name);
+            fs::write(&theirs, "notes").unwrap();
+            let error = write(&market, &rejected()).unwrap_err();
+            assert!(error.to_string().contains(name), "{error}");
+            write(&market, &[]).unwrap();
+            assert_eq!(fs::read_to_string(&theirs).unwrap(), "notes");
+            fs::remove_file(&theirs).unwrap();
+        }
+        write(&market, &rejected()).unwrap();
+        let path = dir.path().join("a.csv.rejected");
+        assert_eq!(fs::read_to_string(&path).unwrap(), "2\tfields\tx\n");
+        write(&market, &[]).unwrap();
+        assert!(!path.exists());
+    }
 }
