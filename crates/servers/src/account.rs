@@ -53,6 +53,12 @@ impl Account {
         self.switch_to.is_some()
     }
 
+    /// Its number, if commands change to it.
+    #[must_use]
+    pub fn uid(&self) -> Option<u32> {
+        self.switch_to.map(|(uid, _)| uid)
+    }
+
     /// Lets `command` run as this account.
     pub fn apply(&self, command: &mut Command) {
         if let Some((uid, gid)) = self.switch_to {

@@ -48,7 +48,8 @@ impl<'p> Cluster<'p> {
         self
     }
 
-    /// The same with the programs of another build, and variables for all of them.
+    /// The same with the programs of another build, and variables for those that work on the directory.
+    /// Programs of the server are taken from `bin` and nowhere else; clients too, where it has them.
     #[must_use]
     pub fn with(mut self, bin: Option<PathBuf>, env: Vec<(String, String)>) -> Self {
         self.bin = bin;
@@ -196,7 +197,16 @@ impl<'p> Cluster<'p> {
     }
 
     fn start_tool(&self) -> Tool<'p> {
-        self.pg_ctl(&["-t", "60", "-l"]).arg(&self.log).arg("start").log(&self.log)
+        self.start_with(self.pg_ctl(&["-t", "60", "-l"]).arg(&self.log).arg("start"))
+    }
+
+    /// pg_ctl takes the server that lies beside itself, wherever a link or a script leads: not always ours.
+    fn start_with(&self, pg_ctl: Tool<'p>) -> Tool<'p> {
+        let pg_ctl = match &self.bin {
+            Some(bin) => pg_ctl.arg("-p").arg(bin.join("postgres")),
+            None => pg_ctl,
+        };
+        pg_ctl.log(&self.log)
     }
 
     /// `pg_ctl stop -m MODE`.
@@ -211,12 +221,14 @@ impl<'p> Cluster<'p> {
         Ok(())
     }
 
-    /// `pg_ctl restart`.
+    /// `pg_ctl restart`. It ends with a checkpoint, which takes minutes on a slow volume.
     ///
     /// # Errors
     /// When it does not come up again.
     pub fn restart(&self) -> Result<()> {
-        self.pg_ctl(&["-l"]).arg(&self.log).arg("restart").log(&self.log).run().map(drop)
+        let seconds = RESTART_SECONDS.to_string();
+        let restart = self.pg_ctl(&["-t", &seconds, "-l"]).arg(&self.log).arg("restart");
+        self.start_with(restart).limit(RESTART_SECONDS + 60).run().map(drop)
     }
 
     /// `pg_ctl promote`.
@@ -294,7 +306,7 @@ impl<'p> Cluster<'p> {
     /// Repeats a query until it answers this.
     ///
     /// # Errors
-    /// When it does not within 60 seconds.
+    /// When it does not within 300 seconds.
     pub fn wait_for(&self, query: &str, answer: &str) -> Result<()> {
         let start = Instant::now();
         loop {
@@ -302,7 +314,7 @@ impl<'p> Cluster<'p> {
             if got == answer {
                 return Ok(());
             }
-            ensure(start.elapsed() < Duration::from_secs(60), || {
+            ensure(start.elapsed() < Duration::from_secs(300), || {
                 format!("{query}\n  still answers {got:?}, not {answer:?}")
             })?;
             thread::sleep(Duration::from_millis(50));
@@ -321,7 +333,7 @@ impl<'p> Cluster<'p> {
     #[must_use]
     pub fn client(&self, program: &str) -> Tool<'p> {
         self.place
-            .tool(self.program(program.as_ref()))
+            .tool(self.client_program(program.as_ref()))
             .env("PGHOST", &self.sockets)
             .env("PGPORT", "5432")
             .env("PGUSER", "postgres")
@@ -331,15 +343,18 @@ impl<'p> Cluster<'p> {
     /// A program that works on the directory's files.
     #[must_use]
     pub fn tool(&self, program: impl AsRef<Path>) -> Tool<'p> {
-        let mut tool = self.place.tool(self.program(program.as_ref())).under(self.arm, &self.dir);
+        let program = program.as_ref();
+        let program =
+            self.bin.as_ref().map_or_else(|| program.to_path_buf(), |bin| bin.join(program));
+        let mut tool = self.place.tool(program).under(self.arm, &self.dir);
         for (name, value) in &self.env {
             tool = tool.env(name, value);
         }
         tool
     }
 
-    /// A program of the other build if there is one.
-    fn program(&self, name: &Path) -> PathBuf {
+    /// The other build's client if it has one.
+    fn client_program(&self, name: &Path) -> PathBuf {
         let theirs = self.bin.as_ref().map(|bin| bin.join(name)).filter(|path| path.is_file());
         theirs.unwrap_or_else(|| name.to_path_buf())
     }
@@ -392,6 +407,9 @@ impl<'p> Cluster<'p> {
         self.dir.file_name().unwrap_or_default().to_string_lossy().into_owned()
     }
 }
+
+/// The longest time in which a server ends and comes up again.
+const RESTART_SECONDS: u64 = 600;
 
 /// RELMAPPER_FILEMAGIC (relmapper.c), little-endian: how a plain relation map begins.
 const RELMAPPER_MAGIC: [u8; 4] = 0x0059_2717_u32.to_le_bytes();

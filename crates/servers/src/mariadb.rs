@@ -86,6 +86,7 @@ impl<'p> MariaDb<'p> {
     }
 
     /// The same with the programs of another build, and variables for all that work on the directory.
+    /// The server's programs are taken from `bin` and nowhere else; clients too, where it has them.
     #[must_use]
     pub fn with(mut self, bin: Option<PathBuf>, env: Vec<(String, String)>) -> Self {
         self.bin = bin;
@@ -254,13 +255,20 @@ impl<'p> MariaDb<'p> {
 
     /// A program that works on the directory's files, as the arm runs it.
     fn server_tool(&self, program: &str) -> Result<Tool<'p>> {
-        let mut tool = self.place.tool(self.program(program)?).under(self.arm, &self.dir);
+        let mut tool = self.place.tool(self.server_program(program)?).under(self.arm, &self.dir);
         for (name, value) in &self.env {
             tool = tool.env(name, value);
         }
         Ok(tool
             .arg(format!("--defaults-file={}", self.options.display()))
             .arg(format!("--datadir={}", self.dir.display())))
+    }
+
+    /// A program of the other build if there is one, never ours in its place.
+    fn server_program(&self, name: &str) -> Result<PathBuf> {
+        let Some(bin) = &self.bin else { return self.program(name) };
+        let hint = "the directory of another build has to have all programs of its server";
+        program_of(bin, name).ok_or_else(|| Error::Missing { path: bin.join(name), hint })
     }
 
     fn program(&self, name: &str) -> Result<PathBuf> {
@@ -315,6 +323,18 @@ impl<'p> MariaDb<'p> {
 pub fn is_installed(bin: Option<&Path>) -> bool {
     let needed = ["mariadbd", "mariadb-install-db", "mariadb-admin", "mariadb", "mariadb-slap"];
     needed.iter().all(|name| find(bin, name).is_some())
+}
+
+/// A program of the server of another build: in `bin`, or beside it where that is the `bin` or `sbin` of an
+/// installation (Debian has the server in `sbin`, upstream its scripts in `scripts`).
+#[must_use]
+pub fn program_of(bin: &Path, name: &str) -> Option<PathBuf> {
+    let installed = bin.ends_with("bin") || bin.ends_with("sbin");
+    let base = bin.parent().filter(|_| installed);
+    let beside = ["bin", "sbin", "scripts"].into_iter();
+    let beside = beside.filter_map(|dir| base.map(|base| base.join(dir)));
+    let dirs = std::iter::once(bin.to_path_buf()).chain(beside);
+    dirs.map(|dir| dir.join(name)).find(|path| path.is_file())
 }
 
 /// A program's path. Debian has the server in /usr/sbin, which a user's PATH may not name.

@@ -1,16 +1,21 @@
 //! One run of one program: as the servers' account, with a clean environment, captured output and a
 //! time limit.
 //!
-//! Output goes to files, not pipes: a server started by `pg_ctl` would keep a pipe open for ever.
+//! Output goes to files, not pipes: a server started by `pg_ctl` would keep a pipe open for ever. Each run
+//! leads a process group, so that Ctrl-C on the terminal is for us alone, and whatever fails, runs too long
+//! or is dropped ends with all that it started. Nothing of it reads or writes the terminal.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::io::{Read as _, Seek as _, Write as _};
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 use std::{env, thread};
+
+use rustix::process::{Pid, Signal, kill_process_group};
 
 use crate::error::{Error, Result};
 use crate::place::Place;
@@ -202,12 +207,14 @@ impl<'p> Tool<'p> {
             }
         };
         command
+            .process_group(0)
             .stdin(stdin)
             .stdout(stdout.try_clone().map_err(failed())?)
             .stderr(stderr.try_clone().map_err(failed())?);
         let child = command.spawn().map_err(failed())?;
         let readable = self.stdout.is_none();
-        Ok(Running { child, command: told, stdout, readable, stderr, limit: self.limit })
+        let (started, limit) = (Instant::now(), self.limit);
+        Ok(Running { child, command: told, stdout, readable, stderr, started, limit })
     }
 
     /// The command line and environment that its arm gives it.
@@ -249,7 +256,7 @@ impl<'p> Tool<'p> {
     }
 }
 
-/// A program that runs; ended on drop, by its process id.
+/// A program that runs; ended on drop with its process group.
 #[derive(Debug)]
 pub struct Running {
     child: Child,
@@ -257,6 +264,7 @@ pub struct Running {
     stdout: File,
     readable: bool,
     stderr: File,
+    started: Instant,
     limit: Duration,
 }
 
@@ -272,7 +280,15 @@ impl Running {
         matches!(self.child.try_wait(), Ok(None))
     }
 
-    /// Waits for its end.
+    /// Looks after one that somebody else waits for.
+    ///
+    /// # Errors
+    /// When it has run longer than its limit since its start (it is ended then).
+    pub fn check_limit(&mut self) -> Result<()> {
+        if self.started.elapsed() < self.limit { Ok(()) } else { Err(self.too_long()) }
+    }
+
+    /// Waits for its end; what it started ends too if it failed.
     ///
     /// # Errors
     /// When it runs too long (it is ended then).
@@ -281,7 +297,12 @@ impl Running {
         let mut pause = Duration::from_millis(1);
         loop {
             match self.child.try_wait() {
-                Ok(Some(status)) => return self.output(status),
+                Ok(Some(status)) => {
+                    if !status.success() {
+                        self.end_group();
+                    }
+                    return self.output(status);
+                }
                 Ok(None) if start.elapsed() < self.limit => thread::sleep(pause),
                 Ok(None) => return Err(self.too_long()),
                 Err(error) => {
@@ -298,11 +319,23 @@ impl Running {
     }
 
     fn too_long(&mut self) -> Error {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        self.end();
         let (stdout, stderr) = self.printed();
         let output = last_lines(&stdout, &stderr);
         Error::TooLong { command: self.command.clone(), seconds: self.limit.as_secs(), output }
+    }
+
+    fn end(&mut self) {
+        self.end_group();
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+
+    /// The kernel keeps the number of the group while anything is in it.
+    fn end_group(&self) {
+        if let Some(group) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
+            let _ = kill_process_group(group, Signal::KILL);
+        }
     }
 
     fn printed(&mut self) -> (String, String) {
@@ -319,8 +352,7 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         if self.runs() {
-            let _ = self.child.kill();
-            let _ = self.child.wait();
+            self.end();
         }
     }
 }
@@ -333,4 +365,57 @@ fn tail(text: &str, lines: usize) -> String {
     let all: Vec<&str> = text.lines().collect();
     let from = all.len().saturating_sub(lines);
     all[from..].iter().fold(String::new(), |told, line| told + "    " + line + "\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Process;
+
+    /// `sh` with this script, which prints the process id of a child first.
+    fn child_of(place: &Place, script: &str, limit: u64) -> (Running, Process) {
+        let told = place.join("child");
+        let script =
+            format!("sleep 600 & echo $! > {}.new; mv {0}.new {0}; {script}", told.display());
+        let running = place.tool("sh").args(["-c", &script]).limit(limit).spawn().unwrap();
+        let start = Instant::now();
+        let id = loop {
+            if let Ok(text) = fs::read_to_string(&told) {
+                break text.trim().parse().unwrap();
+            }
+            assert!(start.elapsed() < Duration::from_secs(60), "it did not start");
+            thread::sleep(Duration::from_millis(5));
+        };
+        (running, Process::new(id).unwrap())
+    }
+
+    #[test]
+    fn what_a_tool_started_ends_with_it_at_its_limit_on_failure_and_on_drop() {
+        let place = Place::new().unwrap();
+        let (running, child) = child_of(&place, "wait", 1);
+        let error = running.wait().unwrap_err();
+        assert!(matches!(error, Error::TooLong { seconds: 1, .. }), "{error}");
+        assert!(error.to_string().contains("sleep 600"), "the command is not named: {error}");
+        child.wait_gone(Duration::from_secs(10)).unwrap();
+
+        fs::remove_file(place.join("child")).unwrap();
+        let (running, child) = child_of(&place, "exit 3", 60);
+        assert_eq!(running.wait().unwrap().status.code(), Some(3));
+        child.wait_gone(Duration::from_secs(10)).unwrap();
+
+        fs::remove_file(place.join("child")).unwrap();
+        let (running, child) = child_of(&place, "wait", 60);
+        drop(running);
+        child.wait_gone(Duration::from_secs(10)).unwrap();
+    }
+
+    #[test]
+    fn a_limit_counts_from_the_start_for_whoever_only_looks() {
+        let place = Place::new().unwrap();
+        let mut running = place.tool("sleep").arg("600").limit(1).spawn().unwrap();
+        running.check_limit().unwrap();
+        thread::sleep(Duration::from_millis(1100));
+        assert!(matches!(running.check_limit(), Err(Error::TooLong { .. })));
+        assert!(!running.runs());
+    }
 }

@@ -136,3 +136,50 @@ impl Marked<'_> {
         Ok(found)
     }
 }
+
+#[test]
+fn the_programs_of_another_build_run_and_none_of_the_installed_ones_in_their_place() {
+    use std::fs;
+    use std::os::unix::fs::{PermissionsExt as _, symlink};
+    let place = Place::new().unwrap();
+    let base = place.make_dir("build").unwrap();
+    let ran = base.join("ran");
+    for dir in ["bin", "sbin"] {
+        fs::create_dir(base.join(dir)).unwrap();
+    }
+    symlink("/usr/share", base.join("share")).unwrap();
+    symlink("/usr/lib", base.join("lib")).unwrap();
+    // As Debian lays them out.
+    let programs = [
+        ("sbin", "mariadbd"),
+        ("bin", "mariadb-install-db"),
+        ("bin", "my_print_defaults"),
+        ("bin", "resolveip"),
+    ];
+    for (dir, name) in programs {
+        let path = base.join(dir).join(name);
+        let (ran, installed) = (ran.display(), format!("/usr/{dir}/{name}"));
+        let text = format!("#!/bin/sh\necho {name} >> {ran}\nexec {installed} \"$@\"\n");
+        fs::write(&path, text).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    let server = |name: &str, bin: &str| {
+        MariaDb::at(&place, name, Arm::Plain).unwrap().with(Some(base.join(bin)), Vec::new())
+    };
+    let maria = server("m", "bin");
+    for (name, value) in SMALL {
+        maria.set(name, value).unwrap();
+    }
+    maria.install().unwrap();
+    maria.start().unwrap();
+    maria.restart().unwrap();
+    maria.expect("SELECT 1", "1").unwrap();
+    let ran = fs::read_to_string(ran).unwrap();
+    let count = |name: &str| ran.lines().filter(|line| *line == name).count();
+    assert!(count("mariadb-install-db") == 1 && count("mariadbd") >= 3, "{ran}");
+    drop(maria);
+
+    fs::remove_file(base.join("sbin/mariadbd")).unwrap();
+    let error = server("n", "bin").start().unwrap_err().to_string();
+    assert!(error.contains("build/bin/mariadbd is not there"), "{error}");
+}
