@@ -1,15 +1,22 @@
 //! From trials to comparisons: each arm against the base, cell by cell, metric by metric.
 //!
 //! Only trials of one block are paired. A comparison carries the control's noise floor, below which
-//! nothing is claimed.
+//! nothing is claimed, and whatever else keeps it from saying something: `told` has the rule.
+
+mod paired;
 
 use std::collections::BTreeMap;
 
-use crate::experiment::{Experiment, OwnArm};
+pub(crate) use paired::{Paired, noise, paired};
+
+use crate::error::Result;
+use crate::experiment::{Experiment, Work};
 use crate::metric::{Better, Metric};
 use crate::phrase;
+use crate::plan;
 use crate::statistics::{self, Interval, ratio};
-use crate::trial::{Cell, Phase, Trial};
+use crate::trial::{Cell, Phase, Trial, WORKLOAD, WarningKind};
+use crate::work::billing::PHASES;
 
 /// One arm against the base in one cell, by one metric.
 #[derive(Clone, Debug)]
@@ -30,8 +37,13 @@ pub struct Comparison {
     pub pairs: Vec<(u32, f64)>,
     /// Blocks whose pair lies far from the others; shown, never dropped.
     pub outliers: Vec<u32>,
-    /// The control against plain in the same cell: what two equal arms seem to differ by.
+    /// Blocks that both arms ran and that have no ratio: nothing was done in them, or it was not counted.
+    pub without_ratio: Vec<u32>,
+    /// The control against plain in the same cell: what two equal arms seem to differ by. `None` without
+    /// a control of at least [`LEAST_BLOCKS`] blocks.
     pub control: Option<Interval>,
+    /// Why a limit of the experiment was not in force in some of the trials.
+    pub unlimited: Option<String>,
 }
 
 impl Comparison {
@@ -42,15 +54,43 @@ impl Comparison {
         self.control.map(|control| control.reach(1.0))
     }
 
+    /// The noise floor that the ratio may be held against.
+    ///
+    /// # Errors
+    /// Why nothing can be told of it.
+    pub fn told(&self) -> Result<f64, String> {
+        told(self.pairs.len(), self.without_ratio.len(), self.floor())
+    }
+
     /// The comparison in words: `a loss of 3.1 % [2.2, 4.0]`.
     #[must_use]
     pub fn phrase(&self) -> String {
-        phrase::difference(&self.ratio, self.floor())
+        let said = match self.told() {
+            Ok(floor) => phrase::difference(&self.ratio, floor),
+            Err(why) => phrase::untold(&self.ratio, &why),
+        };
+        match &self.unlimited {
+            Some(why) => format!("{said}, with a limit not in force: {why}"),
+            None => said,
+        }
     }
 }
 
+/// The noise floor that a ratio of so many blocks may be held against, or why nothing can be told of it.
+pub(crate) fn told(blocks: usize, without_ratio: usize, floor: Option<f64>) -> Result<f64, String> {
+    if blocks < LEAST_BLOCKS {
+        return Err(format!("at least {LEAST_BLOCKS} blocks are needed to tell a difference"));
+    }
+    if without_ratio > 0 {
+        // To leave out the blocks in which an arm stood still would make it look better than it is.
+        let blocks = if without_ratio == 1 { "block has" } else { "blocks have" };
+        return Err(format!("{without_ratio} more {blocks} no ratio"));
+    }
+    floor.ok_or_else(|| format!("no control of at least {LEAST_BLOCKS} blocks tells what is noise"))
+}
+
 /// Every comparison that the trials of `experiment` allow: each arm but the base, each cell, each metric
-/// that has a better direction.
+/// that has a better direction. A throughput at a fixed rate is what was asked for, and is none.
 #[must_use]
 pub fn compare(experiment: &Experiment, trials: &[Trial], seed: u64) -> Vec<Comparison> {
     let Some(base) = experiment.arms.first() else { return Vec::new() };
@@ -60,13 +100,19 @@ pub fn compare(experiment: &Experiment, trials: &[Trial], seed: u64) -> Vec<Comp
     }
     let mut comparisons = Vec::new();
     for ((phase, cell), trials) in groups {
-        for metric in crate::metric::METRICS.iter().filter(|m| m.better != Better::Neither) {
-            let of = |arm: &str| values(&trials, metric, arm);
-            let control = equal_arm(experiment)
-                .and_then(|equal| interval(&pairs(metric, &of(CONTROL), &of(equal)), seed));
+        let is_result = |metric: &&Metric| match metric.better {
+            Better::Lower => true,
+            Better::Higher => phase == Phase::Capacity,
+            Better::Neither => false,
+        };
+        for metric in crate::metric::METRICS.iter().filter(is_result) {
+            let control = noise(experiment, metric, &trials);
+            let control = interval(&control, seed).filter(|_| control.len() >= LEAST_BLOCKS);
             for arm in experiment.arms.iter().filter(|arm| *arm != base) {
-                let pairs = pairs(metric, &of(arm), &of(base));
+                let Paired { pairs, without_ratio } =
+                    paired(metric, (&trials, arm), (&trials, base));
                 let Some(ratio) = interval(&pairs, seed) else { continue };
+                let of_both = trials.iter().filter(|t| t.arm == *arm || t.arm == *base);
                 comparisons.push(Comparison {
                     cell: cell.clone(),
                     phase,
@@ -76,7 +122,9 @@ pub fn compare(experiment: &Experiment, trials: &[Trial], seed: u64) -> Vec<Comp
                     ratio,
                     outliers: outliers(&pairs),
                     pairs,
+                    without_ratio,
                     control,
+                    unlimited: of_both.copied().find_map(not_in_force),
                 });
             }
         }
@@ -84,47 +132,42 @@ pub fn compare(experiment: &Experiment, trials: &[Trial], seed: u64) -> Vec<Comp
     comparisons
 }
 
-/// The arm that the control repeats: `plain`, or a base that is like it. `None` where there is neither,
-/// and so nothing that two equal arms could be seen to differ by.
-pub(crate) fn equal_arm(experiment: &Experiment) -> Option<&str> {
-    let base = experiment.arms.first()?;
-    let like_plain = |own: &OwnArm| own.name == *base && own.like == PLAIN;
-    if experiment.arms.iter().any(|arm| arm == PLAIN) {
-        Some(PLAIN)
-    } else {
-        experiment.own_arms.iter().any(like_plain).then_some(base)
+/// Where a claim or a limit looks for `metric`: latencies are those at a fixed rate, everything else is
+/// at capacity. At capacity a latency says what the throughput says.
+pub(crate) fn phase_of(metric: &Metric) -> Phase {
+    if metric.name.starts_with("latency") { Phase::FixedRate } else { Phase::Capacity }
+}
+
+/// The planned cells as trials have them: the batch engine reports each phase as a workload of its own,
+/// `billing/phase1`. Only those that have blocks of `phase`.
+///
+/// # Errors
+/// As [`plan::cells`].
+pub(crate) fn planned_cells(experiment: &Experiment, phase: Phase) -> Result<Vec<Cell>> {
+    let mut cells = Vec::new();
+    for cell in plan::cells(experiment)? {
+        let Some(work) = experiment.workload.get(cell.workload()) else { continue };
+        if plan::blocks(experiment, work, phase) == 0 {
+            continue;
+        }
+        if !matches!(work, Work::Billing(_)) {
+            cells.push(cell);
+            continue;
+        }
+        for part in PHASES {
+            let mut cell = cell.clone();
+            let name = format!("{}/phase{}", cell.workload(), part.number());
+            cell.0.insert(WORKLOAD.into(), name);
+            cells.push(cell);
+        }
     }
+    Ok(cells)
 }
 
-/// Latencies are those at a fixed rate where there are any, everything else is at capacity.
-pub(crate) fn phase_of(metric: &Metric, trials: &[&Trial]) -> Phase {
-    let at_fixed_rate =
-        |t: &&Trial| t.phase == Phase::FixedRate && t.metrics.contains_key(metric.name);
-    if metric.name.starts_with("latency") && trials.iter().any(at_fixed_rate) {
-        Phase::FixedRate
-    } else {
-        Phase::Capacity
-    }
-}
-
-/// What `metric` was in each block of `arm`.
-pub(crate) fn values(trials: &[&Trial], metric: &Metric, arm: &str) -> BTreeMap<u32, f64> {
-    let of_arm = trials.iter().filter(|trial| trial.arm == arm);
-    of_arm.filter_map(|t| Some((t.block, *t.metrics.get(metric.name)?))).collect()
-}
-
-/// Performance `of` one as a part of that of the one it is compared `to`, for each block that has both.
-pub(crate) fn pairs(
-    metric: &Metric,
-    of: &BTreeMap<u32, f64>,
-    to: &BTreeMap<u32, f64>,
-) -> Vec<(u32, f64)> {
-    let both = of.iter().filter_map(|(block, of)| Some((*block, *of, *to.get(block)?)));
-    both.map(|(block, of, to)| {
-        (block, if metric.better == Better::Lower { to / of } else { of / to })
-    })
-    .filter(|(_, ratio)| ratio.is_finite() && *ratio > 0.0)
-    .collect()
+/// Why a limit of the experiment was not in force in this trial.
+pub(crate) fn not_in_force(trial: &Trial) -> Option<String> {
+    let of_limits = trial.warnings.iter().find(|w| w.kind == WarningKind::Unlimited);
+    of_limits.map(|warning| warning.text.clone())
 }
 
 /// The ratio of all blocks; `None` without any.
@@ -139,60 +182,13 @@ pub(crate) fn outliers(pairs: &[(u32, f64)]) -> Vec<u32> {
     statistics::outliers(&logs).into_iter().map(|index| pairs[index].0).collect()
 }
 
+/// Blocks below which nothing is concluded: the range of four values holds the median in 87.5 % of cases
+/// only, and no interval by resampling is wider than that.
+pub const LEAST_BLOCKS: usize = 5;
 /// Name of the arm that is plain once more.
 pub const CONTROL: &str = "control";
 /// Name of the unmodified server.
 pub const PLAIN: &str = "plain";
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::synthetic::{Synthetic, experiment};
-
-    #[test]
-    fn a_slower_arm_loses_whether_more_or_less_is_better() {
-        let mut run = Synthetic::new(10);
-        run.arm("plain", "select", 1.0).arm("control", "select", 1.0).arm("sealed", "select", 0.9);
-        let comparisons = compare(&experiment(&["plain", "control", "sealed"]), &run.trials, 1);
-        let sealed: Vec<_> = comparisons.iter().filter(|c| c.arm == "sealed").collect();
-        assert_eq!(sealed.len(), 2, "throughput and CPU");
-        for comparison in sealed {
-            assert!((comparison.ratio.mid - 0.9).abs() < 0.01, "{}", comparison.ratio);
-            assert!(comparison.floor().unwrap() < 0.02);
-            assert_eq!(comparison.pairs.len(), 10);
-        }
-    }
-
-    #[test]
-    fn a_far_block_is_flagged_and_stays() {
-        let mut run = Synthetic::new(10);
-        run.arm("plain", "select", 1.0).arm("sealed", "select", 1.0);
-        let of_sealed = run.trials.iter_mut().filter(|t| t.arm == "sealed" && t.block == 4);
-        for trial in of_sealed {
-            trial.metrics.values_mut().for_each(|value| *value *= 1.5);
-        }
-        for comparison in compare(&experiment(&["plain", "sealed"]), &run.trials, 1) {
-            assert!(comparison.outliers.contains(&4) && comparison.outliers.len() <= 2);
-            assert_eq!(comparison.pairs.len(), 10);
-            assert_eq!(comparison.floor(), None, "no control was measured");
-        }
-    }
-
-    #[test]
-    fn a_block_without_its_base_is_not_paired() {
-        let mut run = Synthetic::new(10);
-        run.arm("plain", "select", 1.0).arm("sealed", "select", 1.0);
-        run.trials.retain(|trial| trial.arm != "plain" || trial.block < 7);
-        let comparisons = compare(&experiment(&["plain", "sealed"]), &run.trials, 1);
-        assert!(comparisons.iter().all(|c| c.pairs.len() == 7));
-    }
-
-    #[test]
-    fn the_control_is_compared_with_plain_though_the_base_is_another() {
-        let mut run = Synthetic::new(10);
-        run.arm("own", "select", 0.5).arm("plain", "select", 1.0).arm("control", "select", 1.0);
-        for comparison in compare(&experiment(&["own", "plain", "control"]), &run.trials, 1) {
-            assert!(comparison.floor().unwrap() < 0.02, "{:?}", comparison.control);
-        }
-    }
-}
+mod tests;

@@ -2,24 +2,22 @@
 //!
 //! It fails only where even the better end of an interval loses more than the limit, and more than the
 //! noise floor. It passes only where the worse end loses no more. Everything else, and whatever was
-//! planned and not measured, cannot be told. Where an arm costs exactly the limit, an interval of ten
+//! planned and not measured, or was measured without its limits, cannot be told. Where an arm costs exactly the limit, an interval of ten
 //! blocks lies wholly beyond it by chance in about one of twenty cases: with many cells leave a margin.
 
-use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::Serialize;
 
-use crate::analysis::{Comparison, compare, phase_of};
+use crate::analysis::{Comparison, compare, phase_of, planned_cells};
 use crate::error::{Error, Result};
-use crate::experiment::{Experiment, Work};
+use crate::experiment::Engine;
 use crate::manifest::Planned;
 use crate::metric::{Better, METRICS, Metric, find};
 use crate::phrase;
 use crate::results::Results;
 use crate::statistics::Interval;
-use crate::trial::{Cell, Trial, WORKLOAD};
-use crate::verdict::LEAST_BLOCKS;
+use crate::trial::{Cell, Phase};
 
 /// What is judged.
 #[derive(Clone, Debug, PartialEq)]
@@ -28,7 +26,8 @@ pub struct Options {
     pub max_loss: f64,
     /// The arm; it is compared with the base of its experiment.
     pub arm: String,
-    /// Names of experiments; all of the run if empty.
+    /// Names of experiments; if empty all of the run that have a server, so that `sealed` is compared with
+    /// the same without encryption.
     pub experiments: Vec<String>,
     /// Names of metrics; throughput and CPU time per unit of work if empty.
     pub metrics: Vec<String>,
@@ -88,6 +87,8 @@ pub struct Gate {
     pub outcome: Outcome,
     /// One for each cell and metric, and one for each cell that was not measured.
     pub lines: Vec<Line>,
+    /// Experiments of the run that were not judged because nobody named them.
+    pub skipped: Vec<String>,
 }
 
 /// One cell by one metric.
@@ -97,7 +98,7 @@ pub struct Line {
     pub experiment: String,
     /// Cell; `None` where it is the whole experiment.
     pub cell: Option<Cell>,
-    /// Name of the metric; `None` where nothing was measured.
+    /// Name of the metric; `None` where nothing of the cell was measured.
     pub metric: Option<&'static str>,
     /// Performance as a part of the base's.
     pub ratio: Option<Interval>,
@@ -113,7 +114,7 @@ pub struct Line {
 ///
 /// # Errors
 /// When the options name an experiment that is not in the run, or a metric that does not exist or has no
-/// better direction, or a limit that is not from 0 to 1.
+/// better direction, or a limit that is not from 0 to 1; when the cells of an experiment cannot be told.
 pub fn gate(results: &Results, options: &Options) -> Result<Gate> {
     let metrics = metrics(options)?;
     if !(0.0..1.0).contains(&options.max_loss) {
@@ -127,12 +128,16 @@ pub fn gate(results: &Results, options: &Options) -> Result<Gate> {
     if let Some(name) = options.experiments.iter().find(|name| !in_run(name)) {
         return Err(Error::Other(format!("the run has no experiment named {name}")));
     }
-    let chosen = planned.iter().filter(|planned| {
-        let name = &planned.experiment.name;
-        options.experiments.is_empty() || options.experiments.contains(name)
-    });
-    let lines: Vec<Line> =
-        chosen.flat_map(|planned| lines(planned, results, options, &metrics)).collect();
+    let by_default = options.experiments.is_empty();
+    let (mut lines, mut skipped) = (Vec::new(), Vec::new());
+    for planned in planned {
+        let experiment = &planned.experiment;
+        if by_default && experiment.engine == Engine::None {
+            skipped.push(experiment.name.clone());
+        } else if by_default || options.experiments.contains(&experiment.name) {
+            lines.extend(lines_of(planned, results, options, &metrics)?);
+        }
+    }
     let any = |outcome| lines.iter().any(|line| line.outcome == outcome);
     let outcome = if any(Outcome::Failed) {
         Outcome::Failed
@@ -141,7 +146,7 @@ pub fn gate(results: &Results, options: &Options) -> Result<Gate> {
     } else {
         Outcome::Passed
     };
-    Ok(Gate { arm: options.arm.clone(), max_loss: options.max_loss, outcome, lines })
+    Ok(Gate { arm: options.arm.clone(), max_loss: options.max_loss, outcome, lines, skipped })
 }
 
 fn metrics(options: &Options) -> Result<Vec<&'static Metric>> {
@@ -157,21 +162,21 @@ fn metrics(options: &Options) -> Result<Vec<&'static Metric>> {
 }
 
 /// The lines of one experiment.
-fn lines(
+fn lines_of(
     planned: &Planned,
     results: &Results,
     options: &Options,
     metrics: &[&'static Metric],
-) -> Vec<Line> {
+) -> Result<Vec<Line>> {
     let experiment = &planned.experiment;
-    let not_told = |cell, why| Line {
+    let not_told = |cell, metric, why: &str| Line {
         experiment: experiment.name.clone(),
         cell,
-        metric: None,
+        metric,
         ratio: None,
         floor: None,
         outcome: Outcome::CannotBeTold,
-        why,
+        why: why.into(),
     };
     let arm = planned.arms.iter().find(|arm| arm.name == options.arm);
     let missing = match arm {
@@ -179,46 +184,54 @@ fn lines(
         Some(arm) => arm.missing.as_ref().map(|why| format!("arm {} is missing: {why}", arm.name)),
     };
     if let Some(why) = missing {
-        return vec![not_told(None, why)];
+        return Ok(vec![not_told(None, None, &why)]);
     }
-    let trials: Vec<&Trial> =
-        results.trials.iter().filter(|trial| trial.experiment == experiment.name).collect();
-    let asked = |comparison: &Comparison| {
-        comparison.arm == options.arm
-            && metrics.contains(&comparison.metric)
-            && comparison.phase == phase_of(comparison.metric, &trials)
-    };
     let mut comparisons = compare(experiment, &results.trials, results.manifest.seed);
-    comparisons.retain(asked);
-    let measured = |cell: &Cell| comparisons.iter().any(|c| is_part_of(&c.cell, cell, experiment));
-    let absent = cells(experiment).into_iter().filter(|cell| !measured(cell));
-    let absent: Vec<Line> =
-        absent.map(|cell| not_told(Some(cell), "not measured".into())).collect();
-    let mut lines: Vec<Line> =
-        comparisons.iter().map(|c| line(&experiment.name, c, options.max_loss)).collect();
-    lines.extend(absent);
-    lines
+    comparisons.retain(|c| c.arm == options.arm && c.phase == phase_of(c.metric));
+    let some_arm_has = |cell: &Cell, metric: &Metric| {
+        results.trials.iter().any(|t| {
+            t.experiment == experiment.name
+                && t.cell == *cell
+                && t.phase == phase_of(metric)
+                && t.metrics.contains_key(metric.name)
+        })
+    };
+    let mut lines = Vec::new();
+    for cell in planned_cells(experiment, Phase::Capacity)? {
+        let before = lines.len();
+        for metric in metrics {
+            let found = comparisons.iter().find(|c| c.cell == cell && c.metric == *metric);
+            // Of the metrics that nobody named, most mean nothing in a cell.
+            if let Some(comparison) = found {
+                lines.push(line(&experiment.name, comparison, options.max_loss));
+            } else if !options.metrics.is_empty() || some_arm_has(&cell, metric) {
+                lines.push(not_told(Some(cell.clone()), Some(metric.name), "not measured"));
+            }
+        }
+        if lines.len() == before {
+            lines.push(not_told(Some(cell), None, "not measured"));
+        }
+    }
+    Ok(lines)
 }
 
 fn line(experiment: &str, comparison: &Comparison, max_loss: f64) -> Line {
-    let (ratio, floor, blocks) = (comparison.ratio, comparison.floor(), comparison.pairs.len());
+    let (ratio, blocks) = (comparison.ratio, comparison.pairs.len());
     let least = 1.0 - max_loss;
-    let (outcome, why_not) = if blocks < LEAST_BLOCKS {
-        (Outcome::CannotBeTold, format!("; at least {LEAST_BLOCKS} blocks are needed"))
-    } else {
-        match floor {
-            None => (Outcome::CannotBeTold, "; no control tells what is noise".into()),
-            Some(floor) if ratio.high < least.min(1.0 - floor) => (Outcome::Failed, String::new()),
-            Some(floor) if floor > max_loss => (
-                Outcome::CannotBeTold,
-                format!("; noise of {} % is above the limit", phrase::part(floor)),
-            ),
-            Some(_) if ratio.low >= least => (Outcome::Passed, String::new()),
-            Some(_) => {
-                let beyond = phrase::part(1.0 - ratio.low);
-                let why = format!("; it may be a loss of {beyond} % or one within the limit");
-                (Outcome::CannotBeTold, why)
-            }
+    let (outcome, why_not) = match comparison.told() {
+        // The phrase says why, as it does of a limit that was not in force.
+        Err(_) => (Outcome::CannotBeTold, String::new()),
+        Ok(_) if comparison.unlimited.is_some() => (Outcome::CannotBeTold, String::new()),
+        Ok(floor) if ratio.high < least.min(1.0 - floor) => (Outcome::Failed, String::new()),
+        Ok(floor) if floor > max_loss => {
+            let why = format!("; noise of {} % is above the limit", phrase::part(floor));
+            (Outcome::CannotBeTold, why)
+        }
+        Ok(_) if ratio.low >= least => (Outcome::Passed, String::new()),
+        Ok(_) => {
+            let beyond = phrase::part(1.0 - ratio.low);
+            let why = format!("; it may be a loss of {beyond} % or one within the limit");
+            (Outcome::CannotBeTold, why)
         }
     };
     Line {
@@ -226,41 +239,10 @@ fn line(experiment: &str, comparison: &Comparison, max_loss: f64) -> Line {
         cell: Some(comparison.cell.clone()),
         metric: Some(comparison.metric.name),
         ratio: Some(ratio),
-        floor,
+        floor: comparison.floor(),
         outcome,
         why: format!("{}{why_not} ({})", comparison.phrase(), phrase::blocks(blocks)),
     }
-}
-
-/// Every combination of levels and workloads.
-fn cells(experiment: &Experiment) -> Vec<Cell> {
-    let first = experiment.workload.keys();
-    let mut cells: Vec<BTreeMap<String, String>> =
-        first.map(|name| BTreeMap::from([(WORKLOAD.into(), name.clone())])).collect();
-    for (factor, levels) in &experiment.factors {
-        let with_levels = |cell: BTreeMap<String, String>| {
-            levels.iter().map(move |level| {
-                let mut cell = cell.clone();
-                cell.insert(factor.clone(), level.0.clone());
-                cell
-            })
-        };
-        cells = cells.into_iter().flat_map(with_levels).collect();
-    }
-    cells.into_iter().map(Cell).collect()
-}
-
-/// Whether trials of cell `of` belong to the planned cell `planned`. A workload that does not use a factor
-/// has no level of it, and the batch engine reports each of its phases as a workload of its own.
-fn is_part_of(of: &Cell, planned: &Cell, experiment: &Experiment) -> bool {
-    let mut levels = of.0.clone();
-    let workload = experiment.workload.get(planned.workload());
-    if matches!(workload, Some(Work::Billing(_)))
-        && !experiment.workload.contains_key(of.workload())
-    {
-        levels.remove(WORKLOAD);
-    }
-    planned.matches(&levels)
 }
 
 impl fmt::Display for Line {
@@ -278,10 +260,13 @@ impl fmt::Display for Line {
 }
 
 impl fmt::Display for Gate {
-    /// The lines, and the outcome as the last one.
+    /// The lines, what was skipped, and the outcome as the last one.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for line in &self.lines {
             writeln!(f, "{line}")?;
+        }
+        for name in &self.skipped {
+            writeln!(f, "{:<15} {name}: {NO_SERVER}; --experiment {name} judges it", "skipped")?;
         }
         let count = |outcome| self.lines.iter().filter(|line| line.outcome == outcome).count();
         write!(
@@ -297,6 +282,8 @@ impl fmt::Display for Gate {
     }
 }
 
+/// Why an experiment is skipped.
+const NO_SERVER: &str = "it compares ciphers, not a server with and without encryption";
 /// Metrics that are judged if none is named.
 const BY_DEFAULT: [&str; 5] = [
     "transactions_per_second",

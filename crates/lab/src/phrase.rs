@@ -6,11 +6,12 @@
 use crate::statistics::Interval;
 
 /// A measured difference. It is one only where the interval does not hold 1 and the estimate is beyond
-/// `floor`; otherwise the sentence names the wider of the floor and the interval's reach from 1.
+/// the noise `floor`; otherwise the sentence names the wider of the floor and the interval's reach from
+/// 1. Where no floor is known there is no difference to speak of: see [`untold`].
 #[must_use]
-pub fn difference(ratio: &Interval, floor: Option<f64>) -> String {
+pub fn difference(ratio: &Interval, floor: f64) -> String {
     if !is_detectable(ratio, floor) {
-        let reach = ratio.reach(1.0).max(floor.unwrap_or(0.0));
+        let reach = ratio.reach(1.0).max(floor);
         return format!("no difference detectable, under {} %", rounded_up(reach));
     }
     let Interval { low, mid, high } = *ratio;
@@ -23,10 +24,16 @@ pub fn difference(ratio: &Interval, floor: Option<f64>) -> String {
     }
 }
 
+/// A ratio that is neither a loss nor a gain nor equality, because of `why`.
+#[must_use]
+pub fn untold(ratio: &Interval, why: &str) -> String {
+    format!("a ratio of {ratio}; {why}")
+}
+
 /// Whether a ratio differs from 1 by more than chance and noise.
 #[must_use]
-pub fn is_detectable(ratio: &Interval, floor: Option<f64>) -> bool {
-    !ratio.holds(1.0) && (ratio.mid - 1.0).abs() > floor.unwrap_or(0.0)
+pub fn is_detectable(ratio: &Interval, floor: f64) -> bool {
+    !ratio.holds(1.0) && (ratio.mid - 1.0).abs() > floor
 }
 
 /// A ratio that somebody published: `loss of 3.1 %`, `gain of 4.0 %`, without an article.
@@ -61,7 +68,7 @@ pub(crate) fn part(part: f64) -> String {
 }
 
 /// A part of 1 in percent, never less than it is.
-fn rounded_up(part: f64) -> String {
+pub(crate) fn rounded_up(part: f64) -> String {
     // The slack keeps 1.3 from becoming 1.4 by rounding in the last digit.
     format!("{:.1}", ((part * 1000.0 - 1e-6).ceil() / 10.0).max(0.1))
 }
@@ -75,29 +82,35 @@ const MANY_TIMES: f64 = 2.0;
 mod tests {
     use super::*;
 
-    fn said(low: f64, mid: f64, high: f64, floor: Option<f64>) -> String {
+    fn said(low: f64, mid: f64, high: f64, floor: f64) -> String {
         difference(&Interval { low, mid, high }, floor)
     }
 
     #[test]
     fn a_difference_is_a_loss_or_a_gain_with_its_interval() {
-        assert_eq!(said(0.960, 0.969, 0.978, Some(0.01)), "a loss of 3.1 % [2.2, 4.0]");
-        assert_eq!(said(1.022, 1.031, 1.040, Some(0.01)), "a gain of 3.1 % [2.2, 4.0]");
-        assert_eq!(said(2.5, 3.0, 3.5, Some(0.01)), "3.00 times [2.50, 3.50]");
-        assert_eq!(said(0.9990, 0.9993, 0.9996, Some(0.0)), "a loss of 0.07 % [0.04, 0.1]");
+        assert_eq!(said(0.960, 0.969, 0.978, 0.01), "a loss of 3.1 % [2.2, 4.0]");
+        assert_eq!(said(1.022, 1.031, 1.040, 0.01), "a gain of 3.1 % [2.2, 4.0]");
+        assert_eq!(said(2.5, 3.0, 3.5, 0.01), "3.00 times [2.50, 3.50]");
+        assert_eq!(said(0.9990, 0.9993, 0.9996, 0.0), "a loss of 0.07 % [0.04, 0.1]");
     }
 
     #[test]
     fn what_holds_one_or_lies_under_the_floor_is_no_difference() {
-        assert_eq!(said(0.99, 0.998, 1.004, Some(0.013)), "no difference detectable, under 1.3 %");
-        assert_eq!(said(0.979, 0.99, 1.004, Some(0.013)), "no difference detectable, under 2.1 %");
-        assert_eq!(said(0.98, 0.99, 0.995, Some(0.03)), "no difference detectable, under 3.0 %");
-        assert_eq!(said(1.0, 1.0, 1.0, None), "no difference detectable, under 0.1 %");
+        assert_eq!(said(0.99, 0.998, 1.004, 0.013), "no difference detectable, under 1.3 %");
+        assert_eq!(said(0.979, 0.99, 1.004, 0.013), "no difference detectable, under 2.1 %");
+        assert_eq!(said(0.98, 0.99, 0.995, 0.03), "no difference detectable, under 3.0 %");
+        assert_eq!(said(1.0, 1.0, 1.0, 0.0), "no difference detectable, under 0.1 %");
+    }
+
+    #[test]
+    fn a_ratio_that_tells_nothing_is_no_loss() {
+        let ratio = Interval { low: 0.4, mid: 0.5, high: 0.6 };
+        assert_eq!(untold(&ratio, "no control"), "a ratio of 0.500 [0.400, 0.600]; no control");
     }
 
     #[test]
     fn what_is_under_is_rounded_up() {
-        assert_eq!(said(0.9869, 1.0, 1.01, None), "no difference detectable, under 1.4 %");
+        assert_eq!(said(0.9869, 1.0, 1.01, 0.0), "no difference detectable, under 1.4 %");
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use crate::experiment::{Engine, Experiment, Limits, Size, Stop};
 use crate::manifest::{Machine, Manifest, Planned, PlannedArm};
 use crate::results::Results;
-use crate::trial::{Cell, Phase, Trial, WORKLOAD};
+use crate::trial::{Cell, Phase, Trial, WORKLOAD, Warning, WarningKind};
 
 /// Collects trials of one experiment, named `synthetic`.
 pub(crate) struct Synthetic {
@@ -46,6 +46,7 @@ impl Synthetic {
                 cell: Cell(cell.clone()),
                 phase: Phase::Capacity,
                 block,
+                sitting: 0,
                 order: 0,
                 arm: arm.into(),
                 started: 0.0,
@@ -56,6 +57,16 @@ impl Synthetic {
             });
         }
         self
+    }
+}
+
+impl Synthetic {
+    /// Makes every trial of a workload warn that a limit was not in force.
+    pub(crate) fn unlimited(&mut self, workload: &str) {
+        for trial in self.trials.iter_mut().filter(|t| t.cell.workload() == workload) {
+            let text = "it needs root".into();
+            trial.warnings.push(Warning { kind: WarningKind::Unlimited, text });
+        }
     }
 }
 
@@ -73,7 +84,7 @@ pub(crate) fn experiment(arms: &[&str]) -> Experiment {
         settings: BTreeMap::new(),
         limits: Limits::default(),
         workload: BTreeMap::new(),
-        stop: Stop { blocks: 10, precision: None, warm_up: 10, latency_blocks: 0 },
+        stop: Stop { blocks: 10, warm_up: 10, latency_blocks: 0 },
         claims: Vec::new(),
     }
 }

@@ -1,21 +1,21 @@
 //! Judges published claims by what was measured: reproduced, not reproduced, cannot be told, not comparable.
 //!
 //! A claim speaks of one or more cells. Each block gives one ratio, the geometric mean over these cells,
-//! and the interval is over blocks. How the ratio is judged stands in `rule`; nothing is claimed below
-//! the noise floor, without a control, or from fewer than five blocks.
+//! and the interval is over blocks: see `measured`. How the ratio is judged stands in `rule`; nothing is
+//! claimed below the noise floor, without a control, from fewer than five blocks, where a cell was not
+//! measured, or where a limit was not in force.
 
+mod measured;
 mod rule;
 
-use std::collections::BTreeMap;
-
+use measured::Measured;
 use serde::{Deserialize, Serialize};
 
-use crate::analysis::{CONTROL, equal_arm, interval, pairs, phase_of, values};
+use crate::analysis::{interval, told};
 use crate::experiment::{Claim, Experiment};
 use crate::manifest::PlannedArm;
-use crate::metric::Metric;
 use crate::phrase;
-use crate::statistics::{Interval, geometric_mean};
+use crate::statistics::Interval;
 use crate::trial::{Cell, Trial, WORKLOAD};
 
 /// A claim and what we say of it.
@@ -25,11 +25,14 @@ pub struct Verdict {
     pub claim: Claim,
     /// Our ratio; `None` where nothing was measured.
     pub ours: Option<Interval>,
-    /// The control's ratio in the same cells and blocks.
+    /// The control's ratio in the same cells, formed as ours is.
     pub control: Option<Interval>,
+    /// The noise floor as a part of 1: how far the controls reach from 1. `None` without a control of
+    /// enough blocks.
+    pub floor: Option<f64>,
     /// Our ratio of each block, over all cells.
     pub pairs: Vec<(u32, f64)>,
-    /// The cells that it was measured in.
+    /// The cells that it was measured in; of a claim about two levels, those at its own level.
     pub cells: Vec<Cell>,
     /// The verdict.
     pub conclusion: Conclusion,
@@ -87,6 +90,7 @@ fn judge_one(
         claim: claim.clone(),
         ours: None,
         control: None,
+        floor: None,
         pairs: Vec::new(),
         cells: Vec::new(),
         conclusion: Conclusion::NotComparable,
@@ -96,36 +100,61 @@ fn judge_one(
         verdict.why = format!("there is no metric {}", claim.metric);
         return verdict;
     };
-    let measured = Measured::of(experiment, claim, metric, trials);
-    verdict.pairs = measured.pairs;
-    verdict.cells = measured.cells;
+    let measured = match Measured::of(experiment, claim, metric, trials) {
+        Ok(measured) => measured,
+        Err(why) => {
+            verdict.why = why.to_string();
+            return verdict;
+        }
+    };
+    verdict.pairs.clone_from(&measured.pairs);
+    verdict.cells.clone_from(&measured.cells);
     verdict.ours = interval(&verdict.pairs, seed);
-    verdict.control = interval(&measured.control, seed);
+    verdict.control = measured.control(seed);
+    verdict.floor = measured.floor(seed);
     if let Some(why) = not_comparable(experiment, claim, arms) {
         verdict.why = why;
         return verdict;
     }
-    let Some(ours) = verdict.ours else {
+    if measured.measured == 0 {
         verdict.why = "it was not measured".into();
         return verdict;
+    }
+    if let Some(why) = &measured.unlimited {
+        verdict.why = format!("a limit of the experiment was not in force: {why}");
+        return verdict;
+    }
+    (verdict.conclusion, verdict.why) = conclude(claim, &verdict, &measured);
+    verdict
+}
+
+/// The conclusion from what was measured, and why.
+fn conclude(claim: &Claim, verdict: &Verdict, measured: &Measured) -> (Conclusion, String) {
+    let Measured { measured: some, planned, without_ratio, .. } = measured;
+    if some < planned {
+        // A part of the cells may cost more or less than all of them.
+        let why = format!("{some} of {planned} cells were measured");
+        return (Conclusion::CannotBeTold, why);
+    }
+    let Some(ours) = verdict.ours else {
+        let why = "no block was measured in all of its cells";
+        return (Conclusion::CannotBeTold, why.into());
     };
     let count = verdict.pairs.len();
-    let floor = verdict.control.filter(|_| measured.control.len() >= LEAST_BLOCKS);
-    (verdict.conclusion, verdict.why) = if count < LEAST_BLOCKS {
-        let least = format!("at least {LEAST_BLOCKS} blocks are needed for an interval");
-        (Conclusion::CannotBeTold, least)
-    } else if let Some(floor) = floor {
-        rule::apply(&claim.expect, &ours, floor.reach(1.0))
-    } else {
-        let none = format!("no control of at least {LEAST_BLOCKS} blocks tells what is noise");
-        (Conclusion::CannotBeTold, none)
+    let (conclusion, why) = match told(count, *without_ratio, verdict.floor) {
+        Ok(floor) => rule::apply(&claim.expect, &ours, floor),
+        Err(why) => (Conclusion::CannotBeTold, why),
     };
-    let cells = match verdict.cells.len() {
+    let cells = match planned {
         1 => String::new(),
         cells => format!("{cells} cells, "),
     };
-    verdict.why = format!("{} ({cells}{})", verdict.why, phrase::blocks(count));
-    verdict
+    let blocks = phrase::blocks(count);
+    let one_by_one = match claim.levels_against {
+        Some(_) => "; the two levels were measured one after the other",
+        None => "",
+    };
+    (conclusion, format!("{why} ({cells}{blocks}{one_by_one})"))
 }
 
 /// Why nothing that is measured here could be compared with the claim; `None` if something could.
@@ -156,74 +185,6 @@ fn not_comparable(experiment: &Experiment, claim: &Claim, arms: &[PlannedArm]) -
         format!("this size of the experiment has no {} {}", factor.replace('_', " "), level.0)
     })
 }
-
-/// The blocks that a claim can be judged by.
-struct Measured {
-    cells: Vec<Cell>,
-    pairs: Vec<(u32, f64)>,
-    control: Vec<(u32, f64)>,
-}
-
-impl Measured {
-    fn of(experiment: &Experiment, claim: &Claim, metric: &Metric, trials: &[&Trial]) -> Self {
-        let mut filter: BTreeMap<String, String> =
-            claim.levels.iter().map(|(name, level)| (name.clone(), level.0.clone())).collect();
-        if let Some(two) = &claim.levels_against {
-            filter.remove(&two.factor);
-        }
-        let phase = phase_of(metric, trials);
-        let mut by_cell: BTreeMap<&Cell, Vec<&Trial>> = BTreeMap::new();
-        for trial in trials.iter().filter(|t| t.phase == phase && t.cell.matches(&filter)) {
-            by_cell.entry(&trial.cell).or_default().push(trial);
-        }
-        let of = |cell: &Cell, arm: &str| {
-            by_cell.get(cell).map_or_else(BTreeMap::new, |trials| values(trials, metric, arm))
-        };
-        let noise = |cell: &Cell| {
-            let equal = equal_arm(experiment).unwrap_or_default();
-            pairs(metric, &of(cell, CONTROL), &of(cell, equal))
-        };
-        let mut measured = Self { cells: Vec::new(), pairs: Vec::new(), control: Vec::new() };
-        let (mut ratios, mut controls) = (Vec::new(), Vec::new());
-        for cell in by_cell.keys().copied() {
-            let (ratio, control) = match &claim.levels_against {
-                None => (
-                    pairs(metric, &of(cell, &claim.arm), &of(cell, &claim.against)),
-                    vec![noise(cell)],
-                ),
-                Some(two) if cell.0.get(&two.factor) == Some(&two.level.0) => {
-                    let mut base = cell.clone();
-                    base.0.insert(two.factor.clone(), two.base.0.clone());
-                    let (of_level, of_base) = (of(cell, &claim.arm), of(&base, &claim.arm));
-                    (pairs(metric, &of_level, &of_base), vec![noise(cell), noise(&base)])
-                }
-                Some(_) => continue,
-            };
-            if !ratio.is_empty() {
-                measured.cells.push(cell.clone());
-                ratios.push(ratio);
-                controls.extend(control);
-            }
-        }
-        measured.pairs = combined(&ratios);
-        measured.control = combined(&controls);
-        measured
-    }
-}
-
-/// One ratio for each block that all cells have: their geometric mean.
-fn combined(cells: &[Vec<(u32, f64)>]) -> Vec<(u32, f64)> {
-    let mut blocks: BTreeMap<u32, Vec<f64>> = BTreeMap::new();
-    for (block, ratio) in cells.iter().flatten() {
-        blocks.entry(*block).or_default().push(*ratio);
-    }
-    let whole = blocks.into_iter().filter(|(_, ratios)| ratios.len() == cells.len());
-    whole.filter_map(|(block, ratios)| Some((block, geometric_mean(&ratios)?))).collect()
-}
-
-/// Blocks below which nothing is concluded: the range of four values holds the median in 87.5 % of cases
-/// only, and no interval by resampling is wider than that.
-pub const LEAST_BLOCKS: usize = 5;
 
 #[cfg(test)]
 mod tests;

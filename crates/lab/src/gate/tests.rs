@@ -1,7 +1,7 @@
 //! Gates over runs with a known truth.
 
 use super::*;
-use crate::experiment::{Billing, Crypto, Param};
+use crate::experiment::{Billing, Crypto, Param, Work};
 use crate::manifest::PlannedArm;
 use crate::synthetic::{Synthetic, results};
 
@@ -56,7 +56,7 @@ fn what_was_not_measured_cannot_be_told() {
     results.trials.retain(|trial| trial.cell.workload() == "select");
     let gate = gate(&results, &Options::new(0.03)).unwrap();
     assert_eq!(gate.outcome, Outcome::CannotBeTold);
-    assert_eq!(gate.lines[2].to_string(), "cannot be told  synthetic: insert: not measured");
+    assert_eq!(gate.lines[0].to_string(), "cannot be told  synthetic: insert: not measured");
     results.trials.clear();
     assert_eq!(outcome(&results, 0.03), Outcome::CannotBeTold);
     results.manifest.experiments.clear();
@@ -73,7 +73,69 @@ fn factors_that_a_workload_does_not_use_and_phases_of_the_batch_engine_are_no_ga
     let billing = Billing { records: param(), files: param(), workers: param(), batch: param() };
     let experiment = &mut results.manifest.experiments[0].experiment;
     experiment.workload = [("month".to_owned(), Work::Billing(billing))].into();
-    assert_eq!(outcome(&results, 0.03), Outcome::Passed, "select and insert are its phases");
+    let mut phases = Synthetic::new(10);
+    for phase in ["month/phase1", "month/phase2", "month/phase3"] {
+        phases.arm("plain", phase, 1.0).arm("control", phase, 1.0).arm("sealed", phase, 1.0);
+    }
+    results.trials = phases.trials;
+    assert_eq!(outcome(&results, 0.03), Outcome::Passed);
+    results.trials.retain(|trial| trial.cell.workload() != "month/phase3");
+    let gate = gate(&results, &Options::new(0.03)).unwrap();
+    assert_eq!(gate.outcome, Outcome::CannotBeTold);
+    let last = gate.lines.last().unwrap().to_string();
+    assert_eq!(last, "cannot be told  synthetic: month/phase3: not measured");
+}
+
+#[test]
+fn a_metric_that_the_arm_alone_lacks_is_a_gap() {
+    let mut results = run(1.0, 1.0, 0.005);
+    for trial in results.trials.iter_mut().filter(|trial| trial.arm == "sealed") {
+        trial.metrics.remove("transactions_per_second");
+    }
+    let gate = gate(&results, &Options::new(0.03)).unwrap();
+    assert_eq!(gate.outcome, Outcome::CannotBeTold);
+    let gaps: Vec<String> = gate.lines.iter().map(ToString::to_string).collect();
+    let gap = "cannot be told  synthetic: select: transactions_per_second: not measured";
+    assert!(gaps.iter().any(|line| line == gap), "{gaps:?}");
+}
+
+#[test]
+fn a_loss_without_the_limits_of_the_experiment_cannot_be_told() {
+    for sealed in [1.0, 0.5] {
+        let mut run = Synthetic::new(10);
+        run.arm("plain", "select", 1.0).arm("control", "select", 1.0);
+        run.arm("sealed", "select", sealed).unlimited("select");
+        let mut results = results(run, &["plain", "control", "sealed"]);
+        let work = Work::Crypto(Crypto { block: Param::from("1"), seconds: Param::from("1") });
+        let experiment = &mut results.manifest.experiments[0].experiment;
+        experiment.workload.insert("select".into(), work);
+        let gate = gate(&results, &Options::new(0.03)).unwrap();
+        assert_eq!(gate.outcome, Outcome::CannotBeTold, "{gate}");
+        let why = &gate.lines[0].why;
+        assert!(why.contains("with a limit not in force: it needs root"), "{why}");
+    }
+}
+
+#[test]
+fn an_experiment_without_a_server_is_judged_only_by_its_name() {
+    let mut results = run(1.0, 1.0, 0.005);
+    let mut ciphers = results.manifest.experiments[0].clone();
+    ciphers.experiment.name = "ciphers".into();
+    ciphers.experiment.engine = Engine::None;
+    results.manifest.experiments.push(ciphers);
+    let whole = gate(&results, &Options::new(0.03)).unwrap();
+    assert_eq!((whole.outcome, whole.lines.len()), (Outcome::Passed, 4));
+    assert_eq!(whole.skipped, ["ciphers"]);
+    assert!(whole.to_string().contains("--experiment ciphers judges it"), "{whole}");
+    let mut options = Options::new(0.03);
+    options.experiments = vec!["ciphers".into()];
+    let named = gate(&results, &options).unwrap();
+    assert_eq!(named.outcome, Outcome::CannotBeTold);
+    assert_eq!(named.lines[0].to_string(), "cannot be told  ciphers: insert: not measured");
+    assert!(named.skipped.is_empty());
+    results.manifest.experiments.remove(0);
+    let alone = gate(&results, &Options::new(0.03)).unwrap();
+    assert_eq!((alone.outcome, alone.skipped.len()), (Outcome::CannotBeTold, 1));
 }
 
 #[test]

@@ -2,7 +2,8 @@
 //!
 //! A published ratio is reproduced where ours holds it and is precise enough to have told it from no
 //! difference, and not reproduced where ours excludes it by more than the noise floor. A published range
-//! is reproduced where ours lies in it, and not where ours lies outside by more than the floor.
+//! is reproduced where ours lies in it, and not where ours lies outside by more than the floor. That no
+//! difference is detectable reproduces none: what lies below the floor may as well not be there.
 
 use super::Conclusion::{self, CannotBeTold, NotReproduced, Reproduced};
 use crate::experiment::Expectation;
@@ -26,30 +27,25 @@ pub(super) fn apply(expect: &Expectation, ours: &Interval, floor: f64) -> (Concl
 }
 
 fn ratio(theirs: f64, ours: &Interval, floor: f64) -> (Conclusion, String) {
-    let (said, what) =
-        (difference(ours, Some(floor)), format!("the published {}", published(theirs)));
+    let (said, what) = (difference(ours, floor), format!("the published {}", published(theirs)));
     if !ours.holds(theirs) {
         return excluded((theirs, theirs), &what, ours, floor);
     }
-    if is_detectable(ours, Some(floor)) {
-        // Were it around the published ratio, so wide an interval would hold 1 as well.
-        let half_width = (ours.high / ours.low).ln() / 2.0;
-        return if half_width < theirs.ln().abs() {
-            (Reproduced, format!("{said}, which holds {what}"))
-        } else {
-            (CannotBeTold, format!("{said}, too wide to tell {what} from none"))
-        };
+    if !is_detectable(ours, floor) {
+        return (CannotBeTold, format!("{said}, which may be {what} or none"));
     }
-    let noise = floor.max(ours.reach(1.0));
-    if (theirs - 1.0).abs() <= floor && noise <= NEXT_TO_NOTHING {
-        (Reproduced, format!("{said}, and {what} is below that too"))
+    // Were it around the published ratio, so wide an interval would hold 1 as well; and what is published
+    // must itself lie beyond what equal arms seem to differ by.
+    let half_width = (ours.high / ours.low).ln() / 2.0;
+    if half_width < theirs.ln().abs() && (theirs - 1.0).abs() > floor {
+        (Reproduced, format!("{said}, which holds {what}"))
     } else {
-        (CannotBeTold, format!("{said}, which may be {what} or none"))
+        (CannotBeTold, format!("{said}, too wide to tell {what} from none"))
     }
 }
 
 fn range(ends: (f64, f64), what: &str, ours: &Interval, floor: f64) -> (Conclusion, String) {
-    let said = difference(ours, Some(floor));
+    let said = difference(ours, floor);
     let (low, high) = ends;
     if ours.high < low || high < ours.low {
         return excluded(ends, what, ours, floor);
@@ -57,12 +53,9 @@ fn range(ends: (f64, f64), what: &str, ours: &Interval, floor: f64) -> (Conclusi
     if !ours.within(low, high) {
         return (CannotBeTold, format!("{said}, partly in {what} and partly outside"));
     }
-    let can_be_told = if (low..=high).contains(&1.0) {
-        floor <= (1.0 - low).max(high - 1.0)
-    } else {
-        is_detectable(ours, Some(floor))
-    };
-    if can_be_told {
+    // Where 1 is in the range, noise that is narrower than the range on both sides does not hide its ends.
+    let told_by_noise = floor <= (1.0 - low).min(high - 1.0);
+    if is_detectable(ours, floor) || told_by_noise {
         (Reproduced, format!("{said}, within {what}"))
     } else {
         (CannotBeTold, format!("{said}: noise of {} % hides {what}", part(floor)))
@@ -71,7 +64,7 @@ fn range(ends: (f64, f64), what: &str, ours: &Interval, floor: f64) -> (Conclusi
 
 /// For an interval that lies wholly beside what was published.
 fn excluded(ends: (f64, f64), what: &str, ours: &Interval, floor: f64) -> (Conclusion, String) {
-    let said = difference(ours, Some(floor));
+    let said = difference(ours, floor);
     let gap = (ends.0 - ours.high).max(ours.low - ends.1);
     if gap > floor {
         (NotReproduced, format!("{said}, which excludes {what}"))
@@ -80,10 +73,6 @@ fn excluded(ends: (f64, f64), what: &str, ours: &Interval, floor: f64) -> (Concl
         (CannotBeTold, near)
     }
 }
-
-/// A published difference below the noise floor counts as reproduced by "no difference detectable" only
-/// if that says less than this.
-const NEXT_TO_NOTHING: f64 = 0.05;
 
 #[cfg(test)]
 mod tests {
@@ -156,14 +145,23 @@ mod tests {
     }
 
     #[test]
-    fn a_difference_below_the_floor_is_none_but_only_where_the_floor_is_low() {
+    fn a_published_difference_below_the_floor_cannot_be_told() {
         check(
             Ratio(0.99),
             (0.98, 0.995, 1.01),
             0.015,
             (
-                Reproduced,
-                "no difference detectable, under 2.0 %, and the published loss of 1.0 % is below that too",
+                CannotBeTold,
+                "no difference detectable, under 2.0 %, which may be the published loss of 1.0 % or none",
+            ),
+        );
+        check(
+            Ratio(0.99),
+            (0.975, 0.982, 0.991),
+            0.015,
+            (
+                CannotBeTold,
+                "a loss of 1.8 % [0.9, 2.5], too wide to tell the published loss of 1.0 % from none",
             ),
         );
         check(
@@ -249,6 +247,15 @@ mod tests {
             (
                 Reproduced,
                 "a loss of 5.0 % [3.0, 7.0], within the published range from a loss of 10.0 % to equality",
+            ),
+        );
+        check(
+            Between(0.9, 1.0),
+            (0.97, 0.98, 0.99),
+            0.03,
+            (
+                CannotBeTold,
+                "no difference detectable, under 3.0 %: noise of 3.0 % hides the published range from a loss of 10.0 % to equality",
             ),
         );
         check(
