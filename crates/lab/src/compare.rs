@@ -1,15 +1,20 @@
 //! Two runs side by side: the same experiments, cells, arms and metrics, each with its interval.
 //!
 //! A ratio is performance as a part of the base of its own run, so it may be set beside that of another
-//! machine; a ratio of two such ratios is not made. What differs between the runs, and what only one of
-//! them has, is named.
+//! machine; a ratio of two such ratios is not made. Two ratios differ only beyond the noise of both runs,
+//! and where the machines, sizes or experiments are not the same, that is said with it. What differs
+//! between the runs, and what only one of them has, is named.
 
 mod differences;
+mod relation;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use serde::Serialize;
+
+use differences::Differences;
+pub use relation::{Condition, Relation};
 
 use crate::analysis::{self, CONTROL};
 use crate::results::Results;
@@ -21,7 +26,8 @@ use crate::trial::{Cell, Phase};
 pub struct SideBySide {
     /// Directories of A and B.
     pub names: [String; 2],
-    /// What differs before anything was measured: seed, machine, versions, the experiments themselves.
+    /// What differs before anything was measured: seed, machine, versions, the experiments themselves;
+    /// and limits that were not in force.
     pub differences: Vec<String>,
     /// What both have.
     pub rows: Vec<Row>,
@@ -36,8 +42,10 @@ pub struct Row {
     pub key: Key,
     /// In A and in B.
     pub sides: [Side; 2],
-    /// Whether the intervals have a value in common. That they do does not show that A and B are equal.
-    pub overlap: bool,
+    /// What the two come to.
+    pub relation: Relation,
+    /// What is not the same in A and B, so that a difference may be due to it.
+    pub conditions: Vec<Condition>,
 }
 
 /// What is compared: an arm with the base of its experiment.
@@ -58,7 +66,7 @@ pub struct Key {
 }
 
 /// One run's part of a row.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Side {
     /// Performance as a part of the base's.
     pub ratio: Interval,
@@ -66,19 +74,35 @@ pub struct Side {
     pub floor: Option<f64>,
     /// Blocks that it rests on.
     pub blocks: usize,
+    /// Why nothing can be told of it; `None` if something can.
+    pub untold: Option<String>,
+    /// Why a limit of the experiment was not in force.
+    pub unlimited: Option<String>,
 }
 
 /// Sets two runs side by side; the seed of each interval is that of its run.
 #[must_use]
 pub fn compare(a: &Results, b: &Results) -> SideBySide {
     let sides = [sides(a), sides(b)];
+    let Differences { mut lines, conditions, experiments } =
+        Differences::between(&a.manifest, &b.manifest);
     let row = |(key, a): (&Key, &Side)| {
         let b = sides[1].get(key)?;
-        Some(Row { key: key.clone(), sides: [*a, *b], overlap: a.ratio.overlaps(&b.ratio) })
+        let mut conditions = conditions.clone();
+        if experiments.contains(&key.experiment) {
+            conditions.insert(Condition::Experiment);
+        }
+        if a.unlimited.is_some() != b.unlimited.is_some() {
+            conditions.insert(Condition::Limits);
+        }
+        let conditions = conditions.into_iter().collect();
+        let relation = relation::relation(a, b);
+        Some(Row { key: key.clone(), sides: [a.clone(), b.clone()], relation, conditions })
     };
+    lines.extend(limits(&sides));
     SideBySide {
         names: [a, b].map(|run| run.dir.display().to_string()),
-        differences: differences::between(&a.manifest, &b.manifest),
+        differences: lines,
         rows: sides[0].iter().filter_map(row).collect(),
         only: [only(&sides[0], &sides[1]), only(&sides[1], &sides[0])],
     }
@@ -95,6 +119,8 @@ fn sides(run: &Results) -> BTreeMap<Key, Side> {
                 ratio: comparison.ratio,
                 floor: comparison.floor(),
                 blocks: comparison.pairs.len(),
+                untold: comparison.told().err(),
+                unlimited: comparison.unlimited,
             };
             let key = Key {
                 experiment: experiment.name.clone(),
@@ -108,6 +134,18 @@ fn sides(run: &Results) -> BTreeMap<Key, Side> {
         }
     }
     sides
+}
+
+/// The limits that were not in force, by experiment and run.
+fn limits(sides: &[BTreeMap<Key, Side>; 2]) -> BTreeSet<String> {
+    let of_run = |(run, sides): (&str, &BTreeMap<Key, Side>)| -> Vec<String> {
+        let why = |(key, side): (&Key, &Side)| {
+            let why = side.unlimited.as_ref()?;
+            Some(format!("{}: a limit was not in force in {run}: {why}", key.experiment))
+        };
+        sides.iter().filter_map(why).collect()
+    };
+    ["A", "B"].into_iter().zip(sides).flat_map(of_run).collect()
 }
 
 /// What `one` has and `other` lacks, by the largest thing that is wholly absent.
@@ -143,13 +181,23 @@ impl fmt::Display for SideBySide {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "A  {}\nB  {}", self.names[0], self.names[1])?;
         section(f, "They differ:", &self.differences)?;
+        if self.rows.iter().any(|row| !row.conditions.is_empty()) {
+            writeln!(
+                f,
+                "\nWhere something else is not the same, a difference may be due to that."
+            )?;
+        }
         let columns = |row: &Row| {
             let Key { cell, phase, arm, metric, .. } = &row.key;
             let side = |side: &Side| format!("{} ({})", side.ratio, side.blocks);
             let cell = format!("{cell}{}", at(*phase));
-            let apart = if row.overlap { "overlap" } else { "apart" };
+            let others: Vec<String> = row.conditions.iter().map(ToString::to_string).collect();
+            let relation = match others.as_slice() {
+                [] => row.relation.to_string(),
+                others => format!("{}; another {}", row.relation, others.join(", ")),
+            };
             let [a, b] = row.sides.each_ref().map(side);
-            [cell, arm.clone(), (*metric).into(), a, b, apart.into()]
+            [cell, arm.clone(), (*metric).into(), a, b, relation]
         };
         let mut tables: BTreeMap<(&str, &str), Vec<[String; 6]>> = BTreeMap::new();
         for row in &self.rows {
@@ -158,7 +206,7 @@ impl fmt::Display for SideBySide {
         }
         for ((experiment, base), rows) in tables {
             writeln!(f, "\n{experiment}: performance as a part of {base}'s (blocks)")?;
-            let heads = ["cell", "arm", "metric", "A", "B", "intervals"].map(String::from);
+            let heads = ["cell", "arm", "metric", "A", "B", "A and B"].map(String::from);
             table(f, &heads, &rows)?;
         }
         if self.rows.is_empty() {

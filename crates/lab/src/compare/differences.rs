@@ -5,43 +5,68 @@ use std::fmt::Display;
 
 use serde_json::Value;
 
+use super::relation::Condition;
 use crate::experiment::Experiment;
 use crate::manifest::{Machine, Manifest};
 
-/// Differences in what was planned, and where.
-pub(super) fn between(a: &Manifest, b: &Manifest) -> Vec<String> {
-    let mut found = Vec::new();
-    let mut note = |what: &str, a: &dyn Display, b: &dyn Display| {
+/// What is not the same in two runs.
+#[derive(Debug, Default)]
+pub(super) struct Differences {
+    /// A sentence for each.
+    pub(super) lines: Vec<String>,
+    /// Conditions that hold for everything in the runs. Another version of Tidelock is none: to compare
+    /// two of them is what this is for.
+    pub(super) conditions: BTreeSet<Condition>,
+    /// Names of the experiments that are not the same.
+    pub(super) experiments: BTreeSet<String>,
+}
+
+impl Differences {
+    /// Differences in what was planned, and where.
+    pub(super) fn between(a: &Manifest, b: &Manifest) -> Self {
+        let mut found = Self::default();
+        found.note(None, "version of Tidelock", &a.tidelock, &b.tidelock);
+        let size = |manifest: &Manifest| format!("{:?}", manifest.size).to_lowercase();
+        found.note(Some(Condition::Size), "size", &size(a), &size(b));
+        found.note(None, "seed", &a.seed, &b.seed);
+        found.machines(&a.machine, &b.machine);
+        for one in &a.experiments {
+            let name = &one.experiment.name;
+            let other = b.experiments.iter().find(|other| other.experiment.name == *name);
+            if let Some(line) = other.and_then(|b| of_experiment(&one.experiment, &b.experiment)) {
+                found.lines.push(line);
+                found.experiments.insert(name.clone());
+            }
+        }
+        found
+    }
+
+    fn machines(&mut self, a: &Machine, b: &Machine) {
+        let machine = Some(Condition::Machine);
+        let mut note = |what, a: &dyn Display, b: &dyn Display| self.note(machine, what, a, b);
+        note("machine", &a.name, &b.name);
+        note("CPU", &a.cpu, &b.cpu);
+        note("processors", &a.cpus, &b.cpus);
+        note("CPU features", &a.cpu_features.join(" "), &b.cpu_features.join(" "));
+        note("memory in MiB", &a.memory_mib, &b.memory_mib);
+        note("kernel", &a.kernel, &b.kernel);
+        note("system", &a.system, &b.system);
+        note("file system", &a.file_system, &b.file_system);
+        note("root", &a.root, &b.root);
+        for (key, [a, b]) in unequal(&a.versions, &b.versions) {
+            let text = |version: Option<&String>| version.cloned().unwrap_or_default();
+            let what = format!("version of {key}");
+            self.note(Some(Condition::Versions), &what, &text(a), &text(b));
+        }
+    }
+
+    fn note(&mut self, is: Option<Condition>, what: &str, a: &dyn Display, b: &dyn Display) {
         let (a, b) = (a.to_string(), b.to_string());
         if a != b {
-            found.push(format!("{what}: {} and {}", named(&a), named(&b)));
-        }
-    };
-    note("version of Tidelock", &a.tidelock, &b.tidelock);
-    note("size", &format!("{:?}", a.size).to_lowercase(), &format!("{:?}", b.size).to_lowercase());
-    note("seed", &a.seed, &b.seed);
-    let Machine { name, cpu, cpus, cpu_features, memory_mib, kernel, system, .. } = &a.machine;
-    let other = &b.machine;
-    note("machine", name, &other.name);
-    note("CPU", cpu, &other.cpu);
-    note("processors", cpus, &other.cpus);
-    note("CPU features", &cpu_features.join(" "), &other.cpu_features.join(" "));
-    note("memory in MiB", memory_mib, &other.memory_mib);
-    note("kernel", kernel, &other.kernel);
-    note("system", system, &other.system);
-    note("file system", &a.machine.file_system, &other.file_system);
-    note("root", &a.machine.root, &other.root);
-    for (key, [a, b]) in unequal(&a.machine.versions, &other.versions) {
-        let text = |version: Option<&String>| version.cloned().unwrap_or_default();
-        note(&format!("version of {key}"), &text(a), &text(b));
-    }
-    for one in &a.experiments {
-        let same_name = |p: &&crate::manifest::Planned| p.experiment.name == one.experiment.name;
-        if let Some(other) = b.experiments.iter().find(same_name) {
-            found.extend(of_experiment(&one.experiment, &other.experiment));
+            self.lines.push(format!("{what}: {} and {}", named(&a), named(&b)));
+            self.conditions.extend(is);
         }
     }
-    found
 }
 
 /// The parts of an experiment that differ, but for what is only text for people.
