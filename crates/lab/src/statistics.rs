@@ -1,9 +1,8 @@
-//! Statistics of the lab: intervals, robust description, warm-up.
+//! Statistics of the lab: intervals, robust description.
 //!
 //! ```text
 //!   bootstrap   mean and ratio with a BCa 95 % interval   <- normal (statrs)
 //!   describe    quantiles, geometric mean, outliers
-//!   warm_up     where a series has settled: MSER-5
 //! ```
 //!
 //! Sources, and what is not claimed, stand in docs/lab/statistics.md; `fixtures/statistics.json` has
@@ -11,13 +10,11 @@
 
 mod bootstrap;
 mod describe;
-mod warm_up;
 
 pub use bootstrap::{Interval, mean_with_interval, ratio};
 pub use describe::{
     geometric_mean, median, median_absolute_deviation, modified_z_scores, outliers, quantile,
 };
-pub use warm_up::{WarmUp, warm_up};
 
 #[cfg(test)]
 mod scipy;
