@@ -1,8 +1,9 @@
 //! Warm-up by rule: seconds of the workload itself, until two in a row differ by less than 5 %, or the
 //! experiment's limit is reached (ten if it has none).
 //!
-//! Workloads that make their own tables run once, unmeasured: their files and the server's code are
-//! then warm, and nothing else can be.
+//! SQL that makes its own tables runs once, unmeasured: its files and the server's code are then warm, and
+//! nothing else can be. mysqlslap and the batch engine are not warmed up: each of their trials fills its
+//! tables first, and the first block may be slower in all arms.
 
 use std::sync::atomic::AtomicBool;
 
