@@ -22,6 +22,24 @@ pub use vault::{VaultAppRole, VaultChoice, VaultLogin, VaultSecret};
 use crate::error::Error;
 use crate::slot::SlotKind;
 
+/// What Vault's clients read.
+const VAULT_SECRETS: [&str; 1] = ["VAULT_TOKEN"];
+/// What Amazon's SDKs read, with their older names (SECRET_ACCESS_KEY is a fallback of the one for Rust), and
+/// what other programs of Amazon take for the same. Not the paths of files, whose rights protect them, nor the
+/// addresses of services.
+const AWS_SECRETS: [&str; 8] = [
+    "AWS_ACCESS_KEY_ID",
+    "AWS_ACCESS_KEY",
+    "AWS_SECRET_ACCESS_KEY",
+    "AWS_SECRET_KEY",
+    "SECRET_ACCESS_KEY",
+    "AWS_SESSION_TOKEN",
+    "AWS_SECURITY_TOKEN",
+    "AWS_CONTAINER_AUTHORIZATION_TOKEN",
+];
+/// EDB's commands, whose text may hold a passphrase.
+const PAIR_SECRETS: [&str; 2] = ["PGDATAKEYWRAPCMD", "PGDATAKEYUNWRAPCMD"];
+
 /// A provider, as configuration and command line name it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "kebab-case", deny_unknown_fields)]
@@ -84,18 +102,15 @@ impl ProviderChoice {
     pub fn secret_variables(&self) -> Vec<&str> {
         match self {
             Self::Env { variable } => vec![variable],
-            Self::Vault(_) => vec!["VAULT_TOKEN"],
-            Self::AwsKms(_) => vec![
-                "AWS_ACCESS_KEY_ID",
-                "AWS_SECRET_ACCESS_KEY",
-                "AWS_SESSION_TOKEN",
-                "AWS_CONTAINER_AUTHORIZATION_TOKEN",
-            ],
-            // Their text may hold a passphrase.
-            Self::Command(CommandChoice::Pair { .. }) => {
-                vec!["PGDATAKEYWRAPCMD", "PGDATAKEYUNWRAPCMD"]
-            }
-            _ => Vec::new(),
+            Self::Vault(_) => VAULT_SECRETS.to_vec(),
+            Self::AwsKms(_) => AWS_SECRETS.to_vec(),
+            Self::Command(CommandChoice::Pair { .. }) => PAIR_SECRETS.to_vec(),
+            Self::File { .. }
+            | Self::Passphrase {}
+            | Self::Command(CommandChoice::Prints(_))
+            | Self::Systemd { .. }
+            | Self::Pkcs11(_)
+            | Self::Kmip(_) => Vec::new(),
         }
     }
 
@@ -151,6 +166,33 @@ mod tests {
         {
             assert!(text.parse::<ProviderChoice>().is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn every_secret_variable_of_a_provider_is_listed() {
+        let listed = |text: &str| {
+            let choice: ProviderChoice = text.parse().unwrap();
+            choice.secret_variables().into_iter().map(str::to_owned).collect::<Vec<_>>()
+        };
+        for name in [
+            "AWS_ACCESS_KEY_ID",
+            "AWS_SECRET_ACCESS_KEY",
+            "SECRET_ACCESS_KEY",
+            "AWS_SESSION_TOKEN",
+            "AWS_SECURITY_TOKEN",
+            "AWS_CONTAINER_AUTHORIZATION_TOKEN",
+        ] {
+            assert!(listed("aws-kms:alias/pg").iter().any(|it| it == name), "{name}");
+        }
+        // Of files and services, which may be needed by others and tell nothing.
+        for name in
+            ["AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", "AWS_REGION"]
+        {
+            assert!(!listed("aws-kms:alias/pg").iter().any(|it| it == name), "{name}");
+        }
+        assert_eq!(listed("env:PGENCRYPTIONKEY"), ["PGENCRYPTIONKEY"]);
+        assert_eq!(listed("vault:kv/pg"), ["VAULT_TOKEN"]);
+        assert!(listed("file:/k").is_empty());
     }
 
     #[test]
