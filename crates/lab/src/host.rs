@@ -8,6 +8,7 @@
 //!     Group        a control group that holds a server to them       Throttle   the device's part
 //!   Sampler        a second's reads, writes and stolen time, while a trial runs
 //!   leftovers      removes what a lab that died left behind
+//!   program        runs a program of the system to its end or to a limit
 //! ```
 //!
 //! Limits need root. Without it nothing here is an error: the answer is [`Unlimited`] with the reason,
@@ -21,6 +22,7 @@ mod hierarchy;
 mod leftovers;
 mod machine;
 mod owner;
+mod program;
 mod sampler;
 mod throttle;
 mod volume;
@@ -29,7 +31,9 @@ pub use caps::{Caps, Unlimited};
 pub use device::DeviceNumber;
 pub use gocryptfs::GocryptfsMount;
 pub use group::{CpuThrottling, Group};
-pub use leftovers::{end_users, remove_leftovers};
+pub use leftovers::{end_users, remove_dir, remove_leftovers};
+pub(crate) use program::output_within;
+pub use program::run_program;
 pub use sampler::{Sampler, Samples};
 pub use throttle::Throttle;
-pub use volume::{FileSystem, Image, Volume, VolumeError, run_program};
+pub use volume::{FileSystem, Image, Volume, VolumeError};

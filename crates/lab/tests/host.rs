@@ -13,7 +13,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use tidelock_lab::host::{
-    Caps, FileSystem, Group, Image, Sampler, Volume, VolumeError, remove_leftovers,
+    Caps, FileSystem, Group, Image, Sampler, Volume, VolumeError, end_users, remove_leftovers,
 };
 use tidelock_servers::Process;
 
@@ -230,6 +230,50 @@ fn what_a_killed_lab_left_is_removed_and_what_a_living_one_has_is_not() {
     assert!(about("-dies") && about("-volume-"), "{told:?}");
     assert!(!about("-mine"), "{told:?}");
     assert!(!mounted(base.path()));
+
+    // Again, with somebody who looks around in the volume: it goes, they stay.
+    dying.status().unwrap();
+    let root = left().unwrap().join("root");
+    let mut bystander = sleeper("sleep", &root, Path::new("/root"));
+    let told = remove_leftovers(&[]);
+    let lives = process_of(&bystander).lives();
+    bystander.kill().unwrap();
+    bystander.wait().unwrap();
+    assert!(lives && !mounted(base.path()), "{told:?}");
+    let about = |what: &str| told.iter().any(|line| line.contains(what));
+    assert!(about(&format!("used by sleep (process {})", bystander.id())), "{told:?}");
+}
+
+/// A copy of `sleep` in `dir`.
+fn sleeper(program: &str, dir: &Path, home: &Path) -> std::process::Child {
+    let mut command = Command::new(program);
+    command.arg("600").current_dir(dir).env("HOME", home).stdin(Stdio::null()).spawn().unwrap()
+}
+
+fn process_of(child: &std::process::Child) -> Process {
+    Process::new(i32::try_from(child.id()).unwrap()).unwrap()
+}
+
+#[test]
+fn only_what_a_lab_started_is_ended_in_its_directory() {
+    let programs = tempfile::tempdir().unwrap();
+    let postgres = programs.path().join("postgres");
+    fs::copy("/bin/sleep", &postgres).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let elsewhere = Path::new("/nowhere");
+    let mut server = sleeper(&postgres.display().to_string(), dir.path(), elsewhere);
+    let mut tool = sleeper("sleep", dir.path(), &dir.path().join("home"));
+    let mut bystander = sleeper("sleep", dir.path(), elsewhere);
+    let mut uninvolved = sleeper(&postgres.display().to_string(), programs.path(), elsewhere);
+    let told = end_users(dir.path());
+    assert!(server.try_wait().unwrap().is_some() && tool.try_wait().unwrap().is_some(), "{told:?}");
+    for spared in [&mut bystander, &mut uninvolved] {
+        let lives = spared.try_wait().unwrap().is_none();
+        spared.kill().unwrap();
+        spared.wait().unwrap();
+        assert!(lives, "a bystander was ended: {told:?}");
+    }
+    assert!(told.len() == 1 && told[0].contains(&bystander.id().to_string()), "{told:?}");
 }
 
 #[test]

@@ -7,6 +7,7 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread;
@@ -15,7 +16,7 @@ use std::time::{Duration, Instant};
 use tidelock_servers::{Account, Process};
 
 use super::owner;
-use super::volume::run_program;
+use super::program::run_program;
 use crate::error::{Error, Result};
 
 /// A mount, undone on drop with everything that was stored in it.
@@ -80,6 +81,8 @@ impl GocryptfsMount {
         let said = fs::File::create(&log).map_err(failed())?;
         let also = said.try_clone().map_err(failed())?;
         mount.arg(&cipher).arg(&root).stdin(Stdio::null()).stdout(said).stderr(also);
+        // Ctrl-C is for the lab alone: its servers end before what they stand on.
+        mount.process_group(0);
         let child = mount.spawn().map_err(Error::io("starting gocryptfs"))?;
         let mut mount = Self { child, root, _private: private };
         mount.wait_until_mounted(&log)?;
@@ -134,8 +137,8 @@ impl Drop for GocryptfsMount {
     }
 }
 
-/// Unmounts as root, or as the owner through the setuid program of libfuse.
-fn unmounted(root: &Path, lazy: bool) -> bool {
+/// Unmounts as root, or as the owner through the setuid program of libfuse; whether it did.
+pub(super) fn unmounted(root: &Path, lazy: bool) -> bool {
     let lazy = if lazy { "-z" } else { "-u" };
     let by =
         |program: &str| run_program(Command::new(program).args(["-u", lazy]).arg(root)).is_ok();

@@ -1,7 +1,9 @@
 //! Removes what a lab that was killed left behind: mounts, loop devices, directories, control groups.
 //!
 //! Only what carries the name of a lab that no longer lives (`owner`), and directories only if they
-//! belong to us. Servers that still run on a dead lab's volume are ended: nobody else can.
+//! belong to us. Servers and tools of a dead lab that still run there are ended: nobody else can. Whoever
+//! else has a file open there, an administrator's shell or a backup, is told of and left alone; the mount
+//! goes from under them once they are done.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -9,16 +11,19 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Component, Path, PathBuf};
 use std::process::Command;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
+use tidelock_servers::{Account, Process};
 
 use super::device::DeviceNumber;
+use super::gocryptfs;
 use super::group;
 use super::hierarchy::Hierarchy;
 use super::owner;
+use super::program::run_program;
 use super::throttle::Throttle;
-use super::volume::{run_program, users_of};
+use super::volume::users_of;
 
 /// Removes them wherever they are mounted, and directories below `bases` that nothing is mounted in; a
 /// sentence for each.
@@ -27,7 +32,7 @@ pub fn remove_leftovers(bases: &[&Path]) -> Vec<String> {
     let mut told = Vec::new();
     let mut dirs = BTreeSet::new();
     for point in left_mounts() {
-        told.push(unmount(&point));
+        told.extend(unmount(&point));
         dirs.extend(left_part(&point));
     }
     for (device, image) in left_loops() {
@@ -36,46 +41,106 @@ pub fn remove_leftovers(bases: &[&Path]) -> Vec<String> {
         told.push(said(&format!("{} of {}", device.display(), image.display()), detached.err()));
     }
     dirs.extend(bases.iter().flat_map(|base| left_in(base)));
-    let mounted = mount_points();
-    for dir in dirs {
-        // Never through a mount that could not be undone.
-        if owned(&dir) && !mounted.iter().any(|point| point.starts_with(&dir)) {
-            told.push(said(&dir.display().to_string(), fs::remove_dir_all(&dir).err()));
-        }
-    }
+    told.extend(dirs.iter().filter(|dir| owned(dir)).map(|dir| remove_dir(dir)));
     for tree in Hierarchy::here().trees() {
         remove_groups(&tree.root, &tree.own, &mut told);
     }
     told
 }
 
-/// Ends every process whose directory or open files lie below `dir`, and waits until they are gone. For
-/// private directories of a lab that is dead.
-pub fn end_users(dir: &Path) {
-    let users = users_of(dir);
-    for process in &users {
-        let _ = process.signal(Signal::KILL);
-    }
-    for process in users {
-        let _ = process.wait_gone(Duration::from_secs(10));
-    }
+/// Removes a directory of a dead lab, never through a mount that could not be undone; a sentence about it.
+#[must_use]
+pub fn remove_dir(dir: &Path) -> String {
+    let mounted = mount_points().into_iter().find(|point| point.starts_with(dir));
+    let failed = match mounted {
+        Some(point) => Some(format!("{} is still mounted", point.display())),
+        None => fs::remove_dir_all(dir).err().map(|error| error.to_string()),
+    };
+    said(&dir.display().to_string(), failed)
 }
 
-fn unmount(point: &Path) -> String {
+/// Ends the servers and tools of a dead lab whose private directory `dir` is, and waits until they are gone.
+/// A sentence for each process that is there and is not the lab's: it is left alone.
+#[must_use]
+pub fn end_users(dir: &Path) -> Vec<String> {
+    end_ours(dir, dir)
+}
+
+/// Those of the lab in `dir`, among the users of `place`.
+fn end_ours(place: &Path, dir: &Path) -> Vec<String> {
+    // Twice: a tool that is ended may have started another meanwhile.
+    for _ in 0..2 {
+        let ours: Vec<Process> =
+            users_of(place).into_iter().filter(|process| is_of_lab(*process, dir)).collect();
+        for process in &ours {
+            let _ = process.signal(Signal::KILL);
+        }
+        for process in ours {
+            let _ = process.wait_gone(Duration::from_secs(10));
+        }
+    }
+    let others = users_of(place).into_iter().filter(|process| process.lives());
+    others
+        .map(|process| {
+            let name = fs::read_to_string(format!("/proc/{}/comm", process.id()));
+            let name = name.unwrap_or_default();
+            format!(
+                "{} is used by {} (process {}), which no lab started: it is left alone",
+                place.display(),
+                name.trim_end(),
+                process.id()
+            )
+        })
+        .collect()
+}
+
+/// Whether a lab started this for its directory `dir`: by the home directory that its tools get, or, as
+/// servers write over their environment, by what runs and as whom.
+fn is_of_lab(process: Process, dir: &Path) -> bool {
+    let proc = PathBuf::from(format!("/proc/{}", process.id()));
+    let Ok(owner) = fs::metadata(&proc).map(|meta| meta.uid()) else { return false };
+    let us = rustix::process::geteuid().as_raw();
+    let servers = Account::of_servers().ok().and_then(|account| account.uid());
+    if owner != us && Some(owner) != servers {
+        return false;
+    }
+    let environment = fs::read(proc.join("environ")).unwrap_or_default();
+    let at_home = environment.split(|byte| *byte == 0).any(|variable| {
+        let home = variable.strip_prefix(b"HOME=").and_then(|home| std::str::from_utf8(home).ok());
+        home.is_some_and(|home| Path::new(home).starts_with(dir))
+    });
+    let program = fs::read_link(proc.join("exe")).unwrap_or_default();
+    let program = program.file_name().map(|name| name.to_string_lossy().into_owned());
+    // An executable that was replaced meanwhile.
+    let program = program.unwrap_or_default();
+    at_home || SERVERS.contains(&program.trim_end_matches(" (deleted)"))
+}
+
+/// What keeps running on a lab's directories.
+const SERVERS: [&str; 4] = ["postgres", "mariadbd", "mysqld", "gocryptfs"];
+
+/// A sentence about the mount, and one for each bystander in it.
+fn unmount(point: &Path) -> Vec<String> {
     if let Ok(device) = DeviceNumber::of(point) {
         Throttle::clear(device);
     }
-    for process in users_of(point) {
-        let _ = process.signal(Signal::KILL);
-    }
-    for _ in 0..100 {
-        if run_program(Command::new("umount").arg(point)).is_ok() {
-            return said(&point.display().to_string(), None::<String>);
+    let lab = left_part(point).unwrap_or_else(|| point.to_path_buf());
+    // Tools have their home in the place that the volume lies in.
+    let mut told = end_ours(point, lab.parent().unwrap_or(&lab));
+    let until = Instant::now() + Duration::from_secs(2);
+    loop {
+        if gocryptfs::unmounted(point, false) {
+            told.push(said(&point.display().to_string(), None::<String>));
+            return told;
+        }
+        if !told.is_empty() || Instant::now() > until {
+            break;
         }
         thread::sleep(Duration::from_millis(20));
     }
-    let lazy = run_program(Command::new("umount").arg("--lazy").arg(point));
-    said(&point.display().to_string(), lazy.err())
+    let failed = (!gocryptfs::unmounted(point, true)).then_some("it is in use");
+    told.push(said(&point.display().to_string(), failed));
+    told
 }
 
 fn said(what: &str, failed: Option<impl std::fmt::Display>) -> String {

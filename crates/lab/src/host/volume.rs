@@ -17,6 +17,7 @@ use tidelock_servers::Process;
 
 use super::device::DeviceNumber;
 use super::owner;
+use super::program::{run_program, text_of};
 use super::throttle::Throttle;
 
 /// A volume. Dropping it unmounts it and removes its image.
@@ -93,7 +94,7 @@ impl Volume {
         if self.kind == Image::Direct {
             attach.arg("--direct-io=on");
         }
-        let device = output_of(attach.arg(&self.image))?;
+        let device = text_of(attach.arg(&self.image))?;
         let device = device.trim();
         let mounted = run_program(Command::new("mount").arg(device).arg(&self.root));
         // A mounted device is detached as soon as it is unmounted, even if this lab dies.
@@ -235,24 +236,4 @@ impl From<VolumeError> for crate::Error {
     fn from(error: VolumeError) -> Self {
         Self::Other(error.to_string())
     }
-}
-
-/// Runs a program of the system to its end; its standard error becomes the message.
-///
-/// # Errors
-/// [`VolumeError::Refused`] when it does not start or does not succeed.
-pub fn run_program(command: &mut Command) -> Result<(), VolumeError> {
-    output_of(command).map(drop)
-}
-
-/// The same, and what it printed.
-fn output_of(command: &mut Command) -> Result<String, VolumeError> {
-    let said = match command.output() {
-        Ok(output) if output.status.success() => {
-            return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
-        }
-        Ok(output) => String::from_utf8_lossy(&output.stderr).trim().to_owned(),
-        Err(error) => error.to_string(),
-    };
-    Err(VolumeError::Refused { command: format!("{command:?}"), said })
 }

@@ -15,7 +15,7 @@ use crate::error::{Error, Result};
 #[derive(Debug)]
 pub(super) struct Only {
     file: RefCell<File>,
-    /// Directories that the last lab noted and did not take back.
+    /// Directories that the last lab noted and did not take back. They stay noted until they are gone.
     pub(super) left: Vec<PathBuf>,
 }
 
@@ -32,8 +32,13 @@ impl Only {
 
 impl Drop for Only {
     fn drop(&mut self) {
-        // Everything noted was cleaned up by then.
-        let _ = self.file.borrow_mut().set_len(0);
+        // What this lab noted was cleaned up by then; what an earlier one left may have resisted.
+        let left: Vec<&PathBuf> = self.left.iter().filter(|dir| dir.exists()).collect();
+        let mut file = self.file.borrow_mut();
+        let _ = file.set_len(0).and_then(|()| file.rewind());
+        if !left.is_empty() {
+            let _ = write(&mut file, "", left);
+        }
     }
 }
 
@@ -68,12 +73,22 @@ pub(super) fn take(work: &Path) -> Result<Only> {
     }
     let noted = read(&mut file);
     let of_ours = |dir: &PathBuf| dir.parent() == Some(work);
-    let left = noted.lines().skip(1).map(PathBuf::from).filter(of_ours).collect();
+    let left: Vec<PathBuf> = noted.lines().skip(1).map(PathBuf::from).filter(of_ours).collect();
     file.set_len(0)
         .and_then(|()| file.rewind())
-        .and_then(|()| writeln!(file, "{}", std::process::id()))
+        .and_then(|()| write(&mut file, &std::process::id().to_string(), &left))
         .map_err(failed())?;
     Ok(Only { file: RefCell::new(file), left })
+}
+
+/// Who holds it, then the directories, in one piece: whoever is killed meanwhile loses none of them.
+fn write<'d>(
+    file: &mut File,
+    holder: &str,
+    dirs: impl IntoIterator<Item = &'d PathBuf>,
+) -> std::io::Result<()> {
+    let lines = dirs.into_iter().map(|dir| format!("{}\n", dir.display()));
+    file.write_all(format!("{holder}\n{}", lines.collect::<String>()).as_bytes())
 }
 
 fn read(file: &mut File) -> String {
@@ -111,6 +126,17 @@ mod tests {
         drop(killed);
         fs::write(&path, text).unwrap();
         let next = take(dir.path()).unwrap();
-        assert_eq!(next.left, [servers]);
+        assert_eq!(next.left, [servers.clone()]);
+        // Killed again, before it has cleaned up; and then one that could not.
+        let text = fs::read_to_string(&path).unwrap();
+        drop(next);
+        fs::write(&path, text).unwrap();
+        fs::create_dir(&servers).unwrap();
+        drop(take(dir.path()).unwrap());
+        let last = take(dir.path()).unwrap();
+        assert_eq!(last.left, [servers.clone()]);
+        fs::remove_dir(&servers).unwrap();
+        drop(last);
+        assert!(take(dir.path()).unwrap().left.is_empty());
     }
 }

@@ -38,11 +38,14 @@ fn rates_are_per_second_and_at_the_end_of_their_interval() {
 
 #[test]
 fn a_sampler_without_device_and_group_samples_the_machine() {
+    let begin = Instant::now();
     let sampler = Sampler::every(Duration::from_millis(50), None, None);
     thread::sleep(Duration::from_millis(400));
     let samples = sampler.finish();
+    let periods = usize::try_from(begin.elapsed().as_millis() / 50).unwrap();
     let steal = &samples.series["steal_percent"];
-    assert!((3..=9).contains(&steal.len()), "{} samples", steal.len());
+    // Fewer when the machine is busy, one at the end.
+    assert!((1..=periods + 1).contains(&steal.len()), "{} samples", steal.len());
     assert!(steal.windows(2).all(|pair| pair[0].0 < pair[1].0), "time goes on");
     assert!(!samples.series.contains_key("read_iops"), "there was no device");
     assert!(samples.metrics.contains_key("throttled_seconds"));
