@@ -11,8 +11,10 @@ mod shown;
 use std::process::ExitCode;
 
 use clap::Subcommand;
+use tidelock_lab::analysis::{CONTROL, PLAIN};
 use tidelock_lab::catalogue;
 use tidelock_lab::experiment::{Experiment, Param, Size};
+use tidelock_lab::trial::WORKLOAD;
 
 use crate::console;
 use crate::error::{Error, Result};
@@ -76,7 +78,7 @@ pub(crate) struct Which {
     /// Blocks of each cell, instead of the experiment's own number
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     blocks: Option<u32>,
-    /// Only these arms; the first arm of an experiment always stays
+    /// Only these arms; an experiment's first one, plain and control always stay
     #[arg(long, value_name = "ARM", value_delimiter = ',')]
     arms: Vec<String>,
     /// Only cells with this level of a factor, such as scale=15; may be repeated
@@ -143,26 +145,17 @@ impl Which {
             if let Some(blocks) = self.blocks {
                 experiment.stop.blocks = blocks;
             }
-            for (factor, level) in &self.only {
-                if let Some(levels) = experiment.factors.get_mut(factor) {
-                    levels.retain(|Param(text)| text == level);
-                } else if factor == tidelock_lab::trial::WORKLOAD {
-                    experiment.workload.retain(|name, _| name == level);
-                } else {
-                    continue;
-                }
-                let left = experiment.factors.get(factor).is_none_or(|levels| !levels.is_empty());
-                if !left || experiment.workload.is_empty() {
-                    let what = format!("{name} has no level {level} of {factor}");
-                    return Err(Error::usage(what, "`tidelock lab plan NAME` shows its cells"));
-                }
-            }
             self.choose_arms(&mut experiment)?;
             found.push(experiment);
+        }
+        for (factor, level) in &self.only {
+            choose_level(&mut found, factor, level)?;
         }
         Ok(found)
     }
 
+    /// Base, plain and control always stay: without them there would be nothing to compare with, and no
+    /// noise to tell a difference from.
     fn choose_arms(&self, experiment: &mut Experiment) -> Result<()> {
         if self.arms.is_empty() {
             return Ok(());
@@ -175,7 +168,11 @@ impl Which {
             }
         }
         let base = experiment.arms.first().cloned();
-        experiment.arms.retain(|arm| Some(arm) == base.as_ref() || self.arms.contains(arm));
+        experiment.arms.retain(|arm| {
+            Some(arm) == base.as_ref()
+                || [PLAIN, CONTROL].contains(&arm.as_str())
+                || self.arms.contains(arm)
+        });
         Ok(())
     }
 
@@ -186,6 +183,39 @@ impl Which {
             _ => Size::Small,
         }
     }
+}
+
+/// Leaves only the cells with this level of a factor, or the workload of this name. Experiments without the
+/// factor stay as they are, but one has to have it.
+fn choose_level(experiments: &mut [Experiment], factor: &str, level: &str) -> Result<()> {
+    let of_work = factor == WORKLOAD;
+    let has = |experiment: &Experiment| of_work || experiment.factors.contains_key(factor);
+    if !experiments.iter().any(has) {
+        let mut known: Vec<&str> = experiments
+            .iter()
+            .flat_map(|experiment| experiment.factors.keys().map(String::as_str))
+            .chain([WORKLOAD])
+            .collect();
+        known.sort_unstable();
+        known.dedup();
+        let what = format!("no experiment that was named has a factor {factor}");
+        return Err(Error::usage(what, format!("they have {}", known.join(", "))));
+    }
+    for experiment in experiments.iter_mut().filter(|experiment| has(experiment)) {
+        let known: Vec<String> = match experiment.factors.get(factor) {
+            Some(levels) => levels.iter().map(|Param(text)| text.clone()).collect(),
+            None => experiment.workload.keys().cloned().collect(),
+        };
+        if !known.iter().any(|known| known == level) {
+            let what = format!("{} has no level {level} of {factor}", experiment.name);
+            return Err(Error::usage(what, format!("it has {}", known.join(", "))));
+        }
+        match experiment.factors.get_mut(factor) {
+            Some(levels) => levels.retain(|Param(text)| text == level),
+            None => experiment.workload.retain(|name, _| name == level),
+        }
+    }
+    Ok(())
 }
 
 /// `scale=15`.

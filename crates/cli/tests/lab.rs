@@ -9,6 +9,7 @@
 use std::fs;
 use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::thread;
@@ -60,7 +61,7 @@ impl Bench {
     }
 
     fn trials(&self) -> Vec<Value> {
-        self.results().lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
+        trials_of(&self.results())
     }
 
     /// Nothing that the lab started is left: no directory, no process in it.
@@ -82,6 +83,22 @@ impl Bench {
             );
         }
     }
+}
+
+fn trials_of(results: &str) -> Vec<Value> {
+    results.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
+}
+
+/// The trials that count: of each block those of its latest sitting.
+fn counted(trials: &[Value]) -> Vec<&Value> {
+    let sitting = |trial: &Value| trial["sitting"].as_u64().unwrap_or(0);
+    let of_block = |trial: &Value, other: &Value| {
+        ["cell", "phase", "block"].iter().all(|k| trial[k] == other[k])
+    };
+    let latest = |trial: &&Value| {
+        trials.iter().filter(|t| of_block(t, trial)).all(|t| sitting(t) <= sitting(trial))
+    };
+    trials.iter().filter(latest).collect()
 }
 
 /// Unmounted whatever becomes of the test.
@@ -224,8 +241,138 @@ fn provisioned_iops_in_miniature() {
     }
     let root = rustix::process::geteuid().is_root();
     let sampled = trials.iter().any(|trial| trial["series"].get("write_iops").is_some());
-    let marked = trials.iter().all(|trial| trial["warnings"].to_string().contains("unlimited"));
+    let marked = trials.iter().all(is_marked);
     assert!(if root { sampled } else { marked }, "{trials:?}");
+}
+
+/// Whether a trial says that it had neither its volume nor its control group.
+fn is_marked(trial: &Value) -> bool {
+    let warnings = trial["warnings"].as_array().unwrap();
+    let says = |text: &str| {
+        let unlimited = warnings.iter().filter(|w| w["kind"] == "unlimited");
+        unlimited.into_iter().any(|w| w["text"].as_str().unwrap().contains(text))
+    };
+    says("a volume") && says("limits of this experiment")
+}
+
+#[test]
+fn an_ordinary_user_s_trials_say_that_nothing_was_limited() {
+    let bench = Bench::new();
+    let limits = "[limits]\ncpus = 1\nvolume = \"ext4\"\n[workload.read]";
+    let file = quick(&bench, |text| {
+        text.replace("[workload.read]", limits).replace("blocks = 3", "blocks = 1")
+    });
+    let program = bench.path("tidelock");
+    fs::copy(env!("CARGO_BIN_EXE_tidelock"), &program).unwrap();
+    let mut command = Command::new(program);
+    command.args(["lab", "run", &file, "--work"]).arg(bench.path("work")).arg("--out");
+    command
+        .arg(bench.out())
+        .env("NO_COLOR", "1")
+        .stdin(Stdio::null())
+        .current_dir(bench.dir.path());
+    if rustix::process::geteuid().is_root() {
+        let passwd = fs::read_to_string("/etc/passwd").unwrap();
+        let postgres = passwd.lines().find(|line| line.starts_with("postgres:")).unwrap();
+        let ids: Vec<u32> =
+            postgres.split(':').skip(2).take(2).map(|n| n.parse().unwrap()).collect();
+        for name in ["work", "out"] {
+            fs::create_dir_all(bench.path(name)).unwrap();
+            std::os::unix::fs::chown(bench.path(name), Some(ids[0]), Some(ids[1])).unwrap();
+        }
+        command.uid(ids[0]).gid(ids[1]).env("HOME", bench.path("work"));
+    }
+    succeeded(&command.output().unwrap());
+    let trials = bench.trials();
+    assert!(trials.len() == 2 && trials.iter().all(is_marked), "{trials:?}");
+}
+
+#[test]
+fn an_own_arm_runs_all_programs_of_its_directory() {
+    let bench = Bench::new();
+    let bin = bench.path("bin");
+    fs::create_dir(&bin).unwrap();
+    let ran = bench.path("ran");
+    fs::write(&ran, "").unwrap();
+    fs::set_permissions(&ran, fs::Permissions::from_mode(0o666)).unwrap();
+    let stock =
+        std::env::var("TIDELOCK_PG_BINDIR").unwrap_or_else(|_| tidelock_servers::BINDIR.to_owned());
+    for name in ["initdb", "pg_ctl", "postgres", "pgbench"] {
+        let script = format!(
+            "#!/bin/sh\necho {name} \"$*\" >> {}\nexec {stock}/{name} \"$@\"\n",
+            ran.display()
+        );
+        fs::write(bin.join(name), script).unwrap();
+        fs::set_permissions(bin.join(name), fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    let arm = "[[arm]]\nname = \"fork\"\ntitle = \"a fork\"\nlike = \"plain\"\nbin = \"bin\"\n\
+               [factors]\nmemory = [\"4MB\", \"5MB\"]\n[settings]\nwork_mem = \"{memory}\"";
+    let file = quick(&bench, |text| {
+        let text = text.replace("\"control\"", "\"fork\"").replace("[settings]", arm);
+        text.replace("blocks = 3", "blocks = 1")
+    });
+    succeeded(&bench.run(&[&file]));
+    let ran = fs::read_to_string(ran).unwrap();
+    let count = |start: &str| ran.lines().filter(|line| line.starts_with(start)).count();
+    assert_eq!(count("initdb -D"), 1, "{ran}");
+    let pg_ctl = |verb: &str| ran.lines().any(|l| l.starts_with("pg_ctl") && l.contains(verb));
+    assert!(pg_ctl(" start") && pg_ctl(" restart"), "{ran}");
+    assert_eq!(count("postgres -D"), 2, "one start and one restart: {ran}");
+    assert!(count("pgbench") > 2, "{ran}");
+    assert!(fs::read_to_string(bench.out().join("run.json")).unwrap().contains("postgres of fork"));
+
+    fs::remove_file(bin.join("postgres")).unwrap();
+    let mut again = bench.measuring(&["run", &file]);
+    let output = again.arg("--out").arg(bench.path("other")).output().unwrap();
+    assert_eq!(output.status.code(), Some(2), "{}", told(&output));
+    assert!(told(&output).contains("has no program postgres"), "{}", told(&output));
+    assert!(!bench.path("other").exists());
+}
+
+#[test]
+fn a_run_does_not_go_on_where_its_numbers_would_be_others() {
+    let bench = Bench::new();
+    let file = quick(&bench, |text| text.replace("blocks = 3", "blocks = 1"));
+    succeeded(&bench.run(&[&file]));
+    let path = bench.out().join("run.json");
+    let mut manifest: Value = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
+    manifest["machine"]["kernel"] = "1.2.13".into();
+    manifest["machine"]["versions"]["postgresql"] = "postgres 6.5".into();
+    fs::write(&path, manifest.to_string()).unwrap();
+    let before = bench.results();
+    let output = bench.resume();
+    assert_eq!(output.status.code(), Some(3), "{}", told(&output));
+    for difference in ["kernel was 1.2.13, is ", "postgresql was postgres 6.5, is "] {
+        assert!(told(&output).contains(difference), "{}", told(&output));
+    }
+    assert_eq!(bench.results(), before);
+}
+
+#[test]
+fn what_is_narrowed_keeps_what_conclusions_need_and_names_what_is_unknown() {
+    let plan = |args: &[&str]| lab(&[&["plan"], args].concat()).output().unwrap();
+    let sealed = plan(&["wal-stress", "--arms", "sealed"]);
+    succeeded(&sealed);
+    let arms: Vec<String> = told(&sealed)
+        .lines()
+        .filter_map(|line| {
+            line.trim().strip_prefix("arm ")?.split_whitespace().next().map(Into::into)
+        })
+        .collect();
+    assert_eq!(arms, ["plain", "control", "sealed"]);
+    for (only, known) in [
+        ("scael=15", "connections, scale, shared_buffers, workload"),
+        ("scale=7", "it has 15, 31"),
+        ("workload=tpcb", "it has read_only"),
+    ] {
+        let output = plan(&["shared-buffers", "cybertec-matrix", "--only", only]);
+        assert_eq!(output.status.code(), Some(2), "{}", told(&output));
+        assert!(told(&output).contains(known), "{}", told(&output));
+    }
+    // A factor that one of them has narrows that one.
+    let output = plan(&["shared-buffers", "cybertec-matrix", "--only", "scale=15"]);
+    succeeded(&output);
+    assert!(told(&output).contains("scale 15") && !told(&output).contains("scale 31"));
 }
 
 #[test]
@@ -259,14 +406,21 @@ fn an_interrupted_run_keeps_what_it_has_and_goes_on() {
     assert!(kept.lines().count() < 6, "it was not interrupted");
     succeeded(&bench.resume());
     assert!(bench.results().starts_with(&kept));
-    let mut seen: Vec<String> = bench
-        .trials()
+    let trials = bench.trials();
+    let counted = counted(&trials);
+    let mut seen: Vec<String> = counted
         .iter()
         .map(|trial| format!("{} {} {}", trial["block"], trial["arm"], trial["phase"]))
         .collect();
     seen.sort();
     seen.dedup();
-    assert_eq!((seen.len(), bench.trials().len()), (6, 6));
+    assert_eq!((seen.len(), counted.len()), (6, 6));
+    for block in 0..3 {
+        let of_block = counted.iter().filter(|trial| trial["block"] == block);
+        let mut sittings: Vec<u64> = of_block.map(|t| t["sitting"].as_u64().unwrap_or(0)).collect();
+        sittings.dedup();
+        assert_eq!(sittings.len(), 1, "block {block} was measured in two sittings: {trials:?}");
+    }
     let before = bench.results();
     succeeded(&bench.resume());
     assert_eq!(bench.results(), before, "a finished run was measured again");
@@ -287,7 +441,7 @@ fn the_next_lab_ends_what_a_killed_one_left() {
     child.wait().unwrap();
     succeeded(&bench.resume());
     bench.is_clean();
-    assert_eq!(bench.trials().len(), 6);
+    assert_eq!(counted(&bench.trials()).len(), 6);
 }
 
 #[test]
@@ -299,10 +453,23 @@ fn a_corrupt_line_is_named_and_measured_again() {
     let whole = bench.results();
     let torn = &whole[..whole.len() - 30];
     fs::write(&path, torn).unwrap();
-    let resumed = bench.resume();
+    let locks = || {
+        let work = fs::read_dir(bench.path("work")).unwrap();
+        work.flatten().map(|entry| entry.path()).collect::<Vec<_>>()
+    };
+    for lock in locks() {
+        fs::remove_file(lock).unwrap();
+    }
+    // Where the servers' data lay is remembered.
+    let resumed = lab(&["resume"]).arg(bench.out()).output().unwrap();
     succeeded(&resumed);
+    assert_eq!(locks().len(), 1, "it worked elsewhere");
     assert!(told(&resumed).contains("line 2"), "{}", told(&resumed));
-    assert_eq!(bench.trials().len(), 2);
+    // The trial that was left of the block has nothing to be paired with.
+    let trials = bench.trials();
+    assert_eq!(trials.len(), 3);
+    assert!(counted(&trials).iter().all(|trial| trial["sitting"] == 1), "{trials:?}");
+    assert_eq!(counted(&trials).len(), 2);
     assert!(bench.results().starts_with(torn), "what was there was changed");
 }
 
@@ -400,8 +567,8 @@ fn a_full_disk_ends_the_run_and_after_making_room_it_goes_on() {
     let resumed = bench.measuring(&["resume"]).arg(&out).output().unwrap();
     succeeded(&resumed);
     let lines = fs::read_to_string(out.join("results.jsonl")).unwrap();
-    let whole = lines.lines().filter(|line| serde_json::from_str::<Value>(line).is_ok()).count();
-    assert_eq!((whole, lines.lines().count()), (4, 4), "{lines}");
+    let whole = trials_of(&lines);
+    assert_eq!((counted(&whole).len(), lines.lines().count()), (4, whole.len()), "{lines}");
     bench.is_clean();
 }
 

@@ -13,7 +13,7 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 /// The experiment of this name, or of this TOML file.
 ///
 /// # Errors
-/// [`Error::Unknown`], or what is wrong with the file.
+/// [`Error::Unknown`], or what is wrong with the file or with a directory of programs that it names.
 pub fn find(name: &str, size: Size) -> Result<Experiment> {
     let found = FILES.iter().find(|(known, _)| *known == name);
     if let Some((_, text)) = found {
@@ -24,7 +24,10 @@ pub fn find(name: &str, size: Size) -> Result<Experiment> {
         return Err(Error::Unknown(name.into()));
     }
     let text = std::fs::read_to_string(path).map_err(Error::io(format!("reading {name}")))?;
-    read(name, &text, size)
+    let mut experiment = read(name, &text, size)?;
+    // A directory of programs is relative to the file that names it.
+    crate::arm::find_programs(&mut experiment, path.parent().unwrap_or(Path::new("")))?;
+    Ok(experiment)
 }
 
 macro_rules! files {

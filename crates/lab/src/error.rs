@@ -54,6 +54,14 @@ pub enum Error {
         /// Who holds it.
         holder: String,
     },
+    /// A run goes on only where its numbers can be set beside those that it has.
+    #[error("{} was begun on a machine that differs from this one: {}", path.display(), differences.join("; "))]
+    OtherMachine {
+        /// The directory of the run.
+        path: PathBuf,
+        /// What differs, with both values.
+        differences: Vec<String>,
+    },
     /// A server, tool or file of a trial failed.
     #[error(transparent)]
     Server(#[from] tidelock_servers::Error),
@@ -96,6 +104,9 @@ impl Error {
                 "name a directory that `tidelock lab run --out DIR` made".into()
             }
             Self::Busy { .. } => "wait for it, or end it: two would measure each other".into(),
+            Self::OtherMachine { .. } => {
+                "go on where it began, or start a new run: one result has one machine".into()
+            }
             Self::Stopped => "the same command goes on where it ended".into(),
             Self::Interrupted => "`tidelock lab resume DIR` goes on where it ended".into(),
             Self::Server(_) | Self::Other(_) => {
@@ -109,7 +120,10 @@ impl Error {
     pub const fn exit_code(&self) -> u8 {
         match self {
             Self::Experiment { .. } | Self::Unknown(_) => 2,
-            Self::NotARun { .. } | Self::Busy { .. } | Self::Line { .. } => 3,
+            Self::NotARun { .. }
+            | Self::Busy { .. }
+            | Self::Line { .. }
+            | Self::OtherMachine { .. } => 3,
             Self::Interrupted | Self::Stopped => 130,
             Self::Io { .. } | Self::Server(_) | Self::Other(_) => 1,
         }

@@ -7,15 +7,19 @@
 //!         trial    one arm, one block
 //! ```
 //!
-//! Whatever fails ends the run with its error; what was measured stays, and `resume` goes on.
+//! Whatever fails ends the run with its error; what was measured stays, and `resume` goes on: on the same
+//! machine, with each block that was cut in two measured anew as a whole.
 
 mod cell;
 mod lock;
+mod machine;
 mod servers;
 mod trial;
 mod warm_up;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -28,8 +32,10 @@ use crate::error::{Error, Result};
 use crate::experiment::{Experiment, Size, Work};
 use crate::manifest::{Machine, Manifest, Planned};
 use crate::plan;
-use crate::results::{FORMAT, Results, Writer};
+use crate::results::{self, Existing, FORMAT, Results, Writer};
 use crate::trial::{Cell, Phase, Trial};
+
+pub use machine::machine;
 
 /// What a run needs to know beside its experiments.
 #[derive(Clone, Debug)]
@@ -48,18 +54,19 @@ pub trait Progress {
     fn planned(&mut self, trials: usize, done: usize);
     /// Something that takes a while and is no trial: servers are filled, warmed up.
     fn preparing(&mut self, what: &str);
+    /// A sentence that the user has to see: of what an earlier lab left, and who uses it.
+    fn note(&mut self, what: &str);
     /// A trial begins: experiment, cell, block of how many, arm.
     fn trial(&mut self, experiment: &str, step: &plan::Step, blocks: u32);
     /// A trial is on the disk.
     fn finished(&mut self, trial: &Trial);
-    /// So many trials are not needed: the cell is precise enough.
-    fn spared(&mut self, trials: usize);
 }
 
 /// Makes the manifest of a new run.
 #[must_use]
 pub fn manifest(experiments: Vec<Experiment>, size: Size, seed: u64, machine: Machine) -> Manifest {
     let created = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    let machine = machine::with_builds_of(&experiments, machine);
     let plan = |experiment: Experiment| Planned {
         arms: arm::planned(&experiment, &machine),
         limits: limits(&experiment, &machine),
@@ -104,20 +111,66 @@ pub fn start(manifest: &Manifest, options: &Options, progress: &mut dyn Progress
     let only = lock::take(&options.work)?;
     clean_up(options, &only, progress);
     let writer = Writer::create(&options.out, manifest)?;
-    Lab { manifest, options, only, writer, trials: Vec::new() }.run(progress)
+    note_work(options)?;
+    Lab { manifest, options, only, writer, trials: Vec::new(), sitting: 0 }.run(progress)
 }
 
-/// Goes on with a run that did not end. Lines that are no trials are measured again.
+/// Goes on with a run that did not end. Lines that are no trials are measured again, and so is all of a
+/// block that was not finished.
 ///
 /// # Errors
-/// As [`start`], and when `options.out` is no run.
+/// As [`start`], when `options.out` is no run, and [`Error::OtherMachine`] when this machine would give
+/// other numbers.
 pub fn resume(options: &Options, progress: &mut dyn Progress) -> Result<()> {
     let only = lock::take(&options.work)?;
-    clean_up(options, &only, progress);
-    let results = Results::read(&options.out)?;
     let writer = Writer::append(&options.out)?;
-    let Results { manifest, trials, .. } = results;
-    Lab { manifest: &manifest, options, only, writer, trials }.run(progress)
+    let Results { manifest, trials, .. } = Results::read(&options.out)?;
+    let differences = machine::differences(&manifest, &options.work);
+    if !differences.is_empty() {
+        return Err(Error::OtherMachine { path: options.out.clone(), differences });
+    }
+    clean_up(options, &only, progress);
+    note_work(options)?;
+    let sitting = trials.iter().map(|trial| trial.sitting + 1).max().unwrap_or(0);
+    let trials = of_whole_blocks(&manifest, trials);
+    Lab { manifest: &manifest, options, only, writer, trials, sitting }.run(progress)
+}
+
+/// The work directory that a run was last measured in.
+#[must_use]
+pub fn noted_work(dir: &Path) -> Option<PathBuf> {
+    let path = std::fs::read(dir.join(WORK)).ok()?;
+    (!path.is_empty()).then(|| OsString::from_vec(path).into())
+}
+
+fn note_work(options: &Options) -> Result<()> {
+    let path = options.work.as_os_str().as_bytes();
+    results::whole(&options.out, WORK, path, Existing::Replaced)
+}
+
+/// The trials of blocks that were measured in all arms: only they can be paired.
+fn of_whole_blocks(manifest: &Manifest, mut trials: Vec<Trial>) -> Vec<Trial> {
+    let mut measured: BTreeMap<_, BTreeSet<(String, Cell)>> = BTreeMap::new();
+    for trial in &trials {
+        let parts = measured.entry(results::block_of(trial)).or_default();
+        parts.insert((trial.arm.clone(), trial.cell.clone()));
+    }
+    let is_whole = |trial: &Trial| {
+        let Some(planned) =
+            manifest.experiments.iter().find(|p| p.experiment.name == trial.experiment)
+        else {
+            return true;
+        };
+        let block = results::block_of(trial);
+        let parts = match planned.experiment.workload.get(block.1.workload()) {
+            Some(Work::Billing(_)) => crate::work::billing::PHASES.len(),
+            _ => 1,
+        };
+        let has = measured.get(&block).map_or(0, BTreeSet::len);
+        has >= measurable(planned).len() * parts
+    };
+    trials.retain(is_whole);
+    trials
 }
 
 /// Ends and removes what a lab that was killed left behind: servers, mounts, loop devices, control groups.
@@ -125,13 +178,15 @@ pub fn resume(options: &Options, progress: &mut dyn Progress) -> Result<()> {
 fn clean_up(options: &Options, only: &lock::Only, progress: &mut dyn Progress) {
     for dir in only.left.iter().filter(|dir| dir.is_dir()) {
         progress.preparing(&format!("ending the servers of an earlier lab in {}", dir.display()));
-        crate::host::end_users(dir);
+        for bystander in crate::host::end_users(dir) {
+            progress.note(&bystander);
+        }
     }
     for what in crate::host::remove_leftovers(&[&options.work]) {
-        progress.preparing(&format!("removed what an earlier lab left: {what}"));
+        progress.note(&what);
     }
-    for dir in &only.left {
-        let _ = std::fs::remove_dir_all(dir);
+    for dir in only.left.iter().filter(|dir| dir.is_dir()) {
+        progress.note(&crate::host::remove_dir(dir));
     }
 }
 
@@ -141,7 +196,9 @@ struct Lab<'l> {
     options: &'l Options,
     only: lock::Only,
     writer: Writer,
+    /// What counts: whole blocks of earlier sittings, and everything of this one.
     trials: Vec<Trial>,
+    sitting: u32,
 }
 
 impl Lab<'_> {
@@ -266,27 +323,5 @@ pub fn exists(dir: &Path) -> bool {
     dir.join(crate::results::MANIFEST).exists()
 }
 
-/// The machine as the lab sees it, with the disk of `work` and the versions of what is measured.
-#[must_use]
-pub fn machine(work: &Path) -> Machine {
-    let bin = std::env::var_os("TIDELOCK_PG_BINDIR")
-        .map_or_else(|| PathBuf::from(tidelock_servers::BINDIR), PathBuf::from);
-    let version = |program: &Path, argument: &str| {
-        let output = std::process::Command::new(program).arg(argument).output().ok()?;
-        let text = String::from_utf8_lossy(&output.stdout);
-        Some(text.lines().next()?.trim().to_owned())
-    };
-    let asked = [
-        ("postgresql", bin.join("postgres"), "--version"),
-        ("mariadb", PathBuf::from("mariadbd"), "--version"),
-        ("openssl", PathBuf::from("openssl"), "version"),
-        ("gocryptfs", PathBuf::from("gocryptfs"), "--version"),
-    ];
-    let versions = asked
-        .into_iter()
-        .filter_map(|(name, program, argument)| {
-            Some((name.to_owned(), version(&program, argument)?))
-        })
-        .collect();
-    Machine::read(work, versions)
-}
+/// Name of the file that has the work directory.
+const WORK: &str = "work-directory";

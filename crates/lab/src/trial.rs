@@ -20,6 +20,9 @@ pub struct Trial {
     pub phase: Phase,
     /// Block, from 0: trials of one block are paired.
     pub block: u32,
+    /// Which start of the lab measured it: 0, and one more with each `resume`.
+    #[serde(default, skip_serializing_if = "is_first")]
+    pub sitting: u32,
     /// Place in the block, from 0.
     pub order: u32,
     /// Name of the arm.
@@ -36,6 +39,11 @@ pub struct Trial {
     /// What may have disturbed it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<Warning>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+const fn is_first(sitting: &u32) -> bool {
+    *sitting == 0
 }
 
 /// What a trial is for.

@@ -28,16 +28,17 @@ pub(crate) struct Done {
     pub(crate) series: BTreeMap<String, Vec<(f64, f64)>>,
 }
 
-/// Runs a tool to its end; ends it at once when the lab is interrupted.
+/// Runs a tool to its end; ends it, with all that it started, when the lab is interrupted and at its limit.
 ///
 /// # Errors
-/// [`Error::Interrupted`]; what the tool said when it failed.
+/// [`Error::Interrupted`]; what the tool said when it failed or took too long.
 pub(crate) fn run(tool: Tool<'_>, stop: &AtomicBool) -> Result<Output> {
     let mut running = tool.spawn()?;
     while running.runs() {
         if stop.load(Ordering::Relaxed) {
             return Err(Error::Interrupted);
         }
+        running.check_limit()?;
         thread::sleep(Duration::from_millis(5));
     }
     let output = running.wait()?;
@@ -55,4 +56,20 @@ pub(crate) fn run(tool: Tool<'_>, stop: &AtomicBool) -> Result<Output> {
         output.status,
         last.join(" | ")
     )))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tidelock_servers::Place;
+
+    #[test]
+    fn a_tool_that_hangs_ends_at_its_limit_with_its_name() {
+        let place = Place::new().unwrap();
+        let tool = place.tool("sleep").arg("600").limit(1);
+        let error = run(tool, &AtomicBool::new(false)).unwrap_err().to_string();
+        assert!(error.contains("sleep 600") && error.contains("within 1 s"), "{error}");
+        let tool = place.tool("sleep").arg("600").limit(600);
+        assert!(matches!(run(tool, &AtomicBool::new(true)), Err(Error::Interrupted)));
+    }
 }

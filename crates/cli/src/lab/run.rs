@@ -45,14 +45,15 @@ pub(crate) struct Resume {
 /// Where servers keep their data
 #[derive(clap::Args)]
 pub(crate) struct Place {
-    /// Make the servers' directories below this one, on the disk that is to be measured
+    /// Make the servers' directories below this one, on the disk that is to be measured (`resume`: the one
+    /// that the run began with)
     #[arg(long, value_name = "DIR")]
     work: Option<PathBuf>,
 }
 
 impl Run {
     pub(super) fn run(self) -> Result<()> {
-        let work = self.place.work()?;
+        let work = self.place.work(None)?;
         let experiments = self.which.experiments()?;
         let machine = run::machine(&work);
         let seed = self.seed.unwrap_or_else(|| fastrand::u64(..1 << 53));
@@ -78,9 +79,10 @@ impl Resume {
         let results = Results::read(&self.dir)?;
         for (line, why) in &results.broken {
             let what = format!("{}, line {line} is no trial: {why}", self.dir.display());
-            console::warn(what, "it is measured again; the line stays");
+            console::warn(what, "its block is measured again; the line stays");
         }
-        let options = Options { out: self.dir, work: self.place.work()?, stop: stop()? };
+        let work = self.place.work(run::noted_work(&self.dir))?;
+        let options = Options { out: self.dir, work, stop: stop()? };
         let mut shown = Shown::new();
         let done = run::resume(&options, &mut shown);
         finish(&options, shown, done)
@@ -88,8 +90,9 @@ impl Resume {
 }
 
 impl Place {
-    fn work(&self) -> Result<PathBuf> {
-        let work = self.work.clone().unwrap_or_else(run::default_work);
+    /// As told, else as `noted` by an earlier part of the run.
+    fn work(&self, noted: Option<PathBuf>) -> Result<PathBuf> {
+        let work = self.work.clone().or(noted).unwrap_or_else(run::default_work);
         work.canonicalize().map_err(Error::io("use", work))
     }
 }
@@ -145,6 +148,10 @@ impl Progress for Shown {
         self.bar.set_message(what.to_owned());
     }
 
+    fn note(&mut self, what: &str) {
+        self.bar.suspend(|| console::tell("lab:", "36", format_args!("{what}")));
+    }
+
     fn trial(&mut self, experiment: &str, step: &Step, blocks: u32) {
         let Step { cell, block, arm, .. } = step;
         self.bar
@@ -158,9 +165,5 @@ impl Progress for Shown {
 
     fn finished(&mut self, _trial: &Trial) {
         self.bar.inc(1);
-    }
-
-    fn spared(&mut self, trials: usize) {
-        self.bar.inc(trials as u64);
     }
 }

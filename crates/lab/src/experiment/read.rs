@@ -2,7 +2,7 @@
 
 use toml::{Table, Value};
 
-use super::{Experiment, Size};
+use super::{Engine, Experiment, Size};
 use crate::error::{Error, Result};
 
 /// The experiment that `text` says, at `size`; `name` is for messages.
@@ -74,6 +74,9 @@ fn check(experiment: &Experiment) -> Result<(), String> {
                 own.name, own.like
             ));
         }
+        if own.bin.is_some() && own.like == "sealed" && experiment.engine == Engine::None {
+            return Err(format!("arm `{}` has a bin, but seals by this program alone", own.name));
+        }
     }
     for (factor, levels) in &experiment.factors {
         if levels.is_empty() || factor == crate::trial::WORKLOAD {
@@ -95,3 +98,31 @@ fn check(experiment: &Experiment) -> Result<(), String> {
 
 /// Arms that need no definition. `control` is plain once more; `own` is the engine's own encryption.
 pub const BUILT_IN: [&str; 6] = ["plain", "control", "idle", "sealed", "gocryptfs", "own"];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = r#"
+        name = "t"
+        question = "?"
+        engine = "none"
+        arms = ["plain"]
+        [workload.seal]
+        kind = "crypto"
+        block = 1024
+        seconds = 1
+        [stop]
+        blocks = 10
+    "#;
+
+    #[test]
+    fn a_stop_rule_that_looks_at_the_results_is_unknown() {
+        assert_eq!(read("t", TEXT, Size::Small).unwrap().stop.blocks, 10);
+        for size in [Size::Small, Size::Miniature] {
+            let text = format!("{TEXT}\nprecision = 0.02");
+            let why = read("t", &text, size).unwrap_err().to_string();
+            assert!(why.contains("unknown field `precision`"), "{why}");
+        }
+    }
+}

@@ -2,18 +2,14 @@
 
 use super::servers::Servers;
 use super::{Lab, Progress, trial, warm_up};
-use crate::analysis;
 use crate::error::{Error, Result};
 use crate::experiment::{Experiment, Work};
 use crate::manifest::Planned;
 use crate::plan;
-use crate::trial::{Cell, Phase, Trial};
+use crate::trial::{Cell, Phase};
 
 /// The part of the plain server's capacity at which latencies are measured.
 const RATE: f64 = 0.7;
-
-/// Blocks before which no cell ends early.
-const LEAST: u32 = 5;
 
 impl Lab<'_> {
     pub(super) fn cell(
@@ -31,19 +27,11 @@ impl Lab<'_> {
             progress.preparing(&format!("warming up {}: {cell}", server.arm.name));
             warm_up::run(server, work, cell, experiment.stop.warm_up, &self.options.stop)?;
         }
-        let steps = self.steps(planned, cell);
-        for (number, step) in steps.iter().enumerate() {
+        // All planned blocks, however clear the first ones look: to end where the interval happens to
+        // be narrow would find differences where there are none.
+        for step in &self.steps(planned, cell) {
             self.check_stop()?;
             if self.is_done(planned, step) {
-                continue;
-            }
-            if step.order == 0 && self.is_precise(experiment, step) {
-                let rest = steps[number..].iter().filter(|s| s.phase == step.phase);
-                let spared = rest.filter(|s| s.block == step.block).count();
-                progress.spared(spared);
-                continue;
-            }
-            if step.order > 0 && !self.block_began(planned, step) {
                 continue;
             }
             progress.trial(&experiment.name, step, plan::blocks(experiment, work, step.phase));
@@ -53,20 +41,14 @@ impl Lab<'_> {
             };
             let server = servers.of(&step.arm)?;
             let measured = trial::measure(server, work, step, rate, &self.options.stop)?;
-            for trial in trial::trials(experiment, step, measured) {
-                self.writer.add(&trial)?;
+            let trials = trial::trials(experiment, step, self.sitting, measured);
+            self.writer.add_all(&trials)?;
+            for trial in trials {
                 progress.finished(&trial);
                 self.trials.push(trial);
             }
         }
         Ok(())
-    }
-
-    /// Whether a block that is not first in its order has trials: if not, the block was spared.
-    fn block_began(&self, planned: &Planned, step: &plan::Step) -> bool {
-        let arms = super::measurable(planned);
-        arms.iter()
-            .any(|arm| self.is_done(planned, &plan::Step { arm: arm.clone(), ..step.clone() }))
     }
 
     /// Transactions a second of the base: the median of its trials.
@@ -82,22 +64,6 @@ impl Lab<'_> {
         values.sort_by(f64::total_cmp);
         crate::statistics::quantile(&values, 0.5)
             .ok_or_else(|| Error::Other(format!("the capacity of {base} was not measured: {cell}")))
-    }
-
-    /// Whether the stop rule says that this cell is known well enough.
-    fn is_precise(&self, experiment: &Experiment, step: &plan::Step) -> bool {
-        let Some(precision) = experiment.stop.precision else { return false };
-        if step.phase != Phase::Capacity || step.block < LEAST {
-            return false;
-        }
-        let of_cell: Vec<Trial> = self
-            .trials
-            .iter()
-            .filter(|t| t.cell == step.cell && t.phase == step.phase)
-            .cloned()
-            .collect();
-        let known = analysis::compare(experiment, &of_cell, self.manifest.seed);
-        !known.is_empty() && known.iter().all(|c| (c.ratio.high - c.ratio.low) / 2.0 <= precision)
     }
 }
 

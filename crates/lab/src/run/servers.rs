@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::experiment::{Engine, Experiment};
 use crate::host::{Caps, DeviceNumber, GocryptfsMount, Group, Image, Volume};
 use crate::plan::Ground;
-use crate::trial::{Cell, Warning};
+use crate::trial::{Cell, Warning, WarningKind};
 
 /// The servers of a ground.
 #[derive(Debug)]
@@ -129,7 +129,9 @@ impl<'p> Server<'p> {
             let mib = ground.limits.get("volume_mib").and_then(|mib| mib.parse().ok());
             match Volume::create(place.path(), fs, mib.unwrap_or(VOLUME_MIB), Image::Direct) {
                 Ok(volume) => self.volume = Some(volume),
-                Err(crate::host::VolumeError::NotRoot) => {}
+                Err(why @ crate::host::VolumeError::NotRoot) => self
+                    .unlimited
+                    .push(Warning { kind: WarningKind::Unlimited, text: why.to_string() }),
                 Err(error) => return Err(error.into()),
             }
         }
@@ -208,13 +210,12 @@ impl<'p> Server<'p> {
     /// Does `work` on the database so that what it starts is in the group from the beginning.
     fn inside(&mut self, work: impl Fn(&Database<'p>) -> Result<()>) -> Result<()> {
         let Some(group) = &self.group else { return work(&self.database) };
-        match group.inside(|| work(&self.database)) {
-            Ok(done) => done,
-            Err(reason) => {
-                self.unlimited.push(reason.warning());
-                work(&self.database)
-            }
+        // The way back may be refused too: then it was done.
+        let mut done = None;
+        if let Err(reason) = group.inside(|| done = Some(work(&self.database))) {
+            self.unlimited.push(reason.warning());
         }
+        done.unwrap_or_else(|| work(&self.database))
     }
 
     /// The block device of its own, if it has one.

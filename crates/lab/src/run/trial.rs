@@ -40,17 +40,18 @@ pub(super) fn measure(
     let levels = &step.cell.0;
     match (&server.database, work) {
         (Database::None, Work::Crypto(work)) => {
-            Ok(vec![observe(server, None, false, || cipher::measure(&server.arm, work, levels))?])
+            let run = || cipher::measure(&server.arm, work, levels, stop);
+            Ok(vec![observe(server, None, false, stop, run)?])
         }
         (Database::Postgres(cluster), Work::Pgbench(pgbench)) => {
             prepare(cluster, pgbench, stop)?;
             let run = || pgbench::measure(cluster, pgbench, levels, None, rate, stop);
-            Ok(vec![observe(server, None, writes(work), run)?])
+            Ok(vec![observe(server, None, writes(work), stop, run)?])
         }
         (Database::Postgres(cluster), Work::Sql(work)) => {
             sql::prepare(cluster, work, levels, stop)?;
-            let mut measured =
-                observe(server, None, false, || sql::measure(cluster, work, levels, stop))?;
+            let run = || sql::measure(cluster, work, levels, stop);
+            let mut measured = observe(server, None, false, stop, run)?;
             // One checkpoint is the workload's own.
             measured.warn_of_checkpoints(1.0);
             Ok(vec![measured])
@@ -60,7 +61,7 @@ pub(super) fn measure(
             let phases = billing::PHASES.iter().map(|phase| {
                 let part = format!("phase{}", phase.number());
                 let run = || job.measure(*phase, stop);
-                let mut measured = observe(server, Some(part), true, run)?;
+                let mut measured = observe(server, Some(part), true, stop, run)?;
                 measured.warn_of_checkpoints(f64::INFINITY);
                 Ok(measured)
             });
@@ -69,7 +70,7 @@ pub(super) fn measure(
         (Database::Maria(maria), Work::Mysqlslap(work)) => {
             mysqlslap::prepare(maria)?;
             let run = || mysqlslap::measure(maria, work, levels, stop);
-            Ok(vec![observe(server, None, false, run)?])
+            Ok(vec![observe(server, None, false, stop, run)?])
         }
         _ => Err(Error::Other(format!("{} does not run on this engine", step.cell.workload()))),
     }
@@ -81,6 +82,7 @@ fn observe(
     server: &Server<'_>,
     part: Option<String>,
     settle: bool,
+    stop: &AtomicBool,
     work: impl FnOnce() -> Result<Done>,
 ) -> Result<Measured> {
     let sampler = Sampler::start(server.device(), server.group());
@@ -94,7 +96,9 @@ fn observe(
     let samples = sampler.finish();
     let after = Counters::read(&server.database)?;
     if let (true, Database::Postgres(cluster)) = (settle, &server.database) {
-        cluster.sql("CHECKPOINT")?;
+        // On a slow volume it takes minutes.
+        let checkpoint = cluster.psql("postgres", "CHECKPOINT").limit(3600).log(cluster.log());
+        crate::work::run(checkpoint, stop)?;
     }
     let mut metrics = samples.metrics;
     if let (Some(before), Some(after)) = (used, cpu()?) {
@@ -125,7 +129,12 @@ impl Measured {
 }
 
 /// The lines of results that a trial makes.
-pub(super) fn trials(experiment: &Experiment, step: &Step, measured: Vec<Measured>) -> Vec<Trial> {
+pub(super) fn trials(
+    experiment: &Experiment,
+    step: &Step,
+    sitting: u32,
+    measured: Vec<Measured>,
+) -> Vec<Trial> {
     let line = |measured: Measured| {
         let Measured { part, started, done, mut metrics, mut series, warnings } = measured;
         let mut cell = step.cell.clone();
@@ -142,6 +151,7 @@ pub(super) fn trials(experiment: &Experiment, step: &Step, measured: Vec<Measure
             cell,
             phase: step.phase,
             block: step.block,
+            sitting,
             order: step.order,
             arm: step.arm.clone(),
             started,

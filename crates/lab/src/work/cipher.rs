@@ -4,21 +4,26 @@
 //! environment hides instructions from both: so each trial is a process.
 
 use std::collections::BTreeMap;
+use std::io::ErrorKind;
 use std::process::Command;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use super::Done;
 use crate::arm::Definition;
 use crate::error::{Error, Result};
 use crate::experiment::Crypto;
+use crate::host::output_within;
 
 /// One trial: ours, or OpenSSL's for the arms `plain` and `control`.
 ///
 /// # Errors
-/// When the process fails or prints something else.
+/// When the process fails, prints something else or does not end; when the lab is interrupted.
 pub(crate) fn measure(
     arm: &Definition,
     work: &Crypto,
     levels: &BTreeMap<String, String>,
+    stop: &AtomicBool,
 ) -> Result<Done> {
     let block: u32 = work.block.number(levels)?;
     let seconds: u32 = work.seconds.number(levels)?;
@@ -31,7 +36,9 @@ pub(crate) fn measure(
             command
         }
         _ => {
-            let mut command = Command::new("openssl");
+            let bin = arm.bin.as_deref();
+            let mut command =
+                Command::new(bin.map_or_else(|| "openssl".into(), |bin| bin.join("openssl")));
             command.args(["speed", "-mr", "-elapsed", "-seconds", &seconds.to_string()]);
             command.args(["-bytes", &block.to_string(), "-evp", "aes-256-xts"]);
             command
@@ -39,7 +46,11 @@ pub(crate) fn measure(
     };
     command.envs(arm.env.iter().map(|(name, value)| (name, value)));
     let told = format!("{command:?}").replace('"', "");
-    let output = command.output().map_err(Error::io(format!("running {told}")))?;
+    let limit = Duration::from_secs(u64::from(seconds) * 3 + 120);
+    let output = output_within(&mut command, limit, stop).map_err(|error| match error.kind() {
+        ErrorKind::Interrupted => Error::Interrupted,
+        _ => Error::io(format!("running {told}"))(error),
+    })?;
     let text = String::from_utf8_lossy(&output.stdout);
     let bytes_per_second = last_number(&text).filter(|_| output.status.success());
     let Some(rate) = bytes_per_second else {
