@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
+use crate::analysis;
 use crate::experiment::Experiment;
 use crate::trial::{Cell, Phase, Trial, WORKLOAD};
 
@@ -42,6 +43,15 @@ impl<'a> Cells<'a> {
         let of_phase = self.groups.keys().filter(|(p, _)| *p == phase);
         let mut cells: Vec<&Cell> = of_phase.map(|(_, cell)| cell).collect();
         cells.sort_by_cached_key(|cell| sort_key(cell));
+        cells
+    }
+
+    /// The cells at capacity that were measured, and those that were to be.
+    pub(super) fn with_planned(&self, experiment: &Experiment) -> Vec<Cell> {
+        let mut cells: Vec<Cell> = self.cells(Phase::Capacity).into_iter().cloned().collect();
+        cells.extend(planned(experiment));
+        cells.sort_by_cached_key(sort_key);
+        cells.dedup();
         cells
     }
 
@@ -92,6 +102,12 @@ impl<'a> Cells<'a> {
         let fitting = levels.into_iter().filter(|(_, levels)| fits(levels.len()));
         fitting.map(|(factor, _)| factor.to_owned()).collect()
     }
+}
+
+/// The cells that were to be measured at capacity, named as in trials. None if the experiment
+/// contradicts itself, as one that was read from a run might.
+pub(super) fn planned(experiment: &Experiment) -> Vec<Cell> {
+    analysis::planned_cells(experiment, Phase::Capacity).unwrap_or_default()
 }
 
 /// The levels of `factors` in `cell`: `12 connections` reads as `connections 12`.

@@ -113,6 +113,8 @@ fn shown(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
         Value::Integer(number) => words::printed(*number as f64),
+        // As printed, a figure with digits after the point keeps at least one: TOML has 3.0, not 3.
+        Value::Float(number) if number.fract() == 0.0 => words::printed(*number) + ".0",
         Value::Float(number) => words::printed(*number),
         Value::Boolean(on) => if *on { "on" } else { "off" }.into(),
         other => other.to_string(),
@@ -152,6 +154,52 @@ mod tests {
         assert_eq!(
             (rds.columns.join(" "), rds.rows[0].join(" ")),
             ("unencrypted encrypted".into(), "63 91".into())
+        );
+    }
+
+    #[test]
+    fn every_published_figure_stands_in_its_row_and_column() {
+        let mut figures = 0;
+        for (name, text) in FILES {
+            let file: Table = toml::from_str(text).unwrap();
+            let results = file["result"].as_array().unwrap();
+            let tables = find(name).unwrap().tables;
+            for (result, table) in results.iter().zip(&tables) {
+                let result = result.as_table().unwrap();
+                assert_eq!(result["unit"].as_str(), Some(table.unit.as_str()), "{name}");
+                assert_eq!(result["workload"].as_str(), Some(table.workload.as_str()), "{name}");
+                let single = [Value::Table(result.clone())];
+                let rows = result.get("rows").and_then(Value::as_array).map_or(&single[..], |r| r);
+                assert_eq!(rows.len(), table.rows.len(), "{name}");
+                for (row, shown) in rows.iter().zip(&table.rows) {
+                    assert_eq!(shown.len(), table.columns.len(), "{name}");
+                    for (at, column) in table.columns.iter().enumerate() {
+                        let value =
+                            row.as_array().map_or_else(|| row.get(column), |row| row.get(at));
+                        let number = value.and_then(|value| {
+                            value.as_float().or(value.as_integer().map(|whole| whole as f64))
+                        });
+                        let Some(number) = number else { continue };
+                        let told: f64 = shown[at].replace(',', "").parse().unwrap();
+                        assert!((told - number).abs() < 1e-9, "{name}, {column}: {told}, {number}");
+                        figures += 1;
+                    }
+                }
+            }
+        }
+        // 6 tables of 10 rows with 6 numbers, and 4 x 2, 3, 1, 1, 2, 2, 2, 1.
+        assert_eq!(figures, 360 + 20);
+    }
+
+    #[test]
+    fn figures_keep_the_digits_that_were_printed() {
+        let cybertec = find("cybertec_tde").unwrap();
+        let tpcb = &cybertec.tables[3];
+        assert_eq!(tpcb.rows[3][1], "6192.00", "TOML has 6192.00 as a number");
+        assert_eq!(find("shared_buffers").unwrap().tables[0].rows[0].contains(&"3.0".into()), true);
+        assert_eq!(
+            find("provisioned_iops").unwrap().tables[2].rows[0].contains(&"0.0".into()),
+            true
         );
     }
 }
