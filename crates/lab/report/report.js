@@ -28,7 +28,7 @@
 
   const root = document.documentElement;
   root.classList.add("js");
-  const data = JSON.parse(document.getElementById("figures").textContent);
+  const data = JSON.parse(document.querySelector("script#figures").textContent);
   report.figures = data.length;
   const dark = window.matchMedia("(prefers-color-scheme: dark)");
   let paper = false;
@@ -120,7 +120,7 @@
       series.push({
         name: arm, type: "scatter", symbol: symbol(arm), symbolSize: 11, z: 4,
         itemStyle: { color: fill, borderColor: t.page, borderWidth: 1.5 },
-        data: mine.map(({ row, at }) => ({ value: [row.mid, at], tip: [arm + (row.label ? ", " + row.label : ""), row.text] })),
+        data: mine.map(({ row, at }) => ({ value: [row.mid, at], itemStyle: row.untold ? { color: t.page, borderColor: fill } : {}, tip: [arm + (row.label ? ", " + row.label : ""), row.text] })),
       });
       series.push({
         name: arm, type: "scatter", symbol: "circle", symbolSize: 5, z: 2, itemStyle: { color: fill },
@@ -137,11 +137,12 @@
       });
       series.push({
         name: arm, type: "custom", z: 3, silent: true, itemStyle: { color: fill }, encode: { x: [1, 2], y: 0 },
-        data: mine.map(({ row, at }) => [at, row.low, row.high]),
+        data: mine.map(({ row, at }) => [at, row.low, row.high, row.untold ? 1 : 0]),
         renderItem: (_, api) => {
+          const lineDash = api.value(3) ? [3, 3] : null;
           const [left, y] = api.coord([api.value(1), api.value(0)]);
           const [right] = api.coord([api.value(2), api.value(0)]);
-          const line = (x1, y1, x2, y2) => ({ type: "line", shape: { x1, y1, x2, y2 }, style: { stroke: fill, lineWidth: 2 } });
+          const line = (x1, y1, x2, y2) => ({ type: "line", shape: { x1, y1, x2, y2 }, style: { stroke: fill, lineWidth: 2, lineDash } });
           return { type: "group", children: [line(left, y, right, y), line(left, y - 4, left, y + 4), line(right, y - 4, right, y + 4)] };
         },
       });

@@ -2,23 +2,29 @@
 //!
 //! ```text
 //!   results --> view        what is said, as numbers and as words
+//!                 |   costs      what sealed lost, in the sentences that come first
+//!                 |   finding    what may be said of one comparison, and what may not
 //!                 |   cells      trials of one cell and arm, summarised
 //!                 |   words      rounded numbers and sentences
 //!                 |   figure     charts as data, drawn by ECharts in the page
 //!                 |   layout     the published tables, and ours in the same layout
 //!                 v
 //!               page        report.html      machine     report.json, report.csv
-//!                           report.md
+//!                 |         report.md
+//!                 |   policy     what the page may load and run: only what is embedded
 //! ```
 //!
 //! Nothing is measured or judged here, and nothing is dropped: outliers, warnings, missing arms and
 //! broken lines are all in it.
 
 mod cells;
+mod costs;
 mod figure;
+mod finding;
 mod layout;
 mod machine;
 mod page;
+mod policy;
 mod published;
 mod view;
 mod words;

@@ -54,6 +54,8 @@ pub(super) struct Row {
     pub(super) outliers: Vec<u32>,
     /// Where the control lies.
     pub(super) control: Option<(f64, f64)>,
+    /// Whether too little was measured to say anything of it: drawn hollow.
+    pub(super) untold: bool,
     pub(super) text: String,
 }
 

@@ -5,6 +5,8 @@ use std::fmt::Write as _;
 
 use serde::Serialize;
 
+use super::costs::Costs;
+use super::finding::Finding;
 use super::view::{VerdictRow, View};
 use crate::analysis::Comparison;
 use crate::error::{Error, Result};
@@ -23,6 +25,8 @@ struct Document<'a> {
     created: u64,
     seed: u64,
     machine: &'a Machine,
+    /// What the report begins with.
+    costs: &'a Costs,
     experiments: Vec<Part<'a>>,
     /// Lines of the results that are no trials.
     broken_lines: Vec<(usize, &'a str)>,
@@ -53,6 +57,8 @@ struct Compared {
     outliers: Vec<u32>,
     /// Smallest difference that can be told from noise, as a part of 1.
     floor: Option<f64>,
+    /// `loss`, `gain`, `same`, or `untold` where too little was measured to say any of these.
+    finding: &'static str,
 }
 
 /// `report.json`: what `view` says, in numbers.
@@ -77,6 +83,7 @@ pub(super) fn json(
         created: manifest.created,
         seed: manifest.seed,
         machine: &manifest.machine,
+        costs: &view.costs,
         experiments: experiments.collect(),
         broken_lines: results.broken.iter().map(|(line, why)| (*line, why.as_str())).collect(),
     };
@@ -87,6 +94,12 @@ pub(super) fn json(
 impl From<Comparison> for Compared {
     fn from(c: Comparison) -> Self {
         let floor = c.floor();
+        let finding = match Finding::of(&c) {
+            Finding::Loss => "loss",
+            Finding::Gain => "gain",
+            Finding::Same(_) => "same",
+            Finding::Untold => "untold",
+        };
         Self {
             cell: c.cell.0,
             phase: c.phase,
@@ -98,6 +111,7 @@ impl From<Comparison> for Compared {
             blocks: c.pairs.len(),
             outliers: c.outliers,
             floor,
+            finding,
         }
     }
 }
@@ -128,18 +142,39 @@ pub(super) fn csv(results: &Results) -> String {
     text
 }
 
+/// A field of text. Spreadsheets compute what begins with one of these signs (OWASP, "CSV Injection"): an
+/// apostrophe before it keeps it text. Numbers keep their sign.
 fn field(text: &str) -> String {
+    let number = text.parse::<f64>().is_ok_and(f64::is_finite);
+    let formula = text.starts_with(['=', '+', '-', '@', '\t', '\r']) && !number;
+    let text = if formula { format!("'{text}") } else { text.to_owned() };
     if text.contains(['"', ',', '\r', '\n']) {
         return format!("\"{}\"", text.replace('"', "\"\""));
     }
-    text.into()
+    text
 }
 
 #[cfg(test)]
 mod tests {
+    use super::field;
+
     #[test]
     fn a_field_with_a_comma_or_a_quote_stays_one_field() {
-        assert_eq!(super::field("a,\"b\""), "\"a,\"\"b\"\"\"");
-        assert_eq!(super::field("plain"), "plain");
+        assert_eq!(field("a,\"b\""), "\"a,\"\"b\"\"\"");
+        assert_eq!(field("plain"), "plain");
+    }
+
+    #[test]
+    fn no_name_is_a_formula_and_a_negative_level_stays_a_number() {
+        assert_eq!(field("=1+1"), "'=1+1");
+        assert_eq!(field("=HYPERLINK(\"x\",1)"), "\"'=HYPERLINK(\"\"x\"\",1)\"");
+        for sign in ["+", "-", "@", "\t"] {
+            assert_eq!(field(&format!("{sign}SUM(A1)")), format!("'{sign}SUM(A1)"));
+        }
+        assert_eq!(field("-inf"), "'-inf");
+        assert_eq!(
+            (field("-1"), field("+0.5"), field("")),
+            ("-1".into(), "+0.5".into(), String::new())
+        );
     }
 }

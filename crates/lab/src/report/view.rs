@@ -1,27 +1,36 @@
 //! What the page says: everything of a run as words, tables and charts, ready for a template.
 
+mod limits;
+mod tables;
+mod verdicts;
+
 use std::collections::BTreeMap;
 use std::fs;
 
 use serde::Serialize;
 
-use super::cells::{Cells, Summary, label, spaced};
+use super::cells::Cells;
+use super::costs::Costs;
 use super::figure::{self, Figure};
 use super::layout::{self, Pair};
-use super::{published, words};
-use crate::analysis::{self, Comparison};
+use super::words;
+use crate::analysis::Comparison;
 use crate::experiment::Size;
 use crate::manifest::Planned;
-use crate::metric::{Better, METRICS};
-use crate::phrase::{self, LEAST_FOR_PUBLICATION};
 use crate::results::{MANIFEST, RESULTS, Results};
-use crate::trial::{Phase, Trial, WarningKind};
-use crate::verdict::{self, Conclusion, Verdict};
+use crate::trial::{Phase, Trial};
+use crate::verdict::Conclusion;
+
+use limits::{Limits, WarningView};
+use tables::{RatioRow, ValueTable};
+pub(super) use verdicts::VerdictRow;
 
 /// The whole report.
 #[derive(Debug, Serialize)]
 pub(super) struct View {
     pub(super) title: String,
+    /// What the reader came for; above everything else.
+    pub(super) costs: Costs,
     pub(super) started: String,
     pub(super) size: &'static str,
     /// Name and value, for the table of the environment.
@@ -58,7 +67,6 @@ pub(super) struct Section {
     pub(super) time_figures: Vec<Figure>,
     pub(super) published: Vec<Pair>,
     pub(super) trials: usize,
-    pub(super) blocks: u32,
 }
 
 #[derive(Debug, Serialize)]
@@ -67,66 +75,6 @@ pub(super) struct ArmView {
     title: String,
     missing: Option<String>,
     trials: usize,
-}
-
-/// Disturbances of one kind.
-#[derive(Debug, Serialize)]
-pub(super) struct WarningView {
-    kind: &'static str,
-    trials: usize,
-    of: usize,
-    /// The first of them.
-    example: String,
-}
-
-/// A claim and what came of it.
-#[derive(Debug, Serialize)]
-pub(super) struct VerdictRow {
-    id: String,
-    claim: String,
-    source: String,
-    published: String,
-    ours: Option<String>,
-    /// Ends and middle of ours.
-    interval: Option<(f64, f64, f64)>,
-    conclusion: Conclusion,
-    words: String,
-    why: String,
-}
-
-/// A comparison as a row of a table.
-#[derive(Debug, Serialize)]
-pub(super) struct RatioRow {
-    workload: String,
-    levels: String,
-    phase: &'static str,
-    arm: String,
-    metric: String,
-    unit: &'static str,
-    base_value: String,
-    value: String,
-    ratio: String,
-    words: String,
-    floor: String,
-    blocks: usize,
-    outliers: usize,
-}
-
-/// Medians: one row for each cell and metric, one column for each arm.
-#[derive(Debug, Serialize)]
-pub(super) struct ValueTable {
-    arms: Vec<String>,
-    rows: Vec<ValueRow>,
-}
-
-#[derive(Debug, Serialize)]
-struct ValueRow {
-    workload: String,
-    levels: String,
-    metric: &'static str,
-    unit: &'static str,
-    /// Median, smallest and largest; `None` if the arm measured nothing.
-    values: Vec<Option<(String, String, String)>>,
 }
 
 impl View {
@@ -140,6 +88,8 @@ impl View {
         for verdict in sections.iter().flat_map(|section| &section.verdicts) {
             *counts.entry(verdict.conclusion).or_default() += 1;
         }
+        let conclusions: Vec<(Conclusion, String, usize)> =
+            counts.into_iter().map(|(c, count)| (c, c.to_string(), count)).collect();
         // What is not there is empty: a run may have been interrupted before its first trial.
         let raw = |name: &'static str| {
             let bytes = fs::read(results.dir.join(name)).unwrap_or_default();
@@ -156,7 +106,8 @@ impl View {
             environment: environment(results),
             seed: manifest.seed,
             trials: results.trials.len(),
-            conclusions: counts.into_iter().map(|(c, count)| (c, c.to_string(), count)).collect(),
+            costs: Costs::of(results, compared, &conclusions),
+            conclusions,
             sections,
             broken: results.broken.clone(),
             raw: [MANIFEST, RESULTS].map(raw).into(),
@@ -197,163 +148,24 @@ fn section(planned: &Planned, results: &Results, compared: &[Comparison]) -> Sec
         missing: arm.missing.clone(),
         trials: trials.iter().filter(|trial| trial.arm == arm.name).count(),
     });
-    let blocks = compared.iter().map(|c| c.pairs.len()).min().unwrap_or(0);
+    let Limits { limits, warnings } = limits::of(planned, &cells, &trials, compared);
     Section {
         name: experiment.name.clone(),
         question: experiment.question.clone(),
         notes: experiment.notes.clone(),
         throughout: cells.throughout(),
         arms: arms.collect(),
-        limits: limits(planned, &trials, blocks),
-        warnings: warnings(&trials),
-        verdicts: verdicts(planned, results),
-        ratios: ratio_rows(&cells, compared),
-        values: value_table(&cells, &experiment.arms, Phase::Capacity),
-        latencies: value_table(&cells, &experiment.arms, Phase::FixedRate),
+        limits,
+        warnings,
+        verdicts: verdicts::of(planned, results),
+        ratios: tables::ratios(&cells, compared),
+        values: tables::values(&cells, &experiment.arms, Phase::Capacity),
+        latencies: tables::values(&cells, &experiment.arms, Phase::FixedRate),
         ratio_figures: figure::ratios(&experiment.name, &cells, compared),
         factor_figures: figure::over_factors(&experiment.name, &cells, &experiment.arms),
         latency_figures: figure::latencies(&experiment.name, &cells, &experiment.arms),
         time_figures: figure::over_time(experiment, &cells, &experiment.arms),
         published: layout::pairs(planned, &cells),
         trials: trials.len(),
-        blocks: u32::try_from(blocks).unwrap_or(u32::MAX),
     }
-}
-
-/// The limits that the plan knew of, and those that show only afterwards.
-fn limits(planned: &Planned, trials: &[&Trial], blocks: usize) -> Vec<String> {
-    let mut limits = planned.limits.clone();
-    if trials.is_empty() {
-        limits.push("Nothing of it was measured in this run.".into());
-    } else if blocks < LEAST_FOR_PUBLICATION {
-        limits.push(format!("A comparison rests on only {}.", phrase::blocks(blocks)));
-    }
-    if !planned.experiment.arms.iter().any(|arm| arm == analysis::CONTROL) {
-        limits.push("There is no control arm, so the noise floor is not known.".into());
-    }
-    limits
-}
-
-fn warnings(trials: &[&Trial]) -> Vec<WarningView> {
-    let mut kinds: BTreeMap<WarningKind, (usize, &str)> = BTreeMap::new();
-    for trial in trials {
-        let mut seen = Vec::new();
-        for warning in &trial.warnings {
-            // A trial counts once for each kind.
-            if !seen.contains(&warning.kind) {
-                seen.push(warning.kind);
-                kinds.entry(warning.kind).or_insert((0, &warning.text)).0 += 1;
-            }
-        }
-    }
-    let view = |(kind, (count, example)): (WarningKind, (usize, &str))| WarningView {
-        kind: match kind {
-            WarningKind::Steal => "CPU time taken by the hypervisor",
-            WarningKind::Throttling => "CPU time throttled by the kernel",
-            WarningKind::Checkpoint => "an unasked checkpoint within the trial",
-            WarningKind::OtherLoad => "other load on the machine",
-            WarningKind::Unlimited => "limits that could not be set",
-        },
-        trials: count,
-        of: trials.len(),
-        example: example.to_owned(),
-    };
-    kinds.into_iter().map(view).collect()
-}
-
-fn ratio_rows(cells: &Cells<'_>, compared: &[Comparison]) -> Vec<RatioRow> {
-    let factors = cells.varying();
-    let mut rows = Vec::new();
-    for phase in [Phase::Capacity, Phase::FixedRate] {
-        for cell in cells.cells(phase) {
-            for c in compared.iter().filter(|c| c.phase == phase && c.cell == *cell) {
-                let value = |arm: &str| cells.summary(phase, cell, arm, c.metric.name);
-                let figure = |summary: Option<Summary>| {
-                    summary.map_or_else(String::new, |summary| words::figure(summary.mid))
-                };
-                let floor = c.floor();
-                rows.push(RatioRow {
-                    workload: spaced(cell.workload()),
-                    levels: label(cell, &factors),
-                    phase: if phase == Phase::Capacity { "" } else { "at a fixed rate" },
-                    arm: c.arm.clone(),
-                    metric: c.metric.title.into(),
-                    unit: c.metric.unit,
-                    base_value: figure(value(&c.base)),
-                    value: figure(value(&c.arm)),
-                    ratio: words::ratio(&c.ratio),
-                    words: if c.arm == analysis::CONTROL {
-                        floor.map_or_else(String::new, |f| {
-                            format!("the noise floor: {} %", phrase::part(f))
-                        })
-                    } else {
-                        c.phrase()
-                    },
-                    floor: floor
-                        .map_or_else(|| "unknown".into(), |f| format!("{} %", phrase::part(f))),
-                    blocks: c.pairs.len(),
-                    outliers: c.outliers.len(),
-                });
-            }
-        }
-    }
-    rows
-}
-
-fn value_table(cells: &Cells<'_>, arms: &[String], phase: Phase) -> ValueTable {
-    let factors = cells.varying();
-    let latency = |name: &str| name.starts_with("latency");
-    // At a fixed rate only latencies are news; they are news only there.
-    let metrics = || {
-        METRICS
-            .iter()
-            .filter(|m| m.better != Better::Neither)
-            .filter(|m| if phase == Phase::Capacity { !latency(m.name) } else { latency(m.name) })
-    };
-    let measured = |arm: &&String| {
-        cells
-            .cells(phase)
-            .iter()
-            .any(|cell| cells.trials(phase, cell).iter().any(|t| t.arm == **arm))
-    };
-    let arms: Vec<String> = arms.iter().filter(measured).cloned().collect();
-    let mut rows = Vec::new();
-    for cell in cells.cells(phase) {
-        for metric in metrics() {
-            let value = |arm: &String| {
-                let Summary { low, mid, high, .. } =
-                    cells.summary(phase, cell, arm, metric.name)?;
-                Some((words::figure(mid), words::figure(low), words::figure(high)))
-            };
-            let values: Vec<_> = arms.iter().map(value).collect();
-            if values.iter().any(Option::is_some) {
-                let (workload, levels) = (spaced(cell.workload()), label(cell, &factors));
-                let (metric, unit) = (metric.title, metric.unit);
-                rows.push(ValueRow { workload, levels, metric, unit, values });
-            }
-        }
-    }
-    ValueTable { arms, rows }
-}
-
-fn verdicts(planned: &Planned, results: &Results) -> Vec<VerdictRow> {
-    let seed = results.manifest.seed;
-    let judged = verdict::judge(&planned.experiment, &planned.arms, &results.trials, seed);
-    let row = |verdict: Verdict| VerdictRow {
-        id: verdict.claim.id,
-        claim: verdict.claim.text,
-        source: source(&verdict.claim.source),
-        published: words::expectation(&verdict.claim.expect),
-        ours: verdict.ours.as_ref().map(words::ratio),
-        interval: verdict.ours.map(|ours| (ours.low, ours.mid, ours.high)),
-        conclusion: verdict.conclusion,
-        words: verdict.conclusion.to_string(),
-        why: verdict.why,
-    };
-    judged.into_iter().map(row).collect()
-}
-
-/// Title of the file of `published/`, or whatever else the claim names.
-fn source(name: &str) -> String {
-    published::find(name).map_or_else(|| name.to_owned(), |published| published.title)
 }

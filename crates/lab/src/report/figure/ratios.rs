@@ -73,6 +73,10 @@ fn title(metric: &Metric, phase: Phase) -> String {
 }
 
 fn row(c: &Comparison, factors: &BTreeSet<String>) -> Row {
+    let mut text = format!("{}, {} blocks", words::ratio(&c.ratio), c.pairs.len());
+    if let Err(why) = c.told() {
+        text = format!("{text}; {why}");
+    }
     Row {
         label: label(&c.cell, factors),
         arm: c.arm.clone(),
@@ -82,6 +86,7 @@ fn row(c: &Comparison, factors: &BTreeSet<String>) -> Row {
         pairs: c.pairs.clone(),
         outliers: c.outliers.clone(),
         control: c.control.map(|control| (control.low, control.high)),
-        text: format!("{}, {} blocks", words::ratio(&c.ratio), c.pairs.len()),
+        untold: c.told().is_err(),
+        text,
     }
 }
