@@ -459,8 +459,10 @@ fn lock(run_dir: &RunDir, keyring: KeyringId) -> Result<File, Error> {
         .create(true)
         .truncate(false)
         .mode(0o600)
+        .custom_flags((OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed())
         .open(&path)
         .map_err(Error::io("open", &path))?;
+    tidelock_keys::check_unshared(&file, &path, this_user())?;
     match flock(&file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(file),
         Err(Errno::WOULDBLOCK) => Err(Error::AlreadyRunning { keyring }),

@@ -170,6 +170,14 @@ pub enum Error {
         /// What is loose.
         why: &'static str,
     },
+    /// A file of ours that somebody else may have put there.
+    #[error("{} is refused: {why}", .path.display())]
+    ForeignFile {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: &'static str,
+    },
     /// A key file of another length.
     #[error("the key file {} has {found} bytes, not 32", .path.display())]
     KeyFileLength {
@@ -414,6 +422,7 @@ impl Error {
             | Self::Busy { .. }
             | Self::TooMany { .. }
             | Self::InsideDirectory { .. }
+            | Self::ForeignFile { .. }
             | Self::NoConfigHome => ExitClass::Refused,
             Self::Interrupted => ExitClass::Interrupted,
             _ => ExitClass::Key,
@@ -462,6 +471,9 @@ impl Error {
             Self::Busy { .. } => "wait for it to end, then run the command again",
             Self::RolledBack { .. } => "restore the newest keyring with `tidelock keyring restore`",
             Self::TooMany { .. } => "remove what is no longer needed",
+            Self::ForeignFile { .. } => {
+                "see who put it there, then move it away: what is needed is made anew"
+            }
             Self::LooseFile { .. } => "chown it to yourself or root, chmod 600; directories 700",
             Self::KeyFileLength { .. } => "a key file is 32 random bytes: head -c 32 /dev/urandom",
             Self::InsideDirectory { .. } => {

@@ -34,7 +34,7 @@ pub use config::{AuditTarget, Config, Named, Places};
 pub use encode::Writer;
 pub use error::{Error, ExitClass, ServiceFault};
 pub use keyring::{DataKeyEntry, KeyState, Keyring, SealedKeyring};
-pub use ownership::{check_code, read_secret, read_secret_line};
+pub use ownership::{check_code, check_unshared, read_secret, read_secret_line};
 pub use policy::{
     Action, Decision, Glob, GlobError, Origin, Policy, PolicyError, Rule, RuleIndex, names_program,
 };

@@ -6,6 +6,7 @@
 
 use std::fs::File;
 use std::io::{self, Read, Write};
+use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::thread::sleep;
@@ -20,6 +21,7 @@ use tidelock_format::Generation;
 
 use crate::error::Error;
 use crate::keyring::{Keyring, MAX_FILE, SealedKeyring};
+use crate::ownership::check_unshared;
 
 /// The name of the folder in a protected directory.
 pub const FOLDER: &str = ".tidelock";
@@ -35,6 +37,8 @@ pub const FILE_LOCK: &str = "lock";
 pub const ANNOUNCED_AT: usize = 8;
 /// A symbolic link to nowhere: descriptors of sealed files that a program holds refer to it.
 pub const ANCHOR: &str = "sealed-descriptor";
+/// How often a lock file is looked for that others make and remove.
+const ATTEMPTS: u32 = 100;
 /// How long a command waits for another.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -60,13 +64,23 @@ impl KeyringDir {
     /// # Errors
     /// [`Error::KeyringExists`] if there is one; [`Error::Io`].
     pub fn create(dir: &Path) -> Result<Self, Error> {
+        let flags = OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let above = open(dir, flags, Mode::empty())
+            .map_err(|errno| Error::io("open the directory of", dir.join(FOLDER))(errno.into()))?;
+        Self::create_in(above, dir)
+    }
+
+    /// As [`KeyringDir::create`], in an open directory; `dir` is for messages.
+    ///
+    /// # Errors
+    /// As [`KeyringDir::create`]; [`Error::ForeignFile`] for what somebody else has put there.
+    pub fn create_in(above: impl AsFd, dir: &Path) -> Result<Self, Error> {
         let path = dir.join(FOLDER);
         let failed = |what| {
             let path = path.clone();
             move |errno: Errno| Error::Io { what, path, source: errno.into() }
         };
         let flags = OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let above = open(dir, flags, Mode::empty()).map_err(failed("open the directory of"))?;
         match mkdirat(&above, FOLDER, Mode::RWXU) {
             Ok(()) | Err(Errno::EXIST) => {}
             Err(errno) => return Err(failed("make")(errno)),
@@ -78,11 +92,18 @@ impl KeyringDir {
             return Err(Error::KeyringExists { path: path.join(KEYRING) });
         }
         let owner = fstat(&above).map_err(failed("look at the directory of"))?;
+        let found = fstat(&made.folder).map_err(failed("look at"))?;
+        let me = rustix::process::geteuid();
+        if ![me.as_raw(), owner.st_uid].contains(&found.st_uid) {
+            return Err(Error::ForeignFile { path, why: "it belongs to somebody else" });
+        }
         let owner = (Uid::from_raw(owner.st_uid), Gid::from_raw(owner.st_gid));
         made.give_to(&made.folder, owner).map_err(Error::io("chown", &path))?;
         for name in [KEYRING_LOCK, FILE_LOCK] {
-            let file = made.open_lock(name)?;
-            made.give_to(&file, owner).map_err(Error::io("chown", path.join(name)))?;
+            if me.is_root() && !owner.0.is_root() {
+                made.remove_roots(name)?;
+            }
+            made.open_lock(name)?;
         }
         match symlinkat("a sealed file of Tidelock", &made.folder, ANCHOR) {
             Ok(()) | Err(Errno::EXIST) => {}
@@ -98,9 +119,24 @@ impl KeyringDir {
     /// # Errors
     /// [`Error::NoKeyring`] if it does not exist; [`Error::Io`].
     pub fn open(dir: &Path) -> Result<Self, Error> {
+        let flags = OFlags::DIRECTORY | OFlags::CLOEXEC;
+        match open(dir, flags, Mode::empty()) {
+            Ok(above) => Self::open_in(above, dir),
+            Err(Errno::NOENT | Errno::NOTDIR) => {
+                Err(Error::NoKeyring { path: dir.join(FOLDER).join(KEYRING) })
+            }
+            Err(errno) => Err(Error::io("open", dir.join(FOLDER))(errno.into())),
+        }
+    }
+
+    /// As [`KeyringDir::open`], in an open directory; `dir` is for messages.
+    ///
+    /// # Errors
+    /// As [`KeyringDir::open`].
+    pub fn open_in(above: impl AsFd, dir: &Path) -> Result<Self, Error> {
         let path = dir.join(FOLDER);
         let flags = OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-        match open(&path, flags, Mode::empty()) {
+        match openat(above, FOLDER, flags, Mode::empty()) {
             Ok(folder) => Ok(Self { folder: folder.into(), path }),
             Err(Errno::NOENT | Errno::NOTDIR) => Err(Error::NoKeyring { path: path.join(KEYRING) }),
             Err(errno) => Err(Error::Io { what: "open", path, source: errno.into() }),
@@ -214,11 +250,47 @@ impl KeyringDir {
         }
     }
 
+    /// Opens a lock file, made if it is not there. Whoever owns the folder may have put another file there by
+    /// its second name: that one is neither written nor given away.
     fn open_lock(&self, name: &str) -> Result<File, Error> {
-        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-        openat(&self.folder, name, flags, Mode::RUSR | Mode::WUSR)
-            .map(File::from)
-            .map_err(|errno| Error::io("open", self.path.join(name))(errno.into()))
+        let path = self.path.join(name);
+        let failed = |errno: Errno| Error::io("open", &path)(errno.into());
+        let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        let owner = fstat(&self.folder).map_err(failed)?;
+        for _ in 0..ATTEMPTS {
+            match openat(&self.folder, name, flags, Mode::empty()) {
+                Err(Errno::NOENT) => {}
+                opened => {
+                    let file = File::from(opened.map_err(failed)?);
+                    check_unshared(&file, &path, owner.st_uid)?;
+                    return Ok(file);
+                }
+            }
+            let new = flags | OFlags::CREATE | OFlags::EXCL;
+            match openat(&self.folder, name, new, Mode::RUSR | Mode::WUSR) {
+                // Another was quicker.
+                Err(Errno::EXIST) => {}
+                made => {
+                    let file = File::from(made.map_err(failed)?);
+                    let owner = (Uid::from_raw(owner.st_uid), Gid::from_raw(owner.st_gid));
+                    self.give_to(&file, owner).map_err(Error::io("chown", &path))?;
+                    return Ok(file);
+                }
+            }
+        }
+        Err(failed(Errno::EXIST))
+    }
+
+    /// Removes a file of root's that an interrupted command left in somebody's folder, rather than give away
+    /// what may have come from elsewhere.
+    fn remove_roots(&self, name: &str) -> Result<(), Error> {
+        let roots = rustix::fs::statat(&self.folder, name, AtFlags::SYMLINK_NOFOLLOW)
+            .is_ok_and(|found| found.st_uid == 0);
+        if !roots {
+            return Ok(());
+        }
+        unlinkat(&self.folder, name, AtFlags::empty())
+            .map_err(|errno| Error::io("remove", self.path.join(name))(errno.into()))
     }
 
     /// Held until it is dropped.

@@ -274,3 +274,29 @@ proptest::proptest! {
         let _ = SealedKeyring::parse(&all);
     }
 }
+
+#[test]
+fn a_lock_that_is_another_file_by_a_second_name_is_refused_and_not_written() {
+    let fixture = fixture();
+    let secret = fixture.home.join("secret");
+    fs::write(&secret, "sixteen bytes and more").unwrap();
+    let lock = fixture.dir.join(FOLDER).join(FILE_LOCK);
+    fs::remove_file(&lock).unwrap();
+    fs::hard_link(&secret, &lock).unwrap();
+    let found = fixture.place.announce(Generation(9));
+    assert!(matches!(found, Err(Error::ForeignFile { path, .. }) if path == lock));
+    assert_eq!(fs::read(&secret).unwrap(), b"sixteen bytes and more");
+    // Nor through a link, nor is a folder taken for a lock; a lock that is gone is made anew.
+    for replace in [
+        (|lock, secret| std::os::unix::fs::symlink(secret, lock)) as fn(&Path, &Path) -> _,
+        |lock, _| fs::create_dir(lock),
+    ] {
+        fs::remove_file(&lock).unwrap();
+        replace(&lock, &secret).unwrap();
+        assert!(fixture.place.announce(Generation(9)).is_err());
+        assert_eq!(fs::read(&secret).unwrap(), b"sixteen bytes and more");
+    }
+    fs::remove_dir(&lock).unwrap();
+    fixture.place.announce(Generation(9)).unwrap();
+    assert_eq!(fs::read(&lock).unwrap()[ANNOUNCED_AT..], 9u64.to_ne_bytes());
+}

@@ -68,7 +68,7 @@ impl Log {
         options.custom_flags(flags.bits().cast_signed());
         match options.open(&self.file) {
             Err(why) if why.kind() == std::io::ErrorKind::NotFound => {}
-            opened => return opened.map_err(failed).and_then(|file| self.regular(file)),
+            opened => return opened.map_err(failed).and_then(|file| self.checked(file)),
         }
         if let Some(folder) = self.file.parent() {
             let shared = folder == Path::new(SYSTEM);
@@ -79,7 +79,7 @@ impl Log {
             // Another was quicker.
             Err(why) if why.kind() == std::io::ErrorKind::AlreadyExists => {
                 let file = options.create_new(false).open(&self.file).map_err(failed)?;
-                return self.regular(file);
+                return self.checked(file);
             }
             Err(why) => return Err(failed(why)),
         };
@@ -89,12 +89,12 @@ impl Log {
         Ok(file)
     }
 
-    fn regular(&self, file: File) -> Result<File, Error> {
-        if file.metadata().is_ok_and(|found| found.is_file()) {
-            return Ok(file);
-        }
-        let source = std::io::Error::other("it is not a regular file");
-        Err(Error::Io { what: "write the audit log", path: self.file.clone(), source })
+    /// Lines are added to a log alone, not to what somebody has linked to its name.
+    fn checked(&self, file: File) -> Result<File, Error> {
+        let me = rustix::process::geteuid().as_raw();
+        let owner = self.owner.map_or(me, |(uid, _)| uid);
+        tidelock_keys::check_unshared(&file, &self.file, owner)?;
+        Ok(file)
     }
 }
 

@@ -201,3 +201,20 @@ fn a_program_name_cannot_forge_a_line() {
     let line: serde_json::Value = serde_json::from_str(&lines[0]).unwrap();
     assert_eq!(line["program"], name.as_str());
 }
+
+#[test]
+fn a_log_that_is_another_file_by_a_second_name_gets_no_line() {
+    let world = World::new();
+    let write = || {
+        let details = Details::of_this_process();
+        record(&world.log, world.keyring.id(), None, Event::Unlock, Outcome::Failed, &details)
+    };
+    write().unwrap();
+    let before = fs::read(world.path()).unwrap();
+    fs::hard_link(world.path(), world.path().with_extension("other")).unwrap();
+    let refused = write();
+    assert!(matches!(refused, Err(Error::Keys(tidelock_keys::Error::ForeignFile { .. }))));
+    assert_eq!(fs::read(world.path()).unwrap(), before);
+    fs::remove_file(world.path().with_extension("other")).unwrap();
+    write().unwrap();
+}
