@@ -101,23 +101,23 @@ impl Program {
         (self.device, self.inode) == (other.device, other.inode)
     }
 
-    /// True unless this user can put another program into this path: neither the file nor a
-    /// directory above it is the user's or can be written by this process, which runs as the same
-    /// user.
+    /// True unless this user, or a group with anybody but root in it, can put another program into this path:
+    /// neither the file nor a directory above it is the user's, can be written by this process, which runs as
+    /// the same user but perhaps without its groups, or by others.
     pub(crate) fn is_writable_by(&self, uid: u32) -> bool {
-        if uid == 0 {
-            return false;
-        }
         self.path.ancestors().any(|place| {
             let Ok(found) = fs::metadata(place) else { return true };
             // In a directory like /tmp nobody renames what is not one's own.
             let sticky = found.is_dir() && found.mode() & 0o1000 != 0;
-            found.uid() == uid || (!sticky && may_write(place.as_os_str()))
+            let owned = uid != 0 && found.uid() == uid;
+            let written = others_write(found.mode(), found.gid(), root_is_alone)
+                || (uid != 0 && may_write(place.as_os_str()));
+            owned || (!sticky && written)
         })
     }
 }
 
-/// May this program have keys?
+/// May this program have keys? Of those that are only listed, none that anybody but root could replace.
 pub(crate) fn judge(
     peer: &Peer,
     listed: bool,
@@ -136,6 +136,33 @@ pub(crate) fn judge(
         return Err(RefusalReason::Writable);
     }
     Ok(())
+}
+
+/// Does the mode let anybody write but the owner, and the members of a group that is root's alone?
+fn others_write(mode: u32, group: u32, root_is_alone: impl FnOnce() -> bool) -> bool {
+    mode & 0o002 != 0 || (mode & 0o020 != 0 && (group != 0 || !root_is_alone()))
+}
+
+/// True if nobody but root is in root's group, as far as the files of this machine say.
+fn root_is_alone() -> bool {
+    let read = |path| fs::read_to_string(path).unwrap_or_default();
+    is_alone(&read("/etc/passwd"), &read("/etc/group"))
+}
+
+/// passwd(5): `NAME:PASSWORD:UID:GID:...`; group(5): `NAME:PASSWORD:GID:MEMBER,...`.
+fn is_alone(users: &str, groups: &str) -> bool {
+    let by_account = users.lines().any(|line| {
+        let mut fields = line.split(':').skip(2);
+        let (uid, gid) = (fields.next(), fields.next());
+        gid == Some("0") && uid != Some("0")
+    });
+    let by_list = groups.lines().any(|line| {
+        let mut fields = line.split(':').skip(2);
+        let gid = fields.next();
+        let mut members = fields.next().unwrap_or_default().split(',').map(str::trim);
+        gid == Some("0") && members.any(|name| !name.is_empty() && name != "root")
+    });
+    !by_account && !by_list
 }
 
 fn may_write(place: &OsStr) -> bool {
@@ -172,7 +199,60 @@ pub(crate) fn is_alive(pidfd: &OwnedFd) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::{PermissionsExt, chown};
+
     use super::*;
+
+    #[test]
+    fn a_group_that_others_are_in_may_not_write_a_program() {
+        let (alone, joined) = (|| true, || false);
+        assert!(!others_write(0o100_755, 100, joined));
+        assert!(others_write(0o100_775, 100, alone), "another group than root's");
+        assert!(others_write(0o100_775, 0, joined), "root's group with somebody else");
+        assert!(!others_write(0o100_775, 0, alone));
+        assert!(others_write(0o100_757, 0, alone), "everybody");
+    }
+
+    #[test]
+    fn members_of_roots_group_are_found_in_both_files() {
+        let users = "root:x:0:0:root:/root:/bin/sh\npg:x:26:26::/:/bin/sh\n";
+        let groups = "root:x:0:\nwheel:x:10:pg\n";
+        assert!(is_alone(users, groups) && is_alone(users, "root:x:0:root\n"));
+        assert!(!is_alone(users, "root:x:0:root,pg\n"));
+        assert!(!is_alone("root:x:0:0::/:\noperator:x:11:0::/:\n", groups));
+    }
+
+    #[test]
+    fn a_program_or_its_folder_that_a_group_can_write_is_writable_by_root_too() {
+        if !rustix::process::geteuid().is_root() {
+            // What an ordinary user makes is that user's, and writable anyway.
+            return;
+        }
+        const USER: u32 = 65534;
+        let home = tempfile::tempdir().unwrap();
+        let folder = home.path().join("bin");
+        let file = folder.join("program");
+        fs::create_dir(&folder).unwrap();
+        fs::write(&file, "x").unwrap();
+        let set = |path: &Path, mode, gid| {
+            chown(path, Some(0), Some(gid)).unwrap();
+            fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+        };
+        // This process is root, whom every directory lets write: the other user's own view is in the tests of
+        // processes.
+        let writable = || Program::at(&file).unwrap().is_writable_by(0);
+        set(&folder, 0o755, 0);
+        set(&file, 0o755, 0);
+        assert!(!writable());
+        set(&file, 0o775, USER);
+        assert!(writable());
+        set(&file, 0o755, USER);
+        assert!(!writable());
+        set(&folder, 0o775, USER);
+        assert!(writable());
+        set(&folder, 0o1775, USER);
+        assert!(!writable(), "sticky");
+    }
 
     #[test]
     fn a_child_descends_from_its_parent_and_not_the_other_way_round() {

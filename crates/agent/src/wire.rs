@@ -131,7 +131,7 @@ pub struct ClientInfo {
 pub enum RefusalReason {
     /// Its name is not on the list.
     NotListed = 1,
-    /// The user of the server could replace it.
+    /// The user of the server, a group or others could replace it.
     Writable = 2,
     /// Another user, not root.
     OtherUser = 3,
@@ -326,7 +326,8 @@ impl RefusalReason {
         match self {
             Self::NotListed => "start it with `tidelock exec`, or list it in the policy",
             Self::Writable => {
-                "install it as root, or set allow_writable_programs = true in the configuration"
+                "install it as root, in folders of root's that no group or others write, or set \
+                 allow_writable_programs = true in the configuration"
             }
             Self::OtherUser => "unlock as the user of the server",
             Self::UnknownProgram => "was the program replaced while it ran? start it again",
@@ -343,7 +344,9 @@ impl fmt::Display for RefusalReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::NotListed => "the program is not listed",
-            Self::Writable => "the program could be replaced by the user who runs it",
+            Self::Writable => {
+                "the program could be replaced by the user who runs it, or by a group or others"
+            }
             Self::OtherUser => "the program runs as another user",
             Self::UnknownProgram => "the program's file cannot be found out",
             Self::NotTidelock => "only tidelock itself may list a program",
