@@ -125,6 +125,16 @@ impl Error {
         Self::Usage { what: what.into(), hint: hint.into() }
     }
 
+    /// True if the system says that there is no such thing.
+    pub(crate) fn is_not_found(&self) -> bool {
+        self.is(io::ErrorKind::NotFound)
+    }
+
+    /// True if the system's reason is of this kind.
+    pub(crate) fn is(&self, kind: io::ErrorKind) -> bool {
+        matches!(self, Self::Io { source, .. } if source.kind() == kind)
+    }
+
     /// What the process ends with.
     pub(crate) fn exit_code(&self) -> u8 {
         match self {

@@ -8,9 +8,7 @@ mod place;
 mod undo;
 
 use std::fmt::Write as _;
-use std::fs::OpenOptions;
 use std::io::Write as _;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use tidelock_keys::{
@@ -22,6 +20,7 @@ pub(crate) use auto::{configured_owner, open_or_make};
 
 use crate::console;
 use crate::error::{Error, Result};
+use crate::folder::{self, Entry};
 use crate::init::place::Place;
 use crate::init::undo::Undo;
 use crate::owner::Owner;
@@ -77,13 +76,14 @@ impl Init {
         let keyring = Keyring::create(policy, layout, &providers)?;
         if let (Some(file), Some(key)) = (&self.recovery_file, &recovery) {
             place.refuse_inside(file)?;
-            write_recovery_key(file, key)?;
-            undo.file(file);
+            undo.file(write_recovery_key(file, key)?);
         }
-        place.make(&mut undo)?;
+        let directory = place.make(&mut undo)?;
         let config = write_config(&place, &keyring, &choice)?;
-        undo.file(&config);
-        KeyringDir::create(&place.path)?.write_first(&keyring)?;
+        if let Ok(config) = Entry::of(&config) {
+            undo.file(config);
+        }
+        KeyringDir::create_in(&directory, &place.path)?.write_first(&keyring)?;
         undo.forget();
         self.tell(&place, &keyring, (&choice, &*provider), &config, recovery.as_ref())
     }
@@ -99,9 +99,8 @@ impl Init {
         };
         place.refuse_inside(&given)?;
         if given.symlink_metadata().is_err() {
-            FileProvider::create(&given, &place.path)?;
-            undo.file(&given);
-            place.owner.take(&given)?;
+            let owner = place.for_another().then_some(place.owner);
+            undo.file(make_key_file(&given, owner)?);
         }
         Ok(ProviderChoice::File { path: given })
     }
@@ -206,26 +205,55 @@ fn write_config(place: &Place, keyring: &Keyring, choice: &ProviderChoice) -> Re
     Ok(path)
 }
 
+/// Makes a key file, mode 0600, for `owner` if that is another user.
+///
+/// # Errors
+/// [`Error::Io`], also if it exists; no randomness.
+pub(crate) fn make_key_file(path: &Path, owner: Option<Owner>) -> Result<Entry> {
+    let entry = Entry::of(path).map_err(named("create the key file", path))?;
+    let mut file = entry.create().map_err(named("create the key file", path))?;
+    let mut fill = || {
+        FileProvider::fill(&mut file, path)?;
+        if let Some(owner) = owner {
+            folder::give(&file, owner).map_err(Error::io("chown", path))?;
+        }
+        entry.folder().sync()
+    };
+    let filled = fill();
+    or_remove(entry, filled)
+}
+
 /// Writes a recovery key to a new file, mode 0600.
 ///
 /// # Errors
 /// [`Error::Io`], also if it exists.
-pub(crate) fn write_recovery_key(file: &Path, key: &RecoveryKey) -> Result<()> {
-    let mut out = OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(file)
-        .map_err(Error::io("create the recovery key's file", file))?;
-    out.write_all(key.to_text().as_bytes())
-        .and_then(|()| out.write_all(b"\n"))
-        .and_then(|()| out.sync_all())
-        .and_then(|()| sync_folder(file))
-        .map_err(Error::io("write the recovery key to", file))
+pub(crate) fn write_recovery_key(path: &Path, key: &RecoveryKey) -> Result<Entry> {
+    let entry = Entry::of(path).map_err(named("create the recovery key's file", path))?;
+    let mut file = entry.create().map_err(named("create the recovery key's file", path))?;
+    let written = file
+        .write_all(key.to_text().as_bytes())
+        .and_then(|()| file.write_all(b"\n"))
+        .and_then(|()| file.sync_all())
+        .map_err(Error::io("write the recovery key to", path));
+    let written = written.and_then(|()| entry.folder().sync());
+    or_remove(entry, written)
 }
 
-/// Without it a power cut may take the name of a file that was written.
-fn sync_folder(file: &Path) -> std::io::Result<()> {
-    let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty());
-    std::fs::File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
+fn or_remove(entry: Entry, written: Result<()>) -> Result<Entry> {
+    match written {
+        Ok(()) => Ok(entry),
+        Err(why) => {
+            let _ = entry.remove();
+            Err(why)
+        }
+    }
+}
+
+/// The system's reason, told of the path as it was typed.
+fn named(what: &'static str, path: &Path) -> impl FnOnce(Error) -> Error {
+    let path = path.to_path_buf();
+    move |why| match why {
+        Error::Io { source, .. } => Error::Io { what, path, source },
+        other => other,
+    }
 }

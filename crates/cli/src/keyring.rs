@@ -2,9 +2,9 @@
 
 mod copies;
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{Read, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::fs::{self, File};
+use std::io::Read;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use clap::Subcommand;
@@ -14,6 +14,7 @@ pub(crate) use copies::{Copies, Copy, CopyState};
 
 use crate::console;
 use crate::error::{Error, Result};
+use crate::folder::Entry;
 use crate::protected::{self, Protected};
 use crate::walk;
 
@@ -58,14 +59,15 @@ impl KeyringCommand {
 
 impl Backup {
     fn run(self) -> Result<()> {
-        let protected = Protected::open(&self.dir)?;
-        let bytes = KeyringDir::open(&protected.path)?.bytes()?;
+        let directory = protected::folder(&self.dir)?;
+        let (protected, folder) = Protected::hold(&directory)?;
+        let bytes = folder.bytes()?;
         let keyring = SealedKeyring::parse(&bytes)?;
         let file = std::path::absolute(&self.file).map_err(Error::io("find", &self.file))?;
         self.refuse_place(&protected.path, &file, &keyring)?;
-        write_whole(&file, &bytes)?;
+        Entry::of(&file)?.replace(&bytes, 0o600, None)?;
         let same = is_same_filesystem(&protected.path, &file);
-        Copies::record(&protected.path, &Copy::new(&file, keyring.generation()))?;
+        Copies::record(&directory, &Copy::new(&file, keyring.generation()))?;
         console::print(format_args!(
             "keyring {}, generation {}, is copied to {}\n",
             keyring.id(),
@@ -111,14 +113,17 @@ impl Backup {
 
 impl Restore {
     fn run(self) -> Result<()> {
-        let dir = protected::canonical(&self.dir)?;
+        let directory = protected::folder(&self.dir)?;
+        let dir = directory.path();
         let bytes = read(&self.file)?;
         let backup = SealedKeyring::parse(&bytes)
             .map_err(|source| Error::Locked { dir: self.file.clone(), source })?;
-        self.refuse_older_or_foreign(&dir, &backup)?;
-        let folder = match KeyringDir::create(&dir) {
+        self.refuse_older_or_foreign(dir, &backup)?;
+        let folder = match KeyringDir::create_in(&directory, dir) {
             // A keyring is there; whether it may be replaced is decided below.
-            Err(tidelock_keys::Error::KeyringExists { .. }) => KeyringDir::open(&dir)?,
+            Err(tidelock_keys::Error::KeyringExists { .. }) => {
+                KeyringDir::open_in(&directory, dir)?
+            }
             made => made?,
         };
         folder.restore(&bytes).map_err(|why| match why {
@@ -184,20 +189,4 @@ pub(crate) fn read(file: &Path) -> Result<Vec<u8>> {
         .and_then(|file| file.take(MAX).read_to_end(&mut bytes))
         .map_err(Error::io("read", file))?;
     Ok(bytes)
-}
-
-/// Written beside, synced, renamed: an older copy is there until the new one is.
-fn write_whole(file: &Path, bytes: &[u8]) -> Result<()> {
-    let mut name = file.file_name().unwrap_or_default().to_owned();
-    name.push(".new");
-    let next = file.with_file_name(name);
-    let write = || {
-        let mut out =
-            OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&next)?;
-        out.write_all(bytes)?;
-        out.sync_all()?;
-        fs::rename(&next, file)?;
-        File::open(file.parent().unwrap_or(Path::new("/")))?.sync_all()
-    };
-    write().map_err(Error::io("write", file))
 }

@@ -26,6 +26,7 @@ mod cores;
 mod documents;
 mod error;
 mod exec;
+mod folder;
 mod init;
 mod inspect;
 mod key;

@@ -1,7 +1,7 @@
-//! Whose files are these? Users by name, and giving files to them.
+//! Whose files are these? Users, by name.
 
 use std::fs;
-use std::os::unix::fs::{MetadataExt, chown};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::str::FromStr;
 
@@ -27,17 +27,6 @@ impl Owner {
     pub(crate) fn of(path: &Path) -> Result<Self> {
         let found = fs::metadata(path).map_err(Error::io("look at", path))?;
         Ok(Self { uid: found.uid(), gid: found.gid() })
-    }
-
-    /// Gives `path` to this user; does nothing if it is the caller, who owns it already.
-    ///
-    /// # Errors
-    /// [`Error::Io`]: only root can give files away.
-    pub(crate) fn take(self, path: &Path) -> Result<()> {
-        if self.uid == Self::caller().uid {
-            return Ok(());
-        }
-        chown(path, Some(self.uid), Some(self.gid)).map_err(Error::io("chown", path))
     }
 }
 

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use tidelock_keys::{FOLDER, KEYRING, KeyringDir, SealedKeyring};
 
 use crate::error::{Error, Result};
+use crate::folder::Folder;
 
 /// A protected directory whose keyring has been read, not unlocked.
 pub(crate) struct Protected {
@@ -24,9 +25,20 @@ impl Protected {
         let keyring = KeyringDir::open(&path).and_then(|folder| folder.read());
         match keyring {
             Ok(keyring) => Ok(Self { path, keyring }),
-            Err(tidelock_keys::Error::NoKeyring { .. }) => Err(not_protected(&path)),
-            Err(why @ tidelock_keys::Error::Io { .. }) => Err(why.into()),
-            Err(source) => Err(Error::Locked { dir: path, source }),
+            Err(why) => Err(unreadable(path, why)),
+        }
+    }
+
+    /// The protected directory that is open here, and the folder of its keyring, for a command that writes.
+    ///
+    /// # Errors
+    /// As [`Protected::open`].
+    pub(crate) fn hold(directory: &Folder) -> Result<(Self, KeyringDir)> {
+        let path = directory.path().to_path_buf();
+        let found = KeyringDir::open_in(directory, &path);
+        match found.and_then(|folder| Ok((folder.read()?, folder))) {
+            Ok((keyring, folder)) => Ok((Self { path, keyring }, folder)),
+            Err(why) => Err(unreadable(path, why)),
         }
     }
 
@@ -49,6 +61,14 @@ impl Protected {
     }
 }
 
+fn unreadable(path: PathBuf, why: tidelock_keys::Error) -> Error {
+    match why {
+        tidelock_keys::Error::NoKeyring { .. } => not_protected(&path),
+        why @ tidelock_keys::Error::Io { .. } => why.into(),
+        source => Error::Locked { dir: path, source },
+    }
+}
+
 /// The canonical path of a directory that must exist.
 ///
 /// # Errors
@@ -56,13 +76,29 @@ impl Protected {
 pub(crate) fn canonical(dir: &Path) -> Result<PathBuf> {
     match std::fs::canonicalize(dir) {
         Ok(path) if path.is_dir() => Ok(path),
-        Ok(_) => Err(Error::refused(
-            format!("{} is not a directory", dir.display()),
-            "name the directory that `tidelock init` made",
-        )),
+        Ok(_) => Err(no_directory(dir)),
         Err(why) if why.kind() == std::io::ErrorKind::NotFound => Err(not_protected(dir)),
         Err(why) => Err(Error::io("find", dir)(why)),
     }
+}
+
+/// Opens a directory that must exist, for a command that writes below it.
+///
+/// # Errors
+/// As [`canonical`]; [`Error::Refused`] for links of others on the way.
+pub(crate) fn folder(dir: &Path) -> Result<Folder> {
+    Folder::open(dir).map_err(|why| match why {
+        why if why.is_not_found() => not_protected(dir),
+        why if why.is(std::io::ErrorKind::NotADirectory) => no_directory(dir),
+        other => other,
+    })
+}
+
+fn no_directory(dir: &Path) -> Error {
+    Error::refused(
+        format!("{} is not a directory", dir.display()),
+        "name the directory that `tidelock init` made",
+    )
 }
 
 fn not_protected(dir: &Path) -> Error {

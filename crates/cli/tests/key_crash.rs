@@ -11,6 +11,7 @@ use place::Place;
 const CALLS: &[&str] = &[
     "openat",
     "mkdir",
+    "mkdirat",
     "write",
     "writev",
     "fchown",

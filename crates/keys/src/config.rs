@@ -311,8 +311,12 @@ fn write_then_rename(
     text: &str,
     dress: impl FnOnce(&File) -> io::Result<()>,
 ) -> io::Result<()> {
-    let mut file =
-        OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(next)?;
+    // What a crash has left; never through a link that lies there.
+    match fs::remove_file(next) {
+        Err(why) if why.kind() != io::ErrorKind::NotFound => return Err(why),
+        _ => {}
+    }
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(next)?;
     file.write_all(text.as_bytes())?;
     dress(&file)?;
     file.sync_all()?;

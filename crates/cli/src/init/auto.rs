@@ -18,6 +18,7 @@ use super::{profile, write_recovery_key};
 use crate::audit::trail;
 use crate::console;
 use crate::error::{Error, Result};
+use crate::folder::Folder;
 use crate::owner::Owner;
 use crate::protected::Protected;
 
@@ -80,13 +81,12 @@ fn make(dir: &Path, named: &Named) -> Result<()> {
     let mut undo = Undo::default();
     if let (Some(folder), Some(key)) = (&config.recovery_folder, &recovery) {
         let file = recovery_file(&place, folder, &keyring)?;
-        write_recovery_key(&file, key)?;
-        undo.file(&file);
+        undo.file(write_recovery_key(&file, key)?);
     }
-    place.make(&mut undo)?;
-    KeyringDir::create(&place.path)?.write_first(&keyring)?;
+    let directory = place.make(&mut undo)?;
+    KeyringDir::create_in(&directory, &place.path)?.write_first(&keyring)?;
     undo.forget();
-    tell(&place.path, &keyring, file)
+    tell(&directory, &keyring, file)
 }
 
 /// [`Place::check`] refuses it too; here it is told what it means.
@@ -158,12 +158,13 @@ fn recovery_file(place: &Place, folder: &Path, keyring: &Keyring) -> Result<Path
     Ok(file)
 }
 
-fn tell(dir: &Path, keyring: &Keyring, file: &Path) -> Result<()> {
+fn tell(directory: &Folder, keyring: &Keyring, file: &Path) -> Result<()> {
+    let dir = directory.path();
     let details = Details {
         reason: Some(format!("auto_init in {}", file.display())),
         ..Details::of_this_process()
     };
-    let sealed = Protected::open(dir)?.keyring;
+    let sealed = Protected::hold(directory)?.0.keyring;
     trail::write(&sealed, dir, Some(keyring), Event::KeyringCreate, Outcome::Done, &details);
     console::tell(
         "note:",

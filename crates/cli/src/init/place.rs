@@ -1,17 +1,19 @@
 //! Where a protected directory is made, for whom, and where its key file goes.
 
-use std::fs::{self, DirBuilder, File, Permissions};
+use std::ffi::OsStr;
+use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{FlockOperation, OFlags, flock};
 use rustix::io::Errno;
 use tidelock_keys::{FOLDER, KEYRING, Places};
 
 use crate::error::{Error, Result};
+use crate::folder::{Entry, Folder};
 use crate::init::undo::Undo;
 use crate::owner::Owner;
 
@@ -20,12 +22,18 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A directory that may become a protected one.
 pub(super) struct Place {
-    /// Its canonical path.
+    /// Its path, without links.
     pub(super) path: PathBuf,
     /// Whose it is or will be.
     pub(super) owner: Owner,
-    exists: bool,
+    found: Found,
     chosen: bool,
+}
+
+/// What was there, held open: what is made is made in just this.
+enum Found {
+    Empty(Folder),
+    Nothing(Entry),
 }
 
 impl Place {
@@ -42,35 +50,39 @@ impl Place {
             ));
         }
         let chosen = owner.is_some();
-        match fs::read_dir(dir) {
-            Ok(entries) => {
-                let path = fs::canonicalize(dir).map_err(Error::io("find", dir))?;
-                for entry in entries {
-                    let entry = entry.map_err(Error::io("list", dir))?;
-                    refuse_entry(&path, &entry.path())?;
+        match Folder::open(dir) {
+            Ok(folder) => {
+                for name in folder.names()? {
+                    refuse_entry(dir, &folder, &name)?;
                 }
-                let owner = owner.map_or_else(|| Owner::of(&path), Ok)?;
-                Ok(Self { path, owner, exists: true, chosen })
+                let theirs = folder.owner()?;
+                let owner = owner.unwrap_or(theirs);
+                if ![caller.uid, owner.uid].contains(&theirs.uid) {
+                    return Err(Error::refused(
+                        format!("{} belongs to another user, {}", dir.display(), theirs.uid),
+                        "see whose it is; chown it first if it is to be given away",
+                    ));
+                }
+                let path = folder.path().to_path_buf();
+                Ok(Self { path, owner, found: Found::Empty(folder), chosen })
             }
-            Err(why) if why.kind() == io::ErrorKind::NotFound => {
-                let above = match dir.parent() {
-                    Some(above) if !above.as_os_str().is_empty() => above,
-                    _ => Path::new("."),
-                };
-                let name = dir.file_name().ok_or_else(|| nameless(dir))?;
-                let above = fs::canonicalize(above).map_err(Error::io("find", above))?;
+            Err(why) if why.is_not_found() => {
+                if dir.file_name().is_none() {
+                    return Err(nameless(dir));
+                }
+                let entry = Entry::of(dir)?;
                 let owner = match owner {
                     Some(owner) => owner,
-                    None if caller.uid == 0 => Owner::of(&above)?,
+                    None if caller.uid == 0 => entry.folder().owner()?,
                     None => caller,
                 };
-                Ok(Self { path: above.join(name), owner, exists: false, chosen })
+                Ok(Self { path: entry.path(), owner, found: Found::Nothing(entry), chosen })
             }
-            Err(why) if why.kind() == io::ErrorKind::NotADirectory => Err(Error::refused(
+            Err(why) if why.is(io::ErrorKind::NotADirectory) => Err(Error::refused(
                 format!("{} is not a directory", dir.display()),
                 "name a directory that is empty or does not exist",
             )),
-            Err(why) => Err(Error::io("list", dir)(why)),
+            Err(why) => Err(why),
         }
     }
 
@@ -83,20 +95,20 @@ impl Place {
     ///
     /// # Errors
     /// [`Error::Io`].
-    pub(super) fn make(&self, undo: &mut Undo) -> Result<()> {
-        if !self.exists {
-            DirBuilder::new()
-                .mode(0o700)
-                .create(&self.path)
-                .map_err(Error::io("make", &self.path))?;
-            undo.folder(&self.path);
-            super::sync_folder(&self.path).map_err(Error::io("sync", &self.path))?;
+    pub(super) fn make(&self, undo: &mut Undo) -> Result<Folder> {
+        let (folder, new) = match &self.found {
+            Found::Empty(folder) => (folder.clone(), false),
+            Found::Nothing(entry) => {
+                let made = entry.make_folder(0o700)?;
+                undo.folder(entry.clone());
+                (made, true)
+            }
+        };
+        if new || self.chosen {
+            folder.give_to(self.owner)?;
         }
-        if !self.exists || self.chosen {
-            self.owner.take(&self.path)?;
-        }
-        undo.control_folder(&self.path.join(FOLDER));
-        Ok(())
+        undo.control_folder(folder.clone());
+        Ok(folder)
     }
 
     /// A key beside the data that it opens protects nothing.
@@ -156,16 +168,22 @@ pub(super) fn lock(dir: &Path) -> Result<Vec<File>> {
         _ => Path::new("."),
     };
     let mut held = Vec::new();
-    match File::open(above) {
+    match open_folder(above) {
         Ok(file) => held.push(lock_one(file, above)?),
         Err(why) if why.kind() == io::ErrorKind::PermissionDenied && dir.is_dir() => {}
         Err(why) => return Err(Error::io("find", above)(why)),
     }
     if dir.is_dir() {
-        let file = File::open(dir).map_err(Error::io("list", dir))?;
+        let file = open_folder(dir).map_err(Error::io("list", dir))?;
         held.push(lock_one(file, dir)?);
     }
     Ok(held)
+}
+
+/// Nothing but a folder: a pipe would be waited for.
+fn open_folder(path: &Path) -> io::Result<File> {
+    let flags = OFlags::DIRECTORY | OFlags::NONBLOCK;
+    OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(path)
 }
 
 fn lock_one(file: File, path: &Path) -> Result<File> {
@@ -210,19 +228,18 @@ pub(super) fn open_to_all(path: &Path, mode: u32) -> Result<()> {
 }
 
 /// An entry of a directory that should be empty. What an interrupted init left is no reason to refuse.
-fn refuse_entry(dir: &Path, entry: &Path) -> Result<()> {
-    if entry.file_name() == Some(FOLDER.as_ref()) {
-        return match entry.join(KEYRING).symlink_metadata() {
-            Ok(_) => Err(tidelock_keys::Error::KeyringExists { path: entry.join(KEYRING) }.into()),
-            Err(_) => Ok(()),
+fn refuse_entry(dir: &Path, folder: &Folder, name: &OsStr) -> Result<()> {
+    if name == FOLDER {
+        return match folder.entry(FOLDER).open_folder()?.entry(KEYRING).exists()? {
+            true => {
+                let path = dir.join(FOLDER).join(KEYRING);
+                Err(tidelock_keys::Error::KeyringExists { path }.into())
+            }
+            false => Ok(()),
         };
     }
     Err(Error::refused(
-        format!(
-            "{} is not empty: it has {}",
-            dir.display(),
-            entry.file_name().unwrap_or_default().display()
-        ),
+        format!("{} is not empty: it has {}", folder.path().display(), name.display()),
         "init makes new directories only, converting comes with another command later: for now restore a \
          dump or base backup into a new one",
     ))

@@ -1,7 +1,9 @@
 //! What has been made so far; taken back unless everything succeeds.
 
-use std::fs;
-use std::path::{Path, PathBuf};
+use tidelock_keys::{FOLDER, KEYRING};
+
+use crate::error::Result;
+use crate::folder::{Entry, Folder};
 
 /// Removes what it was told of, the newest first, when it is dropped.
 #[derive(Default)]
@@ -10,25 +12,25 @@ pub(super) struct Undo {
 }
 
 enum Made {
-    File(PathBuf),
-    Folder(PathBuf),
-    ControlFolder(PathBuf),
+    File(Entry),
+    Folder(Entry),
+    ControlFolder(Folder),
 }
 
 impl Undo {
     /// A file was made.
-    pub(super) fn file(&mut self, path: &Path) {
-        self.made.push(Made::File(path.into()));
+    pub(super) fn file(&mut self, file: Entry) {
+        self.made.push(Made::File(file));
     }
 
     /// An empty folder was made.
-    pub(super) fn folder(&mut self, path: &Path) {
-        self.made.push(Made::Folder(path.into()));
+    pub(super) fn folder(&mut self, folder: Entry) {
+        self.made.push(Made::Folder(folder));
     }
 
-    /// A `.tidelock` without a keyring is about to be made.
-    pub(super) fn control_folder(&mut self, path: &Path) {
-        self.made.push(Made::ControlFolder(path.into()));
+    /// A `.tidelock` without a keyring is about to be made in this directory.
+    pub(super) fn control_folder(&mut self, directory: Folder) {
+        self.made.push(Made::ControlFolder(directory));
     }
 
     /// Everything succeeded: all of it stays.
@@ -42,16 +44,22 @@ impl Drop for Undo {
         // What cannot be removed stays: the error that brought us here is the one to tell.
         for made in self.made.drain(..).rev() {
             let _ = match made {
-                Made::File(path) => fs::remove_file(path),
-                Made::Folder(path) => fs::remove_dir(path),
-                Made::ControlFolder(path) => {
-                    if path.join(tidelock_keys::KEYRING).symlink_metadata().is_ok() {
-                        Ok(())
-                    } else {
-                        fs::remove_dir_all(path)
-                    }
-                }
+                Made::File(file) => file.remove(),
+                Made::Folder(folder) => folder.remove_folder(),
+                Made::ControlFolder(directory) => remove_control_folder(&directory),
             };
         }
     }
+}
+
+fn remove_control_folder(directory: &Folder) -> Result<()> {
+    let control = directory.entry(FOLDER);
+    let folder = control.open_folder()?;
+    if folder.entry(KEYRING).exists()? {
+        return Ok(());
+    }
+    for name in folder.names()? {
+        folder.entry(name).remove()?;
+    }
+    control.remove_folder()
 }

@@ -3,11 +3,12 @@
 
 use std::path::Path;
 
-use tidelock_keys::{FileProvider, Places, Provider, ProviderChoice};
+use tidelock_keys::{Places, Provider, ProviderChoice};
 
 use super::session::Session;
 use crate::console;
 use crate::error::{Error, Result};
+use crate::init::make_key_file;
 use crate::owner::Owner;
 
 /// The provider that `choice` names, for a new slot.
@@ -23,8 +24,10 @@ pub(super) fn make(
     if let ProviderChoice::File { path } = &mut choice {
         *path = std::path::absolute(&*path).map_err(Error::io("find", &*path))?;
         if path.symlink_metadata().is_err() {
-            FileProvider::create(&*path, dir)?;
-            Owner::of(dir)?.take(path)?;
+            tidelock_keys::refuse_inside(path, dir)?;
+            let owner = Owner::of(dir)?;
+            let another = owner.uid != Owner::caller().uid;
+            make_key_file(path, another.then_some(owner))?;
             console::print(format_args!(
                 "key file {}: copy it to a safe place that is not this disk\n",
                 path.display()

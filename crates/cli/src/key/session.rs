@@ -10,7 +10,7 @@ use tidelock_keys::{Keyring, KeyringDir, Provider, Slot, SlotId};
 use crate::audit::trail;
 use crate::console;
 use crate::error::{Error, Result};
-use crate::protected::Protected;
+use crate::protected::{self, Protected};
 use crate::server::Server;
 use crate::status::Agent;
 use crate::unlock::KeyOptions;
@@ -62,9 +62,8 @@ impl Opening {
     /// # Errors
     /// The directory is none; the keyring does not open.
     pub(super) fn begin(&self) -> Result<Session> {
-        let protected = Protected::open(&self.dir)?;
+        let (protected, folder) = Protected::hold(&protected::folder(&self.dir)?)?;
         let keyring = self.keys.unlock(&protected)?;
-        let folder = KeyringDir::open(&protected.path)?;
         Ok(Session { protected, keyring, folder })
     }
 

@@ -199,10 +199,13 @@ impl Recovery {
     pub(super) fn run(self) -> Result<()> {
         let mut session = self.opening.begin()?;
         let key = RecoveryKey::random()?;
-        if let Some(file) = &self.new_recovery_file {
-            tidelock_keys::refuse_inside(file, &session.protected.path)?;
-            write_recovery_key(file, &key)?;
-        }
+        let made = match &self.new_recovery_file {
+            Some(file) => {
+                tidelock_keys::refuse_inside(file, &session.protected.path)?;
+                Some(write_recovery_key(file, &key)?)
+            }
+            None => None,
+        };
         let slots = session.keyring.slots();
         let old = slots.iter().find(|slot| slot.terms.kind == SlotKind::Recovery);
         let (event, id) = match old.map(|slot| slot.terms.id) {
@@ -210,12 +213,12 @@ impl Recovery {
             None => (Event::SlotAdd, session.keyring.add_slot(&key)?),
         };
         let written = session.write(&[Change::slot(event, id, SlotKind::Recovery)]);
+        if let (Some(made), Err(_)) = (&made, &written) {
+            // It opens nothing.
+            let _ = made.remove();
+        }
         match &self.new_recovery_file {
-            Some(file) if written.is_err() => {
-                // It opens nothing.
-                let _ = std::fs::remove_file(file);
-                written
-            }
+            Some(_) if written.is_err() => written,
             Some(file) => console::print(format_args!("recovery key in {}\n", file.display())),
             None => {
                 written?;

@@ -2,22 +2,23 @@
 //!
 //! Nothing is decided by it: whoever can write the directory could remove a warning, no more.
 
-use std::fs::{self, OpenOptions};
-use std::io::Write;
+use std::ffi::OsStr;
+use std::fs;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use rustix::fs::OFlags;
 use serde::Serialize;
 use tidelock_format::{Generation, KeyringId};
 use tidelock_keys::{FOLDER, SealedKeyring};
 
-use crate::error::{Error, Result};
+use crate::error::Result;
+use crate::folder::Folder;
 use crate::owner::Owner;
 
 const NAME: &str = "copies";
+/// Longer is none of ours.
+const MAX: u64 = 1024 * 1024;
 /// The newest ones are kept.
 const KEPT: usize = 16;
 
@@ -66,48 +67,45 @@ impl Copy {
         }
     }
 
-    fn parse(line: &str) -> Option<Self> {
-        let mut fields = line.splitn(3, ' ');
-        Some(Self {
-            time: fields.next()?.parse().ok()?,
-            generation: Generation(fields.next()?.parse().ok()?),
-            path: fields.next().filter(|path| path.starts_with('/'))?.into(),
-        })
+    fn parse(line: &[u8]) -> Option<Self> {
+        let mut fields = line.splitn(3, |byte| *byte == b' ');
+        let mut number = || std::str::from_utf8(fields.next()?).ok()?.parse().ok();
+        let (time, generation) = (number()?, Generation(number()?));
+        let path = fields.next().filter(|path| path.starts_with(b"/"))?;
+        Some(Self { time, generation, path: OsStr::from_bytes(path).into() })
     }
 }
 
 impl Copies {
     /// Those of a protected directory; what cannot be read is none.
     pub(crate) fn of(dir: &Path) -> Self {
-        let text = fs::read_to_string(dir.join(FOLDER).join(NAME)).unwrap_or_default();
-        Self(text.lines().filter_map(Copy::parse).collect())
+        let found = Folder::open(dir).and_then(|dir| dir.entry(FOLDER).open_folder());
+        found.map_or_else(|_| Self(Vec::new()), |folder| Self::read(&folder))
+    }
+
+    fn read(folder: &Folder) -> Self {
+        let bytes = folder.entry(NAME).read(MAX).ok().flatten().unwrap_or_default();
+        let lines = bytes.split(|byte| *byte == b'\n');
+        Self(lines.filter_map(Copy::parse).collect())
     }
 
     /// Adds one.
     ///
     /// # Errors
     /// [`Error::Io`].
-    pub(crate) fn record(dir: &Path, copy: &Copy) -> Result<()> {
-        let mut all = Self::of(dir).0;
+    pub(crate) fn record(directory: &Folder, copy: &Copy) -> Result<()> {
+        let folder = directory.entry(FOLDER).open_folder()?;
+        let mut all = Self::read(&folder).0;
         all.retain(|other| other.path != copy.path);
         all.push(copy.clone());
-        let folder = dir.join(FOLDER);
-        let path = folder.join(NAME);
         let mut text = Vec::new();
         for copy in all.iter().skip(all.len().saturating_sub(KEPT)) {
             text.extend_from_slice(format!("{} {} ", copy.time, copy.generation.0).as_bytes());
             text.extend_from_slice(copy.path.as_os_str().as_bytes());
             text.push(b'\n');
         }
-        OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .mode(0o600)
-            .custom_flags(OFlags::NOFOLLOW.bits().cast_signed())
-            .open(&path)
-            .and_then(|mut file| file.write_all(&text).and_then(|()| file.sync_all()))
-            .map_err(Error::io("write", &path))?;
-        Owner::of(&folder)?.take(&path)
+        let owner = folder.owner()?;
+        let another = owner.uid != Owner::caller().uid;
+        folder.entry(NAME).replace(&text, 0o600, another.then_some(owner))
     }
 }

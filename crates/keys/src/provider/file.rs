@@ -34,18 +34,24 @@ impl FileProvider {
     pub fn create(path: impl Into<PathBuf>, protected: &Path) -> Result<Self, Error> {
         let path = path.into();
         refuse_inside(&path, protected)?;
-        let key = Secret::<32>::random().map_err(|_| Error::Crypto { what: "random bytes" })?;
         let mut file = OpenOptions::new()
             .write(true)
             .create_new(true)
             .mode(0o600)
             .open(&path)
             .map_err(Error::io("create the key file", &path))?;
-        file.write_all(key.expose())
-            .and_then(|()| file.sync_all())
+        write_random(&mut file)
             .and_then(|()| File::open(parent(&path))?.sync_all())
             .map_err(Error::io("write the key file", &path))?;
         Ok(Self { path })
+    }
+
+    /// Writes fresh random bytes to a new, empty file that its caller has made, and syncs it.
+    ///
+    /// # Errors
+    /// No randomness, or [`Error::Io`]; `path` is for the message.
+    pub fn fill(file: &mut File, path: &Path) -> Result<(), Error> {
+        write_random(file).map_err(Error::io("write the key file", path))
     }
 
     /// Where it is.
@@ -79,6 +85,12 @@ impl PrincipalKey for FileProvider {
         file.read_exact(key.expose_mut()).map_err(Error::io("read the key file", &self.path))?;
         Ok(key)
     }
+}
+
+fn write_random(file: &mut File) -> std::io::Result<()> {
+    let key = Secret::<32>::random().map_err(|_| std::io::Error::other("no random bytes"))?;
+    file.write_all(key.expose())?;
+    file.sync_all()
 }
 
 /// A key beside its data protects nothing.
