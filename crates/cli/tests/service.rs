@@ -85,7 +85,8 @@ fn an_install_that_is_killed_anywhere_is_repaired_by_the_next() {
     place.run(&format!("{CLUSTER} --iops 1; cp -a image installed; {CLUSTER} --iops 2"));
     let new = place.run(&format!("{DROP_IN}; cat image/etc/tidelock/installed/*"));
     let mut kills = 0;
-    for call in ["openat", "write", "fchmod", "fchown", "fsync", "rename", "unlink", "mkdir"] {
+    for call in ["openat", "write", "fchmod", "fchown", "fsync", "renameat", "unlinkat", "mkdirat"]
+    {
         for number in 1.. {
             let run = place.run(&format!(
                 "rm -rf image; cp -a installed image; strace -qq -o /dev/null -e trace={call} \

@@ -1,14 +1,18 @@
 //! `/etc/tidelock/installed/UNIT.toml`: what was installed for a unit, to run it, to undo it exactly, and to see
 //! whether a person has changed it since.
+//!
+//! The folder of a Debian cluster is the server's: all is read and written by opened folders, so that no link
+//! there leads root elsewhere. Each file is replaced whole, and lasts when the next is begun.
 
-use std::fs::{self, DirBuilder, OpenOptions, Permissions};
-use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
+use std::io::{self, Read};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
+use crate::folder::Entry;
+use crate::owner::Owner;
 use crate::service::plan::{Unit, below};
 
 const BEGIN: &str = "# tidelock: begin (`tidelock service remove` takes this away)\n";
@@ -47,17 +51,15 @@ impl Record {
     /// [`Error::Refused`] if somebody else may have written it, or it is no record; [`Error::Io`].
     pub(super) fn read(unit: &Unit, root: &Path) -> Result<Option<Self>> {
         let path = place(unit, root);
-        let found = match fs::symlink_metadata(&path) {
-            Ok(found) => found,
-            Err(why) if why.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(why) => return Err(Error::io("look at", &path)(why)),
-        };
-        let me = rustix::process::geteuid().as_raw();
-        if !found.is_file() || found.mode() & 0o022 != 0 || ![0, me].contains(&found.uid()) {
+        let Some(mut file) = open(&path)? else { return Ok(None) };
+        let found = file.metadata().map_err(Error::io("look at", &path))?;
+        let me = Owner::caller().uid;
+        if found.mode() & 0o022 != 0 || ![0, me].contains(&found.uid()) {
             let what = format!("{}: others than root may have written it", path.display());
             return Err(Error::refused(what, "look at it, then chown root and chmod 644"));
         }
-        let text = fs::read_to_string(&path).map_err(Error::io("read", &path))?;
+        let mut text = String::new();
+        file.read_to_string(&mut text).map_err(Error::io("read", &path))?;
         toml::from_str(&text).map(Some).map_err(|why| {
             let hint = "remove it and the files that it names, then install again";
             Error::refused(format!("{} cannot be read: {why}", path.display()), hint)
@@ -135,10 +137,7 @@ impl Record {
             }
         }
         let path = place(unit, root);
-        fs::remove_file(&path).map_err(Error::io("remove", &path))?;
-        if let Some(folder) = path.parent() {
-            let _ = fs::remove_dir(folder);
-        }
+        take(&path, true)?;
         removed.push(path);
         Ok(removed)
     }
@@ -204,13 +203,8 @@ impl Written {
             Some(rest) if read(&path)?.as_ref() == Some(&rest) => return Ok(false),
             Some(rest) => replace(&path, &rest)?,
             None if path.symlink_metadata().is_ok() => {
-                fs::remove_file(&path).map_err(Error::io("remove", &path))?;
-                // The folder of drop-ins, if it was ours alone.
-                if !self.block
-                    && let Some(folder) = path.parent()
-                {
-                    let _ = fs::remove_dir(folder);
-                }
+                // With the folder of drop-ins, if it was ours alone.
+                take(&path, !self.block)?;
             }
             None => return Ok(false),
         }
@@ -229,42 +223,50 @@ fn changed(path: &Path) -> Error {
     )
 }
 
-fn read(path: &Path) -> Result<Option<String>> {
-    match fs::read_to_string(path) {
-        Ok(text) => Ok(Some(text)),
-        Err(why) if why.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(why) => Err(Error::io("read", path)(why)),
+fn open(path: &Path) -> Result<Option<std::fs::File>> {
+    match Entry::of(path) {
+        Ok(entry) => entry.open(),
+        Err(why) if why.is_not_found() => Ok(None),
+        Err(why) => Err(why),
     }
+}
+
+fn read(path: &Path) -> Result<Option<String>> {
+    let Some(mut file) = open(path)? else { return Ok(None) };
+    let mut text = String::new();
+    file.read_to_string(&mut text).map_err(Error::io("read", path))?;
+    Ok(Some(text))
+}
+
+/// Removes a file, and its folder if nothing is left in it.
+fn take(path: &Path, folder_too: bool) -> Result<()> {
+    let entry = Entry::of(path)?;
+    entry.remove()?;
+    entry.folder().sync()?;
+    if folder_too && let Some(folder) = path.parent() {
+        let _ = Entry::of(folder).and_then(|folder| folder.remove_folder());
+    }
+    Ok(())
 }
 
 /// Replaces a file whole, with the owner and mode that it had; a new one is for all to read.
 fn replace(path: &Path, text: &str) -> Result<()> {
-    let mut next = path.as_os_str().to_owned();
-    next.push(".tidelock-new");
-    let next = PathBuf::from(next);
-    let write = || -> io::Result<()> {
-        if let Some(folder) = path.parent() {
-            DirBuilder::new().recursive(true).mode(0o755).create(folder)?;
+    let entry = Entry::of_new_folder(path)?;
+    let (mode, owner) = match entry.open()? {
+        Some(old) => {
+            let found = old.metadata().map_err(Error::io("look at", path))?;
+            (found.mode() & 0o777, Some(Owner { uid: found.uid(), gid: found.gid() }))
         }
-        let _ = fs::remove_file(&next);
-        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o644).open(&next)?;
-        file.write_all(text.as_bytes())?;
-        let mode = match fs::metadata(path) {
-            Ok(old) => {
-                fchown(&file, Some(old.uid()), Some(old.gid()))?;
-                old.mode() & 0o777
-            }
-            Err(_) => 0o644,
-        };
-        file.set_permissions(Permissions::from_mode(mode))?;
-        file.sync_all()?;
-        fs::rename(&next, path)
+        None => (0o644, None),
     };
-    write().map_err(Error::io("write", path))
+    entry.replace(text.as_bytes(), mode, owner)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
     use super::*;
 
     const FOUND: &str = "# the cluster's own\nTZ = 'UTC'\n";
@@ -409,5 +411,35 @@ mod tests {
         world.remove().unwrap();
         let text = world.text("etc/pg/environment").unwrap();
         assert_eq!(text, format!("{FOUND}LANG = 'C'\n"));
+    }
+
+    #[test]
+    fn a_link_in_place_of_a_file_is_neither_read_nor_followed() {
+        for path in ["etc/pg/environment", "etc/unit.d/t.conf", "etc/tidelock/installed/pg.toml"] {
+            let world = World::new();
+            world.put("secret", "elsewhere\n");
+            let place = world.home.path().join(path);
+            fs::create_dir_all(place.parent().unwrap()).unwrap();
+            let _ = fs::remove_file(&place);
+            symlink(world.home.path().join("secret"), &place).unwrap();
+            assert!(matches!(world.install("a"), Err(Error::Refused { .. })), "{path}");
+            assert_eq!(world.text("secret").as_deref(), Some("elsewhere\n"));
+            assert!(place.symlink_metadata().unwrap().is_symlink());
+            // The same by a hard link.
+            fs::remove_file(&place).unwrap();
+            fs::hard_link(world.home.path().join("secret"), &place).unwrap();
+            assert!(matches!(world.install("a"), Err(Error::Keys(_))), "{path}");
+        }
+    }
+
+    #[test]
+    fn what_lies_where_the_next_file_is_written_is_replaced_and_not_written_through() {
+        let world = World::new();
+        world.put("secret", "elsewhere\n");
+        let next = world.home.path().join("etc/pg/environment.tidelock-new");
+        symlink(world.home.path().join("secret"), &next).unwrap();
+        world.install("a").unwrap();
+        assert_eq!(world.text("secret").as_deref(), Some("elsewhere\n"));
+        assert!(next.symlink_metadata().is_err());
     }
 }
