@@ -5,19 +5,23 @@
 
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
-use std::fs::{self, Permissions};
-use std::io::{BufRead, BufReader};
+use std::fs::{self, File, Permissions};
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use tidelock_agent::RunDir;
 use tidelock_format::{KeyringId, Layout};
 use tidelock_keys::{FileProvider, Keyring, KeyringDir, Policy, Profile, RecoveryKey};
+use tidelock_servers::{Bounded, Started, alone};
 
 const NOBODY: u32 = 65534;
+/// Milliseconds of grace and to linger for an agent that a test ends itself, however slow the machine is.
+const LONG: [&str; 2] = ["600000", "600000"];
+/// What has to happen happens long before this.
+const PATIENCE: Duration = Duration::from_secs(120);
 
 struct World {
     home: tempfile::TempDir,
@@ -83,19 +87,19 @@ impl World {
 
     fn command(&self, program: &Path) -> Command {
         let mut command = if self.root {
-            let mut command = Command::new("setpriv");
+            let mut command = alone("setpriv");
             command.args(["--reuid=65534", "--regid=65534", "--clear-groups", "--"]).arg(program);
             command
         } else {
-            Command::new(program)
+            alone(program)
         };
-        command.stdin(Stdio::null()).stderr(Stdio::inherit());
+        command.stdin(Stdio::null());
         command
     }
 
     fn run(&self, program: &str, arguments: &[&str]) -> (i32, String) {
         let Output { status, stdout, .. } =
-            self.command(&self.bin(program)).args(arguments).output().unwrap();
+            self.command(&self.bin(program)).args(arguments).finish().unwrap();
         (status.code().unwrap(), String::from_utf8(stdout).unwrap())
     }
 
@@ -107,9 +111,13 @@ impl World {
     }
 
     fn start(&self) -> u32 {
+        self.start_for(LONG)
+    }
+
+    fn start_for(&self, times: [&str; 2]) -> u32 {
         // Only root can have programs that are not one's own.
         let writable = if self.root { "no" } else { "writable" };
-        let (code, said) = self.start_with(["3000", "500"], writable);
+        let (code, said) = self.start_with(times, writable);
         assert_eq!((code, said.trim()), (0, self.socket().to_str().unwrap()));
         self.agent().expect("the agent answers")
     }
@@ -128,16 +136,23 @@ impl World {
         said.lines().find_map(|line| line.strip_prefix("pid ")?.parse().ok())
     }
 
-    fn hold(&self, program: &Path) -> Child {
-        let mut child = self
-            .command(program)
-            .args(["hold", self.socket().to_str().unwrap()])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut first = String::new();
-        BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut first).unwrap();
+    fn hold(&self, program: &Path) -> Started {
+        let mut command = self.command(program);
+        command.args(["hold", self.socket().to_str().unwrap()]);
+        self.holding(command)
+    }
+
+    /// Starts what holds keys until its input is closed; returns when it has them.
+    fn holding(&self, mut command: Command) -> Started {
+        let said = tempfile::NamedTempFile::new().unwrap();
+        let output = File::create(said.path()).unwrap();
+        let mut child = command.stdin(Stdio::piped()).stdout(output).start().unwrap();
+        let until = Instant::now() + PATIENCE;
+        while !fs::read_to_string(said.path()).unwrap().contains('\n') {
+            assert!(child.try_wait().unwrap().is_none() && Instant::now() < until, "{command:?}");
+            sleep(Duration::from_millis(20));
+        }
+        let first = fs::read_to_string(said.path()).unwrap();
         assert!(first.starts_with("directory "), "{first}");
         child
     }
@@ -148,8 +163,15 @@ impl World {
     }
 
     fn wait_for_end(&self) {
-        let until = Instant::now() + Duration::from_secs(10);
-        while self.socket().exists() {
+        let ended = || {
+            let audit = self.audit();
+            let count = |what: &str| audit.iter().filter(|line| line.contains(what)).count();
+            let starts = count("\"event\":\"start\"");
+            // The line comes after the socket is gone.
+            !self.socket().exists() && starts > 0 && starts == count("\"event\":\"end\"")
+        };
+        let until = Instant::now() + PATIENCE;
+        while !ended() {
             assert!(Instant::now() < until, "the agent does not end");
             sleep(Duration::from_millis(50));
         }
@@ -159,8 +181,11 @@ impl World {
 impl Drop for World {
     fn drop(&mut self) {
         // By its number, which only this agent can have told.
-        if let Some(pid) = self.agent() {
-            let _ = Command::new("kill").arg(pid.to_string()).status();
+        let mut status = self.command(&self.bin("tidelock"));
+        let Ok(said) = status.arg("status").arg(self.socket()).finish() else { return };
+        let said = String::from_utf8_lossy(&said.stdout);
+        if let Some(pid) = said.lines().find_map(|line| line.strip_prefix("pid ")) {
+            let _ = Command::new("kill").arg(pid).status();
         }
     }
 }
@@ -219,13 +244,10 @@ fn only_tidelock_lists_a_program_for_a_run() {
     assert_eq!(run(&["spawn", stranger, "keys", &socket]), 4);
     let mut other = world.command(&world.bin("tidelock"));
     other.args(["become", &socket, named, "hold", &socket]);
-    let mut other = other.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-    let mut first = String::new();
-    BufReader::new(other.stdout.as_mut().unwrap()).read_line(&mut first).unwrap();
-    assert!(first.starts_with("directory "), "{first}");
+    let mut other = world.holding(other);
     assert_eq!(world.ask("cp", "keys").0, 4);
     drop(other.stdin.take());
-    other.wait().unwrap();
+    other.ended_within(PATIENCE).unwrap();
     assert_eq!(world.allow("tidelock", &world.bin("missing")).0, 4);
 }
 
@@ -240,7 +262,7 @@ fn a_program_that_its_user_can_replace_is_refused() {
     fs::copy(world.bin("postgres"), &own).unwrap();
     let ask = || {
         let output =
-            world.command(&own).args(["keys", world.socket().to_str().unwrap()]).output().unwrap();
+            world.command(&own).args(["keys", world.socket().to_str().unwrap()]).finish().unwrap();
         String::from_utf8(output.stdout).unwrap()
     };
     // Root's file, but in the user's directory.
@@ -254,6 +276,15 @@ fn a_program_that_its_user_can_replace_is_refused() {
     assert_eq!(world.ask("pg_ctl", "keys").0, 0);
     fs::set_permissions(&bin, Permissions::from_mode(0o777)).unwrap();
     assert_eq!(world.ask("pg_ctl", "keys").0, 4);
+    // By a group, whether or not the agent is in it: it may run without the groups of its user.
+    fs::set_permissions(&bin, Permissions::from_mode(0o755)).unwrap();
+    for place in [&shared, &bin] {
+        chown(place, Some(0), Some(100)).unwrap();
+        fs::set_permissions(place, Permissions::from_mode(0o775)).unwrap();
+        assert_eq!(world.ask("pg_ctl", "keys").0, 4, "{}", place.display());
+        fs::set_permissions(place, Permissions::from_mode(0o755)).unwrap();
+        assert_eq!(world.ask("pg_ctl", "keys").0, 0, "{}", place.display());
+    }
     // Named for this run by the user, it may be the user's own.
     fs::set_permissions(&bin, Permissions::from_mode(0o755)).unwrap();
     let (socket, named) = (world.socket(), own.to_str().unwrap());
@@ -266,18 +297,19 @@ fn a_program_that_its_user_can_replace_is_refused() {
 #[test]
 fn the_configuration_can_accept_programs_of_ones_own() {
     let world = World::new();
-    assert_eq!(world.start_with(["3000", "500"], "writable").0, 0);
+    assert_eq!(world.start_with(LONG, "writable").0, 0);
     let own = world.path("data").join("postgres");
     fs::copy(world.bin("postgres"), &own).unwrap();
     let output =
-        world.command(&own).args(["keys", world.socket().to_str().unwrap()]).output().unwrap();
+        world.command(&own).args(["keys", world.socket().to_str().unwrap()]).finish().unwrap();
     assert!(output.status.success());
 }
 
 #[test]
 fn it_ends_with_its_last_client() {
     let world = World::new();
-    world.start();
+    // However long it would wait for a first client: once one has come, that is over.
+    world.start_for(["600000", "500"]);
     let (mut one, mut two) = (world.hold(&world.bin("postgres")), world.hold(&world.bin("pg_ctl")));
     let (_, said) = world.ask("tidelock", "status");
     for (child, name) in [(&one, "postgres"), (&two, "pg_ctl")] {
@@ -285,12 +317,12 @@ fn it_ends_with_its_last_client() {
         assert!(said.contains(&line), "{said}");
     }
     drop(one.stdin.take());
-    one.wait().unwrap();
-    sleep(Duration::from_millis(3500));
+    one.ended_within(PATIENCE).unwrap();
+    sleep(Duration::from_millis(2000));
     assert!(world.agent().is_some(), "it left a client");
     let left = Instant::now();
     drop(two.stdin.take());
-    two.wait().unwrap();
+    two.ended_within(PATIENCE).unwrap();
     world.wait_for_end();
     assert!(left.elapsed() >= Duration::from_millis(450), "{:?}", left.elapsed());
     // A program that is not listed stays inert when there is no agent, and a listed one starts another.
@@ -305,6 +337,7 @@ fn it_ends_with_its_last_client() {
 #[test]
 fn it_ends_when_nobody_comes() {
     let world = World::new();
+    // On a slow machine it may be gone before its starter asks for it, which is told then.
     world.start_with(["400", "100"], "no");
     world.wait_for_end();
 }
@@ -313,8 +346,7 @@ fn it_ends_when_nobody_comes() {
 fn of_two_starts_at_once_one_agent_remains() {
     let world = World::new();
     let said: Vec<_> = std::thread::scope(|scope| {
-        let starts: Vec<_> =
-            (0..4).map(|_| scope.spawn(|| world.start_with(["3000", "500"], "no"))).collect();
+        let starts: Vec<_> = (0..4).map(|_| scope.spawn(|| world.start_with(LONG, "no"))).collect();
         starts.into_iter().map(|start| start.join().unwrap()).collect()
     });
     for (code, said) in said {
@@ -329,7 +361,7 @@ fn a_killed_agent_leaves_no_obstacle() {
     let world = World::new();
     let first = world.start();
     assert!(Command::new("kill").args(["-9", &first.to_string()]).status().unwrap().success());
-    let until = Instant::now() + Duration::from_secs(5);
+    let until = Instant::now() + PATIENCE;
     while world.agent().is_some() {
         assert!(Instant::now() < until);
         sleep(Duration::from_millis(20));
@@ -370,7 +402,7 @@ fn rubbish_is_answered_and_harms_nobody() {
     let output = world
         .command(Path::new("/usr/bin/python3"))
         .args(["-c", script, world.socket().to_str().unwrap()])
-        .output()
+        .finish()
         .unwrap();
     assert_eq!(String::from_utf8(output.stdout).unwrap(), "True\nTrue\nTrue\n");
     assert_eq!(world.ask("postgres", "keys").0, 0);
@@ -380,11 +412,11 @@ fn rubbish_is_answered_and_harms_nobody() {
 fn a_wrong_or_missing_key_is_an_error_before_anything_starts() {
     let world = World::new();
     fs::write(world.path("key"), [7; 32]).unwrap();
-    let (code, said) = world.start_with(["1000", "100"], "no");
+    let (code, said) = world.start_with(LONG, "no");
     assert_eq!(code, 4);
     assert!(said.contains("does not open slot"), "{said}");
     fs::remove_file(world.path("key")).unwrap();
-    assert_eq!(world.start_with(["1000", "100"], "no").0, 1);
+    assert_eq!(world.start_with(LONG, "no").0, 1);
     assert!(!world.socket().exists());
 }
 
@@ -397,7 +429,7 @@ fn a_copy_of_the_directory_does_not_share_the_agent() {
     assert!(copied.success());
     let [key, run] = ["key", "run"].map(|name| world.path(name).display().to_string());
     let copy = copy.display().to_string();
-    let (code, said) = world.run("tidelock", &["start", &copy, &key, &run, "1000", "100", "no"]);
+    let (code, said) = world.run("tidelock", &["start", &copy, &key, &run, LONG[0], LONG[1], "no"]);
     assert_eq!(code, 3, "{said}");
     assert!(said.contains("the agent holds this keyring for "), "{said}");
 }
@@ -406,7 +438,7 @@ fn a_copy_of_the_directory_does_not_share_the_agent() {
 fn a_directory_of_sockets_that_others_can_enter_is_refused() {
     let world = World::new();
     fs::set_permissions(world.path("run"), Permissions::from_mode(0o755)).unwrap();
-    let (code, said) = world.start_with(["1000", "100"], "no");
+    let (code, said) = world.start_with(LONG, "no");
     assert_eq!(code, 3, "{said}");
     assert!(RunDir::at(&world.path("run")).is_err());
 }

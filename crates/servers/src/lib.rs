@@ -7,6 +7,7 @@
 //!       Arm    what stands between the server and the kernel
 //!     Load     pgbench on it          cpu_seconds  what all its processes have used
 //!     mariadb  the same for MariaDB, with its own encryption or without
+//!   Bounded    any other program, to its end or to a limit
 //! ```
 //!
 //! The lab measures them and the tests torment them. Servers listen on a socket in the place only, so
@@ -16,6 +17,7 @@
 
 mod account;
 mod arm;
+mod bounded;
 mod cluster;
 mod error;
 mod load;
@@ -26,6 +28,7 @@ mod tool;
 
 pub use account::Account;
 pub use arm::{Arm, Programs};
+pub use bounded::{Bounded, LIMIT, Started, alone, listening};
 pub use cluster::Cluster;
 pub use error::{Error, Result, ensure};
 pub use load::{Load, Run, fill_pgbench};
