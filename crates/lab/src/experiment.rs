@@ -57,7 +57,7 @@ pub struct Experiment {
     pub limits: Limits,
     /// Workloads by name.
     pub workload: BTreeMap<String, Work>,
-    /// When it is enough.
+    /// How much is measured.
     pub stop: Stop,
     /// What was published, to be judged.
     #[serde(default, rename = "claim")]
@@ -131,16 +131,12 @@ pub struct Limits {
     pub volume_mib: Option<Param>,
 }
 
-/// When an experiment is enough.
+/// How much is measured: fixed before the first trial, whatever is seen on the way.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Stop {
     /// Blocks of each cell; at least 10 for publication.
     pub blocks: u32,
-    /// Ends a cell early, after at least five blocks, once every interval of throughput is this
-    /// narrow: half its width, as a part of 1.
-    #[serde(default)]
-    pub precision: Option<f64>,
     /// The most seconds of warm-up for each server and cell; docs/lab.md has the rule.
     #[serde(default = "warm_up")]
     pub warm_up: u32,

@@ -4,7 +4,9 @@
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::Value;
 
 use crate::experiment::{Experiment, Size};
 
@@ -33,11 +35,24 @@ pub struct Manifest {
 #[serde(deny_unknown_fields)]
 pub struct Planned {
     /// The experiment, resolved to the run's size.
+    #[serde(deserialize_with = "experiment")]
     pub experiment: Experiment,
     /// Its arms; those that are missing say why.
     pub arms: Vec<PlannedArm>,
     /// What limits the conclusions on this machine: throttling without root, a CPU without VAES.
     pub limits: Vec<String>,
+}
+
+/// Earlier versions could end a cell where its interval was narrow, and wrote `precision = null` where
+/// that was not asked for. Such a run is like any other; one where it was asked for is refused.
+fn experiment<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Experiment, D::Error> {
+    let mut value = Value::deserialize(deserializer)?;
+    if let Some(stop) = value.get_mut("stop").and_then(Value::as_object_mut)
+        && stop.get("precision").is_some_and(Value::is_null)
+    {
+        stop.remove("precision");
+    }
+    Experiment::deserialize(value).map_err(D::Error::custom)
 }
 
 /// An arm of an experiment on this machine.
@@ -76,4 +91,40 @@ pub struct Machine {
     pub versions: BTreeMap<String, String>,
     /// Whether cgroups, loop devices and mounts could be used.
     pub root: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_that_could_have_ended_cells_early_is_read_unless_it_did() {
+        let experiment = crate::synthetic::experiment(&["plain"]);
+        let planned = Planned { experiment, arms: Vec::new(), limits: Vec::new() };
+        let mut value = serde_json::to_value(&planned).unwrap();
+        let stop = value["experiment"]["stop"].as_object_mut().unwrap();
+        assert!(!stop.contains_key("precision"));
+        stop.insert("precision".into(), Value::Null);
+        assert_eq!(serde_json::from_value::<Planned>(value.clone()).unwrap(), planned);
+        value["experiment"]["stop"]["precision"] = 0.02.into();
+        let why = serde_json::from_value::<Planned>(value).unwrap_err().to_string();
+        assert!(why.contains("unknown field `precision`"), "{why}");
+    }
+
+    #[test]
+    fn every_run_that_is_kept_is_read_and_its_cells_are_known() {
+        let kept = concat!(env!("CARGO_MANIFEST_DIR"), "/../../lab/runs");
+        let mut runs = 0;
+        for entry in std::fs::read_dir(kept).unwrap() {
+            let dir = entry.unwrap().path();
+            if dir.is_dir() {
+                let run = crate::results::Results::read(&dir).unwrap();
+                for planned in &run.manifest.experiments {
+                    crate::plan::cells(&planned.experiment).unwrap();
+                }
+                runs += 1;
+            }
+        }
+        assert!(runs > 0, "none in {kept}");
+    }
 }
