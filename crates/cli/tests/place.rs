@@ -1,14 +1,28 @@
 //! A private directory in which the command is run as a user would, and its output without what
 //! differs from run to run.
+//!
+//! Each line runs in a session of its own, without a terminal, and has a limit: it cannot hold the test.
+
+#[path = "agents.rs"]
+mod agents;
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
-use std::process::Command;
 
 use tempfile::TempDir;
+use tidelock_servers::{Bounded, alone};
 
-/// A private directory: HOME, working directory, sockets.
+/// What each line begins with. `change FILE OFFSET` flips the bits of one byte: whatever it was, it is
+/// another one then, which cannot be said of a byte that is written over a random one.
+const PROLOGUE: &str = r#"exec 2>&1
+change() {
+    byte=$(od -An -v -tu1 -j"$2" -N1 "$1") && printf "\\$(printf %03o $((byte ^ 255)))" |
+        dd of="$1" bs=1 seek="$2" conv=notrunc status=none
+}
+"#;
+
+/// A private directory: HOME, working directory, sockets. Its agents end with it.
 pub(crate) struct Place {
     dir: TempDir,
 }
@@ -30,8 +44,8 @@ impl Place {
     pub(crate) fn run(&self, line: &str) -> String {
         let home = self.dir.path();
         let programs = Path::new(env!("CARGO_BIN_EXE_tidelock")).parent().unwrap();
-        let output = Command::new("/bin/sh")
-            .args(["-c", &format!("exec 2>&1; {line}")])
+        let output = alone("/bin/sh")
+            .args(["-c", &format!("{PROLOGUE}{line}")])
             .current_dir(home)
             .env_clear()
             .env("PATH", format!("{}:/usr/bin:/bin", programs.display()))
@@ -40,8 +54,8 @@ impl Place {
             .env("XDG_STATE_HOME", home.join("state"))
             .env("LC_ALL", "C")
             .env("COLUMNS", "100")
-            .output()
-            .unwrap();
+            .finish()
+            .unwrap_or_else(|why| panic!("{line}: {why}"));
         let mut text = self.mask(&String::from_utf8_lossy(&output.stdout));
         if !text.is_empty() && !text.ends_with('\n') {
             text.push('\n');
@@ -60,6 +74,12 @@ impl Place {
         let text = text.replace(&format!("/run/tidelock/{uid}/"), "[RUN]/");
         let text = text.replace("[HOME]/run/tidelock/", "[RUN]/");
         text.split_inclusive('\n').map(mask_line).collect()
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        agents::end_below(self.dir.path());
     }
 }
 
