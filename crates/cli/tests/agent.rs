@@ -8,11 +8,15 @@
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use tidelock_agent::client;
+use tidelock_servers::{Bounded, Started, alone};
+
+#[path = "agents.rs"]
+mod agents;
 
 const TEXT: &str = "a line that is sealed\n";
 const HINT: &str = "\nhint:  start the program with `tidelock exec -D DIR -- PROGRAM`, which unlocks the directory\n";
@@ -60,7 +64,7 @@ impl World {
 
     fn command(&self, program: &str) -> Command {
         let programs = Path::new(env!("CARGO_BIN_EXE_tidelock")).parent().unwrap();
-        let mut command = Command::new(program);
+        let mut command = alone(program);
         command
             .current_dir(self.home.path())
             .env_clear()
@@ -73,7 +77,7 @@ impl World {
     }
 
     fn shell(&self, line: &str) -> String {
-        let output = self.command("/bin/sh").args(["-c", line]).output().unwrap();
+        let output = self.command("/bin/sh").args(["-c", line]).finish().unwrap();
         assert!(output.status.success(), "{line}: {output:?}");
         String::from_utf8(output.stdout).unwrap()
     }
@@ -82,12 +86,20 @@ impl World {
     fn preloaded(&self, program: &str, arguments: &[&str]) -> Command {
         let mut command = self.command(program);
         command.args(arguments).envs(self.environment.iter().cloned());
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command
     }
 
     fn cat(&self) -> Output {
-        self.preloaded("/bin/cat", &["data/file"]).output().unwrap()
+        self.preloaded("/bin/cat", &["data/file"]).finish().unwrap()
+    }
+
+    /// A `cat` that has been started, and goes on to hold its keys until its input ends.
+    fn start_cat(&self, number: usize) -> Cat {
+        let printed = self.path(&format!("printed-{number}"));
+        let output = fs::File::create(&printed).unwrap();
+        let mut cat = self.preloaded("/bin/cat", &["data/file", "-"]);
+        cat.stdin(Stdio::piped()).stderr(output.try_clone().unwrap()).stdout(output);
+        Cat { printed, cat: cat.start().unwrap() }
     }
 
     fn socket(&self) -> PathBuf {
@@ -108,7 +120,7 @@ impl World {
         let Some(pid) = self.agent() else { return };
         let status = Command::new("kill").args(["-9", &pid.to_string()]).status().unwrap();
         assert!(status.success());
-        let until = Instant::now() + Duration::from_secs(10);
+        let until = Instant::now() + PATIENCE;
         while self.agent().is_some() {
             assert!(Instant::now() < until, "the agent does not end");
             sleep(Duration::from_millis(20));
@@ -125,11 +137,9 @@ impl World {
 
 impl Drop for World {
     fn drop(&mut self) {
+        agents::end_below(self.home.path());
         if self.environment.is_empty() {
             return;
-        }
-        if let Some(pid) = self.agent() {
-            let _ = Command::new("kill").args(["-9", &pid.to_string()]).status();
         }
         // As root they lie in /run/tidelock/0.
         for extension in ["sock", "programs", "start", "lock"] {
@@ -137,6 +147,30 @@ impl Drop for World {
         }
     }
 }
+
+struct Cat {
+    printed: PathBuf,
+    cat: Started,
+}
+
+impl Cat {
+    /// Waits until it has printed the text, and nothing else.
+    fn prints_the_text(&mut self) {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            let printed = fs::read_to_string(&self.printed).unwrap();
+            if printed == TEXT {
+                return;
+            }
+            let runs = self.cat.try_wait().unwrap().is_none();
+            assert!(printed.is_empty() && runs && Instant::now() < until, "{printed}");
+            sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+/// What has to happen happens long before this.
+const PATIENCE: Duration = Duration::from_secs(120);
 
 fn text(bytes: &[u8]) -> &str {
     std::str::from_utf8(bytes).unwrap()
@@ -155,24 +189,24 @@ fn refused(output: &Output, why: &str) {
 fn a_listed_program_starts_another_agent() {
     let world = World::with_key_file();
     assert!(world.socket().exists() && world.agent().is_none());
-    let output = world.cat();
-    assert_eq!((text(&output.stdout), text(&output.stderr)), (TEXT, ""));
+    let mut cat = world.start_cat(0);
+    cat.prints_the_text();
     // Nobody's child, and no other program's: its parent has ended.
-    let agent = world.agent().expect("it stays for a while");
+    let agent = world.agent().expect("it stays as long as a program has keys");
     let stat = fs::read_to_string(format!("/proc/{agent}/stat")).unwrap();
     let parent = stat.rsplit(')').next().unwrap().split_whitespace().nth(1).unwrap();
     assert_ne!(parent, std::process::id().to_string());
     // The same when it has taken its socket with it, and by its configured command alone.
     world.kill_agent();
     fs::remove_file(world.socket()).unwrap();
-    let output = world.preloaded("/bin/cat", &["data/file"]).env_remove("PATH").output().unwrap();
+    let output = world.preloaded("/bin/cat", &["data/file"]).env_remove("PATH").finish().unwrap();
     assert_eq!((text(&output.stdout), text(&output.stderr)), (TEXT, ""));
     // Where signals are ignored and blocked, as below nohup and some supervisors.
     world.kill_agent();
     let ignoring = "import os,signal; signal.signal(signal.SIGCHLD, signal.SIG_IGN); \
                     signal.pthread_sigmask(signal.SIG_BLOCK, range(1, 30)); \
                     os.execv('/bin/cat', ['cat', 'data/file'])";
-    let output = world.preloaded("/usr/bin/python3", &["-c", ignoring]).output().unwrap();
+    let output = world.preloaded("/usr/bin/python3", &["-c", ignoring]).finish().unwrap();
     assert_eq!((text(&output.stdout), text(&output.stderr)), (TEXT, ""));
 }
 
@@ -180,12 +214,9 @@ fn a_listed_program_starts_another_agent() {
 fn of_several_at_once_one_agent_remains() {
     let world = World::with_key_file();
     let before = world.starts();
-    let children: Vec<Child> =
-        (0..8).map(|_| world.preloaded("/bin/cat", &["data/file"]).spawn().unwrap()).collect();
-    for child in children {
-        let output = child.wait_with_output().unwrap();
-        assert_eq!((text(&output.stdout), text(&output.stderr)), (TEXT, ""));
-    }
+    // All of them hold keys at the end: the one agent cannot have been too old for the last.
+    let mut cats: Vec<Cat> = (0..8).map(|number| world.start_cat(number)).collect();
+    cats.iter_mut().for_each(Cat::prints_the_text);
     assert_eq!(world.starts(), before + 1);
 }
 
@@ -215,11 +246,11 @@ fn a_key_that_is_gone_is_told() {
 fn a_program_of_the_run_is_refused_by_another_agent() {
     let world = World::with_key_file();
     for _ in 0..2 {
-        let output = world.preloaded("/usr/bin/env", &[]).output().unwrap();
+        let output = world.preloaded("/usr/bin/env", &[]).finish().unwrap();
         refused(&output, "its agent refuses, since the program is not listed: /usr/bin/env");
     }
     // Others are still none of its business.
-    let output = world.preloaded("/usr/bin/head", &["-c", "5", "data/file"]).output().unwrap();
+    let output = world.preloaded("/usr/bin/head", &["-c", "5", "data/file"]).finish().unwrap();
     assert_eq!(output.stdout, b"\x89TDLK");
 }
 

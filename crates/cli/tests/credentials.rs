@@ -8,14 +8,15 @@
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::process::Command;
+
+use tidelock_servers::{Bounded, alone};
 
 #[test]
 fn an_encrypted_credential_opens_the_keyring_and_another_does_not() {
     let home = tempfile::tempdir().unwrap();
     let shell = |line: &str| {
         let programs = Path::new(env!("CARGO_BIN_EXE_tidelock")).parent().unwrap();
-        let output = Command::new("/bin/sh")
+        let output = alone("/bin/sh")
             .args(["-c", line])
             .current_dir(home.path())
             .env_clear()
@@ -23,8 +24,8 @@ fn an_encrypted_credential_opens_the_keyring_and_another_does_not() {
             .env("HOME", home.path())
             .env("XDG_STATE_HOME", home.path().join("state"))
             .env("CREDENTIALS_DIRECTORY", home.path().join("credentials"))
-            .output()
-            .unwrap();
+            .finish()
+            .unwrap_or_else(|why| panic!("{line}: {why}"));
         (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
     };
     if shell("command -v systemd-creds && test $(id -u) = 0").0 != Some(0) {

@@ -7,15 +7,18 @@
 #![expect(clippy::print_stderr, reason = "what cannot be tried here is said")]
 
 use std::fs;
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use aho_corasick::AhoCorasick;
+use tidelock_servers::{Bounded, Started, alone, listening};
+
+#[path = "agents.rs"]
+mod of_home;
 
 const PIN: &str = "7315-tide-pin-of-token";
 const TOKEN: &str = "hvs.tideTokenOfVaultXYZ";
@@ -55,18 +58,13 @@ http.server.HTTPServer(('127.0.0.1', int(sys.argv[1])), Vault).serve_forever()
 
 /// HOME, and what runs in it; all ended with the test.
 struct Home {
+    running: Vec<Started>,
     dir: tempfile::TempDir,
-    running: Vec<Child>,
 }
 
 impl Drop for Home {
     fn drop(&mut self) {
-        for child in &mut self.running {
-            // PyKMIP has a child that outlives it.
-            let group = format!("-{}", child.id());
-            let _ = Command::new("kill").args(["-KILL", "--", &group]).status();
-            let _ = child.wait();
-        }
+        of_home::end_below(self.dir.path());
     }
 }
 
@@ -88,7 +86,7 @@ impl Home {
     /// A line of shell with these variables.
     fn command(&self, line: &str, variables: &[(&str, &str)]) -> Command {
         let programs = Path::new(env!("CARGO_BIN_EXE_tidelock")).parent().unwrap();
-        let mut command = Command::new("/bin/sh");
+        let mut command = alone("/bin/sh");
         command
             .args(["-c", line])
             .current_dir(self.dir.path())
@@ -105,7 +103,7 @@ impl Home {
     }
 
     fn run(&self, line: &str, variables: &[(&str, &str)]) -> Output {
-        self.command(line, variables).output().unwrap()
+        self.command(line, variables).finish().unwrap_or_else(|why| panic!("{line}: {why}"))
     }
 
     #[track_caller]
@@ -115,17 +113,17 @@ impl Home {
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// A server that is ready once its port answers.
-    fn serve(&mut self, line: &str, port: u16) {
-        let out = fs::File::create(self.path("doubles/log")).unwrap();
-        let mut command = self.command(&format!("exec {line}"), &[]);
-        self.running
-            .push(command.process_group(0).stdout(Stdio::null()).stderr(out).spawn().unwrap());
-        let until = Instant::now() + Duration::from_secs(60);
-        while TcpStream::connect(("127.0.0.1", port)).is_err() {
-            assert!(Instant::now() < until, "{line} does not answer");
-            sleep(Duration::from_millis(50));
-        }
+    /// A server that is started with a port and answers there.
+    fn serve(&mut self, line: impl Fn(&Self, u16) -> String) -> u16 {
+        let (server, port) = listening(|port| {
+            let out = fs::File::create(self.path("doubles/log")).unwrap();
+            let mut command = self.command(&format!("exec {}", line(self, port)), &[]);
+            command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(out);
+            command
+        })
+        .unwrap();
+        self.running.push(server);
+        port
     }
 
     /// Files that are not the credentials themselves.
@@ -145,15 +143,11 @@ impl Home {
     }
 }
 
-fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
-}
-
 fn python() -> PathBuf {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("../python/bin");
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../ci/python-env");
     static READY: std::sync::Once = std::sync::Once::new();
-    READY.call_once(|| assert!(Command::new(script).status().unwrap().success()));
+    READY.call_once(|| assert!(alone(script).finish().unwrap().status.success()));
     folder
 }
 
@@ -173,7 +167,7 @@ fn absent(what: &str, secrets: &[(&str, Vec<u8>)], bytes: &[u8]) {
 fn of_pem(path: &Path) -> [Vec<u8>; 2] {
     let text = fs::read_to_string(path).unwrap();
     let line = text.lines().nth(1).unwrap().as_bytes().to_vec();
-    let der = Command::new("openssl").args(["pkey", "-outform", "DER", "-in"]).arg(path).output();
+    let der = alone("openssl").args(["pkey", "-outform", "DER", "-in"]).arg(path).finish();
     // PKCS#8 of P-256: the scalar is behind 36 bytes of names and lengths.
     let der = der.unwrap().stdout;
     let at = der.windows(2).rposition(|two| two == [0x04, 0x20]).unwrap();
@@ -200,7 +194,7 @@ fn absent_in_process(home: &Home, secrets: &[(&str, Vec<u8>)], what: &str, id: i
         }
     }
     let core = home.path("cores/core");
-    let done = Command::new("gcore").arg("-o").arg(&core).arg(id.to_string()).output().unwrap();
+    let done = alone("gcore").arg("-o").arg(&core).arg(id.to_string()).finish().unwrap();
     let core = home.path(&format!("cores/core.{id}"));
     match fs::read(&core) {
         Ok(bytes) => {
@@ -234,12 +228,12 @@ fn look_everywhere(
         "{said}"
     );
     let mut exec = home.command(
-        &format!("exec tidelock exec -D {name} --provider '{provider}' -- sleep 300"),
+        &format!("exec tidelock exec -D {name} --provider '{provider}' -- sleep 3000"),
         variables,
     );
-    let mut program = exec.stdin(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let mut program = exec.stdin(Stdio::null()).stderr(Stdio::null()).start().unwrap();
     let id = i32::try_from(program.id()).unwrap();
-    let until = Instant::now() + Duration::from_secs(60);
+    let until = Instant::now() + Duration::from_secs(120);
     while !fs::read(format!("/proc/{id}/cmdline")).unwrap().starts_with(b"sleep\0") {
         assert!(Instant::now() < until && program.try_wait().unwrap().is_none(), "no program runs");
         sleep(Duration::from_millis(50));
@@ -273,8 +267,7 @@ fn look_everywhere(
     let wrong: Vec<_> = variables.iter().map(|(name, _)| (*name, "another")).collect();
     let output = home.run(&format!("tidelock cat --provider '{provider}' {name}/file"), &wrong);
     said += &String::from_utf8_lossy(&output.stderr);
-    program.kill().unwrap();
-    program.wait().unwrap();
+    program.end();
     assert!(said.contains("provider") && said.contains("unlock"), "{said}");
     absent(&format!("what was printed about {name}"), secrets, said.as_bytes());
     for file in home.files() {
@@ -315,18 +308,16 @@ fn credentials_of_providers_stay_in_their_own_files() {
     assert_eq!(found(&secrets, &fs::read(&pin).unwrap()).len(), 1, "the search finds nothing");
     look_everywhere(&home, "pkcs11", &uri, &[], &secrets);
 
-    let (port, script) = (free_port(), private(&home, "doubles/vault.py", VAULT));
-    home.serve(&format!("python3 {script} {port} {TOKEN}"), port);
+    let script = private(&home, "doubles/vault.py", VAULT);
+    let port = home.serve(|_, port| format!("python3 {script} {port} {TOKEN}"));
     let address = format!("http://127.0.0.1:{port}");
     let secrets = [("the token", TOKEN.as_bytes().to_vec())];
     let variables = [("VAULT_ADDR", &*address), ("VAULT_TOKEN", TOKEN)];
     look_everywhere(&home, "vault", "vault:transit/pg", &variables, &secrets);
 
-    let port = free_port();
     let python = python().display().to_string();
-    let moto =
-        format!("{python}/python -c 'from moto.server import main; main()' -H 127.0.0.1 -p {port}");
-    home.serve(&moto, port);
+    let moto = format!("{python}/python -c 'from moto.server import main; main()' -H 127.0.0.1 -p");
+    let port = home.serve(|_, port| format!("{moto} {port}"));
     let address = format!("http://127.0.0.1:{port}");
     let variables = [
         ("AWS_ACCESS_KEY_ID", "AKIATIDE"),
@@ -341,18 +332,17 @@ fn credentials_of_providers_stay_in_their_own_files() {
     let secrets = [("the secret", AWS.as_bytes().to_vec()), ("the session", AWS_SESSION.into())];
     look_everywhere(&home, "aws", &format!("aws-kms:{}", key.trim()), &variables, &secrets);
 
-    let port = free_port();
     home.done(&certificates(), &[]);
-    let conf = format!(
-        "[server]\nhostname=127.0.0.1\nport={port}\ncertificate_path={dir}/doubles/server.pem\n\
-         key_path={dir}/doubles/server.key\nca_path={dir}/doubles/ca.pem\nauth_suite=TLS1.2\n\
-         policy_path={dir}/doubles\nenable_tls_client_auth=True\ndatabase_path={dir}/doubles/kmip.db\n"
-    );
-    private(&home, "doubles/server.conf", &conf);
-    home.serve(
-        &format!("{python}/pykmip-server -f doubles/server.conf -l doubles/server.log"),
-        port,
-    );
+    let port = home.serve(|home, port| {
+        let conf = format!(
+            "[server]\nhostname=127.0.0.1\nport={port}\ncertificate_path={dir}/doubles/server.pem\n\
+             key_path={dir}/doubles/server.key\nca_path={dir}/doubles/ca.pem\nauth_suite=TLS1.2\n\
+             policy_path={dir}/doubles\nenable_tls_client_auth=True\n\
+             database_path={dir}/doubles/kmip.db\n"
+        );
+        private(home, "doubles/server.conf", &conf);
+        format!("{python}/pykmip-server -f doubles/server.conf -l doubles/server.log")
+    });
     let files =
         format!("'{dir}/doubles/alice.pem', '{dir}/doubles/alice.key', '{dir}/doubles/ca.pem'");
     let make = format!(
@@ -402,19 +392,22 @@ fn a_passphrase_descriptor_is_closed_and_a_crash_leaves_no_core_file() {
     let line = "ulimit -c unlimited; cd cores; exec tidelock key add -D ../data --passphrase-fd 7 \
                 vault:transit/pg 7< ../words";
     let variables = [("VAULT_ADDR", &*address), ("VAULT_TOKEN", TOKEN)];
-    let mut child = home.command(line, &variables).stderr(Stdio::null()).spawn().unwrap();
+    let mut command = home.command(line, &variables);
+    let mut child = command.stdin(Stdio::null()).stderr(Stdio::null()).start().unwrap();
     // It has connected, and waits with the token in its memory.
     silent.set_nonblocking(true).unwrap();
+    let until = Instant::now() + Duration::from_secs(120);
     let _connection = loop {
         match silent.accept() {
             Ok(connection) => break connection,
             Err(_) => assert!(child.try_wait().unwrap().is_none(), "it ended by itself"),
         }
+        assert!(Instant::now() < until, "it does not connect");
         sleep(Duration::from_millis(20));
     };
     let id = child.id().to_string();
     assert!(Command::new("kill").args(["-ABRT", &id]).status().unwrap().success());
-    let status = child.wait().unwrap();
+    let status = child.ended_within(Duration::from_secs(120)).unwrap();
     assert!(status.code().is_none(), "{status}");
     let left: Vec<_> = fs::read_dir(home.path("cores")).unwrap().flatten().collect();
     assert!(left.is_empty(), "{left:?}");

@@ -8,7 +8,6 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 
 use tempfile::TempDir;
 use tidelock_cipher::Secret;
@@ -16,6 +15,7 @@ use tidelock_format::KeyringId;
 use tidelock_keys::{
     Error, Payload, Provider, ProviderChoice, ServiceFault, SlotId, SlotKind, SlotTerms, Wrapping,
 };
+use tidelock_servers::{Bounded, alone};
 
 const MODULE: &str = "/usr/lib/softhsm/libsofthsm2.so";
 const PIN: &str = "7315-tide";
@@ -40,12 +40,11 @@ fn with_store(name: &str, test: impl FnOnce(&Store)) {
     let tokens = home.path().join("tokens");
     fs::write(&conf, format!("directories.tokendir = {}\nlog.level = ERROR\n", tokens.display()))
         .unwrap();
-    let child = Command::new(std::env::current_exe().unwrap())
+    let child = alone(std::env::current_exe().unwrap())
         .args(["--exact", name, "--nocapture", "--test-threads=1"])
         .env("SOFTHSM2_CONF", &conf)
         .env(STORE, home.path())
-        .stdin(Stdio::null())
-        .output()
+        .finish()
         .unwrap();
     let said = String::from_utf8_lossy(&child.stdout);
     let complained = String::from_utf8_lossy(&child.stderr);
@@ -95,7 +94,7 @@ fn provider(uri: &str) -> Box<dyn Provider> {
 }
 
 fn run(program: &str, args: &[&str]) {
-    let done = Command::new(program).args(args).output();
+    let done = alone(program).args(args).finish();
     let done = done.unwrap_or_else(|why| panic!("{program} (see ci/packages): {why}"));
     assert!(done.status.success(), "{program} {args:?}: {}", String::from_utf8_lossy(&done.stderr));
 }

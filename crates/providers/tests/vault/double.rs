@@ -127,7 +127,7 @@ fn converse(stream: &mut (impl Read + Write), state: &Mutex<State>) {
             return;
         }
         Mood::Slow => {
-            std::thread::sleep(Duration::from_secs(5));
+            std::thread::sleep(Duration::from_secs(300));
             return;
         }
         Mood::Sealed => (503, errors("Vault is sealed")),
