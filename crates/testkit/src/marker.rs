@@ -183,7 +183,11 @@ mod tests {
 
     fn with_noise(before: usize, form: &[u8]) -> Vec<u8> {
         let mut bytes = vec![0; before];
-        fastrand::fill(&mut bytes);
+        fastrand::Rng::with_seed(7).fill(&mut bytes);
+        // Behind a zero, UTF-16 begins one byte earlier in its other order.
+        if let Some(last) = bytes.last_mut() {
+            *last |= 1;
+        }
         bytes.extend_from_slice(form);
         bytes.extend_from_slice(&[0x5a; 100]);
         bytes

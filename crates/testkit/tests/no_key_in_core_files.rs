@@ -12,12 +12,12 @@ use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use aho_corasick::AhoCorasick;
 use rustix::process::{Pid, Resource, Rlimit, Signal, prlimit};
+use tidelock_servers::{Bounded as _, alone};
 use tidelock_testkit::pg::{Arm, Cluster, Place, Process, Result};
 
 const PYTHON: &str = "/usr/bin/python3";
@@ -34,9 +34,9 @@ impl Keys {
         let name = cluster.dir().file_name().unwrap().to_string_lossy().into_owned();
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("reader/print_keys.py");
         let key = cluster.place().join(&format!("home/{name}.key"));
-        let mut python = Command::new(PYTHON);
+        let mut python = alone(PYTHON);
         let told = python.arg("-B").arg(script).arg(cluster.dir()).arg(key);
-        let told = told.output().unwrap();
+        let told = told.finish().unwrap();
         assert!(told.status.success(), "{}", String::from_utf8_lossy(&told.stderr));
         let (mut names, mut patterns) = (Vec::new(), Vec::new());
         for line in String::from_utf8(told.stdout).unwrap().lines() {
@@ -141,12 +141,18 @@ fn dump_by_kernel(process: Process, folder: &Path) -> Option<PathBuf> {
 fn dump_by_gdb(process: Process, folder: &Path) -> Option<PathBuf> {
     let prefix = folder.join("gcore");
     let id = process.id().to_string();
-    let done = Command::new("gcore").arg("-o").arg(&prefix).arg(&id).output().unwrap();
+    let done = alone("gcore").arg("-o").arg(&prefix).arg(&id).finish().unwrap();
     let core = folder.join(format!("gcore.{id}"));
     if !core.is_file() {
         eprintln!("gcore of {id}: {}", String::from_utf8_lossy(&done.stderr));
     }
     core.is_file().then_some(core)
+}
+
+/// Whether the process has this file open.
+fn holds(process: Process, path: &Path) -> bool {
+    let held = fs::read_dir(format!("/proc/{}/fd", process.id())).into_iter().flatten().flatten();
+    held.filter_map(|fd| fs::read_link(fd.path()).ok()).any(|link| link == path)
 }
 
 /// The agent that has this directory's keyring open, and its files.
@@ -177,7 +183,7 @@ fn a_key_is_found_in_no_core_file() -> Result<()> {
     main.sql(
         "CREATE TABLE t AS SELECT g, md5(g::text) FROM generate_series(1, 20000) g; CHECKPOINT",
     )?;
-    let query = "SELECT count(*) FROM t; SELECT count(*) FROM pg_class; SELECT pg_sleep(600)";
+    let query = "SELECT count(*) FROM t; SELECT count(*) FROM pg_class; SELECT pg_sleep(3000)";
     let session = main.psql("postgres", query).spawn()?;
     main.wait_for("SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep'", "1")?;
     let backend = main.sql("SELECT pid FROM pg_stat_activity WHERE wait_event = 'PgSleep'")?;
@@ -188,14 +194,22 @@ fn a_key_is_found_in_no_core_file() -> Result<()> {
     let follow = main.tool("/usr/bin/tail").arg("-f").arg(&sealed).spawn()?;
     let keys = Keys::of(&main);
     let cores = place.make_dir("cores")?;
-    thread::sleep(Duration::from_secs(1));
 
     let tail = |process: &Process| {
         let text = fs::read(format!("/proc/{}/cmdline", process.id())).unwrap_or_default();
         text.starts_with(b"/usr/bin/tail\0-f\0")
     };
     let me = Process::new(i32::try_from(std::process::id()).unwrap()).unwrap();
-    let small = me.children().into_iter().find(tail).expect("tail runs");
+    let start = Instant::now();
+    let small = loop {
+        // It has its keys once it has the file open.
+        let small = me.children().into_iter().find(tail).filter(|it| holds(*it, &sealed));
+        if let Some(small) = small {
+            break small;
+        }
+        assert!(start.elapsed() < Duration::from_secs(120), "tail does not run");
+        thread::sleep(Duration::from_millis(50));
+    };
     let postmaster = main.postmaster()?;
     let mut programs = vec![backend, postmaster, small];
     programs.extend(postmaster.children().into_iter().filter(|child| *child != backend));

@@ -159,7 +159,7 @@ fn spilled_files_are_sealed_while_they_exist(arm: Arm) -> Result<()> {
     let held = format!(
         "CREATE TEMP TABLE mine AS SELECT '{0}' || g b FROM generate_series(1, 50000) g;
          BEGIN; DECLARE c CURSOR FOR SELECT b FROM mine ORDER BY b; FETCH 1 FROM c;
-         SELECT pg_sleep(60)",
+         SELECT pg_sleep(3000)",
         marker.text()
     );
     let session = main.psql("postgres", &held).spawn()?;

@@ -146,11 +146,11 @@ fn pg_ctlcluster_starts_and_stops(arm: Arm) -> Result<()> {
         let told = place.join("home/environment");
         let script = format!(
             "printf \"LD_PRELOAD = '%s'\\nTIDELOCK_AGENT = '%s'\\n\" \"$LD_PRELOAD\" \"$TIDELOCK_AGENT\" \
-             > {told}.new && mv {told}.new {told} && exec sleep 300",
+             > {told}.new && mv {told}.new {told} && exec sleep 3000",
             told = told.display()
         );
         holder = Some(cluster.tool("sh").args(["-c", &script]).spawn()?);
-        for _ in 0..600 {
+        for _ in 0..6000 {
             if told.exists() {
                 break;
             }

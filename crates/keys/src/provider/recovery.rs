@@ -152,7 +152,9 @@ mod tests {
 
     #[test]
     fn a_slip_of_the_pen_is_told() {
-        let text = RecoveryKey::random().unwrap().to_text();
+        // Always the same, since a checksum of 24 bits lets one slip in 16 million through.
+        let key = RecoveryKey(Secret::new(std::array::from_fn(|at| u8::try_from(7 * at).unwrap())));
+        let text = key.to_text();
         for at in 0..text.len() {
             let mut changed = text.as_bytes().to_vec();
             changed[at] = match changed[at] {
