@@ -120,6 +120,7 @@ impl Cluster {
         let time = Duration::from_millis(u64::from(500 + seed.wrapping_mul(7919) % 1000));
         let load = Load::start(&self.server, seed)?;
         std::thread::sleep(time);
+        load.wait_for_a_commit()?;
         let mut acknowledged = load.stop_listening()?;
         let postmaster = self.server.postmaster()?;
         self.volume.cut()?;

@@ -6,6 +6,7 @@
 use std::process::Command;
 
 use serde_json::Value;
+use tidelock_servers::Bounded as _;
 
 use crate::{
     trial::Trial,
@@ -84,7 +85,7 @@ pub fn meet(trial: &Trial, volume: &Volume, meeting: &Meeting) -> Result<Value, 
         .args([meeting.offset, meeting.size].map(|number| number.to_string()))
         .args([meeting.writer, meeting.reader].map(|buffer| buffer.argument()))
         .arg(meeting.milliseconds.to_string());
-    let output = command.output().map_err(|error| TornError::Failed(error.to_string()))?;
+    let output = command.finish().map_err(|error| TornError::Failed(error.to_string()))?;
     if !output.status.success() {
         return Err(TornError::Failed(String::from_utf8_lossy(&output.stderr).trim().to_owned()));
     }

@@ -7,9 +7,11 @@ use std::{
     io,
     path::{Path, PathBuf},
     process::Command,
+    time::Duration,
 };
 
 use serde_json::Value;
+use tidelock_servers::{Bounded as _, LIMIT, alone};
 
 use crate::{
     trial::Trial,
@@ -49,16 +51,16 @@ impl Torture {
         let file = directory.join(&self.file);
         std::fs::create_dir_all(file.parent().unwrap_or(&directory))?;
         let mut command = match &self.tidelock {
-            None => Command::new(trial.program()),
+            None => alone(trial.program()),
             Some(tidelock) => {
-                let mut command = Command::new(tidelock);
+                let mut command = alone(tidelock);
                 command.env("XDG_CONFIG_HOME", volume.root());
                 command.args(["exec", "-D"]).arg(&directory).arg("--").arg(trial.program());
                 command
             }
         };
         command.arg(&file).args([self.seconds.to_string(), self.seed.to_string()]);
-        let output = command.output()?;
+        let output = command.finish_within(LIMIT + Duration::from_secs(self.seconds.into()))?;
         if !matches!(output.status.code(), Some(0 | 1)) {
             let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
             return Err(TortureError::Failed(said));

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 use tidelock_agent::client;
+use tidelock_servers::Bounded as _;
 use tidelock_testkit::pg::{
     Arm, BINDIR, Cluster, Error, Place, Process, Result, ensure, fill_pgbench,
 };
@@ -318,14 +319,14 @@ fn end_agents(folder: &Path) {
         let Ok(status) = connection.status() else { continue };
         if let Some(process) = Process::new(status.pid) {
             let _ = process.signal(Signal::TERM);
-            let _ = process.wait_gone(Duration::from_secs(10));
+            let _ = process.wait_gone(Duration::from_secs(60));
         }
     }
 }
 
 fn run(command: &mut Command) -> Result<String> {
     let told = format!("{command:?}");
-    let output = command.output().map_err(Error::io(format!("running {told}")))?;
+    let output = command.finish().map_err(Error::io(format!("running {told}")))?;
     let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
     ensure(output.status.success(), || format!("{told}: {}\n{text}", output.status))?;
     Ok(text.into_owned())

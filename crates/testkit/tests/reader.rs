@@ -6,6 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use tidelock_servers::Bounded as _;
 use tidelock_testkit::twins::{Place, Product};
 
 /// Debian's, which has `python3-cryptography`; another one on the path may not.
@@ -33,8 +34,8 @@ fn the_independent_reader_sees_what_was_written() {
     let writer = reader("write_files.py");
     let python = Path::new(PYTHON);
     let plain = place.plain();
-    let written = Command::new(python).arg(&writer).arg(&plain).status().unwrap();
-    assert!(written.success());
+    let written = Command::new(python).arg(&writer).arg(&plain).finish().unwrap();
+    assert!(written.status.success(), "{}", String::from_utf8_lossy(&written.stderr));
     let args = [writer.as_os_str(), sealed.as_os_str()];
     let ended = place.run_sealed(&product, python, &args, &sealed).unwrap();
     assert!(ended.good(), "{ended}");
@@ -54,7 +55,7 @@ fn the_independent_reader_sees_what_was_written() {
             .arg("--key-file")
             .arg(sealed.with_file_name("key"))
             .arg(&there)
-            .output()
+            .finish()
             .unwrap();
         let said = String::from_utf8_lossy(&read.stderr);
         assert!(read.status.success(), "{}: {said}", name.display());

@@ -11,6 +11,7 @@ use std::{
     process::{Child, ChildStdin, Stdio},
     sync::{Arc, Mutex, PoisonError},
     thread::{self, JoinHandle},
+    time::{Duration, Instant},
 };
 
 use super::{PowercutError, server::Server};
@@ -49,6 +50,22 @@ impl Load {
             clients.push(Client::start(server, "databases", databases(seed))?);
         }
         Ok(Self { clients })
+    }
+
+    /// Waits until a first commit was heard of, which is at once unless the machine is very busy.
+    ///
+    /// # Errors
+    /// When there is none within a minute, or its client is gone.
+    pub(super) fn wait_for_a_commit(&self) -> Result<(), PowercutError> {
+        let Some(markers) = self.clients.first() else { return Ok(()) };
+        let until = Instant::now() + Duration::from_secs(60);
+        while markers.heard.lock().unwrap_or_else(PoisonError::into_inner).is_empty() {
+            if markers.feeder.is_finished() || Instant::now() > until {
+                return Err(markers.ended_early());
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+        Ok(())
     }
 
     /// What was heard so far; all that comes later is no promise.

@@ -14,6 +14,7 @@ use std::{
 };
 
 use serde_json::Value;
+use tidelock_servers::Bounded as _;
 
 use super::{Arm, Plan, PowercutError};
 
@@ -65,7 +66,7 @@ impl Server {
             options.push_str(setting);
         }
         let mut start = self.engine("pg_ctl");
-        start.args(["start", "-w", "-t", "60", "-o", &options, "-l"]).arg(self.log());
+        start.args(["start", "-w", "-t", "150", "-o", &options, "-l"]).arg(self.log());
         self.run(start).map(drop)
     }
 
@@ -110,7 +111,7 @@ impl Server {
     pub(super) fn verify(&self) -> Result<Verified, PowercutError> {
         let mut verify = self.as_postgres(&self.tidelock);
         verify.args(["verify", "--json", "-D"]).arg(&self.data);
-        let output = verify.output()?;
+        let output = verify.finish()?;
         let said = String::from_utf8_lossy(&output.stdout).into_owned();
         let report: Option<Value> = serde_json::from_str(&said).ok();
         let list = |name: &str| report.as_ref()?[name].as_array().cloned();
@@ -231,7 +232,7 @@ const VERIFY_FOUND: i32 = 5;
 /// Waits until init has buried a dead postmaster: a new one takes the corpse for a running server,
 /// which after a power failure it could not meet.
 pub(super) fn wait_until_gone(process: u32) -> Result<(), PowercutError> {
-    let until = Instant::now() + Duration::from_secs(30);
+    let until = Instant::now() + Duration::from_secs(120);
     while Path::new(&format!("/proc/{process}")).exists() {
         if Instant::now() > until {
             let said = format!("process {process} is dead and nobody waits for it");

@@ -6,6 +6,8 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use tidelock_servers::Bounded as _;
+
 use super::{Error, Result, failed, source_dir};
 
 /// Which of libc's names a program calls.
@@ -73,7 +75,7 @@ fn gcc(build: Build, source: &Path, to: &Path) -> Command {
 }
 
 fn run(name: &str, mut gcc: Command) -> Result<()> {
-    let done = gcc.output().map_err(failed("starting gcc".to_owned()))?;
+    let done = gcc.finish().map_err(failed("running gcc".to_owned()))?;
     if done.status.success() {
         return Ok(());
     }
