@@ -48,6 +48,10 @@ pub(in crate::report) fn over_time(
                         tracks.extend(track(&trials, &name, name_of_track, arm, style));
                     }
                 }
+                // A trial of a second or two has one sample, and one point is no line.
+                if tracks.iter().all(|track| track.median.len() < 2) {
+                    continue;
+                }
                 let (title, unit) = match metric::find(&name) {
                     Some(metric) => (metric.title.to_owned(), metric.unit.to_owned()),
                     None => (spaced(&name), String::new()),
@@ -98,4 +102,26 @@ fn track(trials: &[&Trial], series: &str, name: String, arm: &str, style: usize)
         (f64::from_bits(second), values[values.len() / 2])
     });
     Some(Track { name, arm: arm.into(), style, median: median.collect(), blocks })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::synthetic::{self, Synthetic};
+
+    #[test]
+    fn trials_with_a_single_sample_make_no_empty_chart() {
+        for (samples, figures) in [(1, 0), (2, 1)] {
+            let mut run = Synthetic::new(3);
+            run.arm("plain", "select", 1.0);
+            for trial in &mut run.trials {
+                let points = (1..=samples).map(|second| (f64::from(second), 5.0)).collect();
+                trial.series.insert("steal_percent".into(), points);
+            }
+            let experiment = synthetic::experiment(&["plain"]);
+            let cells = Cells::of(&experiment, &run.trials);
+            let made = over_time(&experiment, &cells, &experiment.arms);
+            assert_eq!(made.len(), figures, "{samples} samples");
+        }
+    }
 }
