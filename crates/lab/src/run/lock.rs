@@ -126,7 +126,7 @@ mod tests {
         drop(killed);
         fs::write(&path, text).unwrap();
         let next = take(dir.path()).unwrap();
-        assert_eq!(next.left, [servers.clone()]);
+        assert_eq!(next.left, std::slice::from_ref(&servers));
         // Killed again, before it has cleaned up; and then one that could not.
         let text = fs::read_to_string(&path).unwrap();
         drop(next);
@@ -134,7 +134,7 @@ mod tests {
         fs::create_dir(&servers).unwrap();
         drop(take(dir.path()).unwrap());
         let last = take(dir.path()).unwrap();
-        assert_eq!(last.left, [servers.clone()]);
+        assert_eq!(last.left, std::slice::from_ref(&servers));
         fs::remove_dir(&servers).unwrap();
         drop(last);
         assert!(take(dir.path()).unwrap().left.is_empty());
