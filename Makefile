@@ -85,7 +85,7 @@ check: $(DENY)
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc $(CRATES) --no-deps --quiet
 
 $(DENY):
-	$(CARGO) install cargo-deny --locked --version $(DENY_VERSION) --root $(TOOLS)
+	$(CARGO) install cargo-deny --debug --locked --version $(DENY_VERSION) --root $(TOOLS)
 
 fmt:
 	$(CARGO) fmt --all

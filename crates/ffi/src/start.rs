@@ -128,11 +128,10 @@ fn share_words(root: u8, directory: &Path) -> Result<(), String> {
     };
     let failed = |error| format!("its lock file: {error}");
     let stat = rustix::fs::fstat(&file).map_err(failed)?;
-    // A second name of another file would be written to.
-    let regular = rustix::fs::FileType::from_raw_mode(stat.st_mode).is_file();
-    if !regular || stat.st_nlink != 1 {
+    // More names than one are no harm: copies of hard links, as backups make them, have the same words.
+    if !rustix::fs::FileType::from_raw_mode(stat.st_mode).is_file() {
         let path = directory.join(tidelock_keys::FOLDER).join(tidelock_keys::FILE_LOCK);
-        return Err(format!("{}: it is not a file of its own: move it away", path.display()));
+        return Err(format!("{}: it is no file", path.display()));
     }
     if stat.st_size < i64::try_from(lock::MAP).unwrap_or(0) {
         rustix::fs::ftruncate(&file, lock::MAP as u64).map_err(failed)?;

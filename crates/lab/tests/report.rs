@@ -72,6 +72,197 @@ fn the_page_draws_every_chart_and_requests_and_complains_of_nothing() {
 }
 
 #[test]
+fn it_begins_with_the_cost_and_every_form_says_the_same() {
+    let mut browser = opened();
+    let json: Value =
+        serde_json::from_slice(&fs::read(made().join("report/report.json")).unwrap()).unwrap();
+    let costs = &json["costs"];
+    // 24 cells of cybertec-matrix, 5 of shared-buffers, 4 of provisioned-iops; all with a control.
+    assert_eq!(costs["cells"], 33);
+    let parts = ["losses", "gains", "same", "untold"].map(|part| costs[part].as_u64().unwrap());
+    assert_eq!(parts.iter().sum::<u64>(), 33, "{costs}");
+    // 14 % slower at 1 MB of shared_buffers is what the run was made with.
+    let largest = &costs["largest_loss"];
+    assert_eq!(largest["cell"]["shared_buffers"], "1MB");
+    assert!((largest["ratio"].as_f64().unwrap() - 0.86).abs() < 0.02, "{largest}");
+    let said = costs["said"].as_str().unwrap();
+    let begin = format!("in {} of 33 measured cells; the most was a loss of ", parts[0]);
+    assert!(said.contains(&begin), "{said}");
+    assert!(said.contains("in shared-buffers (read only, shared buffers 1MB)."), "{said}");
+    let caveats: Vec<&str> =
+        costs["caveats"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
+    let begins = |text: &str| caveats.iter().any(|caveat| caveat.starts_with(text));
+    assert!(begins("The run is not whole: 2 of 35 planned cells"), "{caveats:?}");
+    assert!(begins("Fewer than 10 blocks were measured in 5 of 33"), "{caveats:?}");
+    assert!(begins("Something may have disturbed ") && begins("1 line of"), "{caveats:?}");
+
+    let shown = "[...document.querySelectorAll('header p, header li, h2')].map((e) => \
+                 e.textContent.replace(/\\u00a0/g, ' '))";
+    let shown = browser.evaluate(shown);
+    assert_eq!(shown[0], "Tidelock lab");
+    assert_eq!(shown[1], said);
+    assert_eq!(shown[2], costs["claims"]);
+    let markdown = fs::read_to_string(made().join("report/report.md")).unwrap();
+    let paragraphs: Vec<&str> = markdown.split("\n\n").map(str::trim).collect();
+    assert_eq!(paragraphs[1..3], [said, costs["claims"].as_str().unwrap()]);
+    for (at, caveat) in caveats.iter().enumerate() {
+        assert_eq!(shown[3 + at], format!("{caveat}."));
+        assert!(paragraphs[3].contains(caveat), "{caveat}");
+    }
+}
+
+#[test]
+fn only_the_scripts_that_were_embedded_run_and_nothing_is_fetched() {
+    let mut browser = opened();
+    let policy = "document.querySelector('meta[http-equiv]').content";
+    let policy = browser.evaluate(policy).as_str().unwrap().to_owned();
+    let directives: BTreeMap<&str, &str> =
+        policy.split("; ").filter_map(|directive| directive.split_once(' ')).collect();
+    assert_eq!(directives["default-src"], "'none'");
+    // The digests of what is there, by the browser itself.
+    for (directive, elements) in [("script-src", "script:not([type])"), ("style-src-elem", "style")]
+    {
+        let digests = browser.evaluate(&format!(
+            "Promise.all([...document.querySelectorAll('{elements}')].map(async (e) => {{ const d = await \
+             crypto.subtle.digest('SHA-256', new TextEncoder().encode(e.textContent)); return \
+             \"'sha256-\" + btoa(String.fromCharCode(...new Uint8Array(d))) + \"'\"; }})).then((d) => \
+             d.join(' '))"
+        ));
+        assert_eq!(digests, directives[directive], "{directive}");
+    }
+    // Tips are made only when asked for; they too must need nothing else.
+    let tip = "(() => { const chart = echarts.getInstanceByDom(document.querySelector('.chart')); \
+               chart.dispatchAction({ type: 'showTip', seriesIndex: 1, dataIndex: 0 }); return \
+               document.querySelector('.chart > div:last-child').textContent; })()";
+    let tip = browser.evaluate(tip);
+    assert!(tip.as_str().unwrap().contains("blocks"), "{tip}");
+    assert!(browser.complaints().is_empty(), "{:?}", browser.complaints());
+
+    let intruder = "(() => { const s = document.createElement('script'); s.textContent = \
+                    'window.intruder = 1'; document.body.append(s); const i = new Image(); i.src = \
+                    'http://example.org/x.png'; document.body.insertAdjacentHTML('beforeend', '<p id=p \
+                    onclick=\"window.intruder = 2\">'); document.getElementById('p').click(); return \
+                    fetch('http://example.org/').then(() => 'fetched', () => 'refused'); })()";
+    assert_eq!(browser.evaluate(intruder), "refused");
+    assert_eq!(browser.evaluate("window.intruder === undefined"), true);
+    let refused = browser.complaints();
+    let by_policy = |why: &&&Value| why.to_string().contains("Content Security Policy");
+    assert!(refused.iter().filter(by_policy).count() >= 4, "{refused:?}");
+}
+
+#[test]
+fn hostile_names_are_text_in_every_form() {
+    let dir = tempfile::tempdir().unwrap();
+    run::make_hostile(dir.path());
+    let out = dir.path().join("report");
+    report::write(&Results::read(dir.path()).unwrap(), &out).unwrap();
+    let mut browser = Browser::start();
+    browser.size(1280, 900, 1.0);
+    browser.open(&out.join("report.html"));
+    let state = browser.evaluate("window.tidelockReport");
+    assert_eq!(state["errors"], serde_json::json!([]));
+    assert!(state["figures"].as_u64().unwrap() >= 2, "{state}");
+    assert_eq!(state["figures"], state["drawn"]);
+    assert_eq!(browser.evaluate("window.intruder === undefined"), true);
+    assert_eq!(browser.evaluate("document.querySelectorAll('img').length"), 0);
+    let scripts = browser.evaluate("document.querySelectorAll('script').length");
+    assert_eq!(scripts, 5, "two that run, three of data");
+    let name = browser.evaluate("document.querySelector('.experiment h2').textContent");
+    assert_eq!(name, run::HOSTILE);
+    let raw =
+        "JSON.parse(document.querySelector('script[data-file=\"results.jsonl\"]').textContent)";
+    assert_eq!(browser.evaluate(raw), fs::read_to_string(dir.path().join(RESULTS)).unwrap());
+    assert!(browser.complaints().is_empty(), "{:?}", browser.complaints());
+
+    let read = |name: &str| fs::read_to_string(out.join(name)).unwrap();
+    let markdown = read("report.md");
+    assert!(!markdown.contains('<'), "{markdown}");
+    let columns = |line: &str| line.replace("\\|", "").matches('|').count();
+    let table: Vec<&str> = markdown.lines().filter(|line| line.starts_with('|')).collect();
+    assert!(table.len() > 8, "{markdown}");
+    for line in table {
+        assert!([6, 8].contains(&columns(line)), "{line}");
+    }
+    let rows = records(&read("report.csv"));
+    assert!(rows.len() > 90 && rows.iter().all(|row| row.len() == rows[0].len()), "{rows:?}");
+    let formulas = rows.iter().flatten().filter(|field| field.starts_with(['=', '+', '@']));
+    assert_eq!(formulas.count(), 0);
+    assert!(rows.iter().flatten().any(|field| field.strip_prefix('\'') == Some(run::FORMULA)));
+    let json: Value = serde_json::from_str(&read("report.json")).unwrap();
+    assert_eq!(json["experiments"][0]["name"], run::HOSTILE);
+}
+
+/// The records of a CSV file (RFC 4180).
+fn records(text: &str) -> Vec<Vec<String>> {
+    let mut records = vec![vec![String::new()]];
+    let mut quoted = false;
+    for c in text.chars() {
+        let field = records.last_mut().unwrap().last_mut().unwrap();
+        match c {
+            // A quote that is doubled ends the field and begins it again.
+            '"' => {
+                if !quoted && !field.is_empty() {
+                    field.push('"');
+                }
+                quoted = !quoted;
+            }
+            ',' if !quoted => records.last_mut().unwrap().push(String::new()),
+            '\n' if !quoted => records.push(vec![String::new()]),
+            '\r' if !quoted => {}
+            c => field.push(c),
+        }
+    }
+    assert_eq!(records.pop().unwrap(), [""], "the last line has no end");
+    records
+}
+
+#[test]
+fn csv_json_and_markdown_carry_the_same_numbers() {
+    let read = |name: &str| fs::read_to_string(made().join("report").join(name)).unwrap();
+    let rows = records(&read("report.csv"));
+    let column = |name: &str| rows[0].iter().position(|field| field == name).unwrap();
+    let json: Value = serde_json::from_str(&read("report.json")).unwrap();
+    let markdown = read("report.md");
+    let mut compared = 0;
+    for experiment in json["experiments"].as_array().unwrap() {
+        for comparison in experiment["comparisons"].as_array().unwrap() {
+            let cell = comparison["cell"].as_object().unwrap();
+            let of = |arm: &Value| -> BTreeMap<&str, f64> {
+                let here = rows[1..].iter().filter(|row| {
+                    row[column("experiment")] == experiment["name"]
+                        && row[column("phase")] == comparison["phase"]
+                        && row[column("metric")] == comparison["metric"]
+                        && row[column("arm")] == *arm
+                        && cell.iter().all(|(name, level)| row[column(name)] == *level)
+                });
+                let value = |row: &'_ Vec<String>| row[column("value")].parse::<f64>().unwrap();
+                here.map(|row| (row[column("block")].as_str(), value(row))).collect()
+            };
+            let (base, arm) = (of(&comparison["base"]), of(&comparison["arm"]));
+            let metric = comparison["metric"].as_str().unwrap();
+            let less = metric.starts_with("latency") || metric == "cpu_per_unit";
+            let logs = arm.iter().map(|(block, value)| (value / base[block]).ln());
+            let mean = logs.sum::<f64>() / arm.len() as f64;
+            let ratio = if less { -mean } else { mean }.exp();
+            let told = comparison["ratio"].as_f64().unwrap();
+            assert!((told - ratio).abs() < 1e-9, "{comparison}: {ratio}");
+            assert_eq!(comparison["blocks"], arm.len());
+            let ends = [0_usize, 1].map(|at| comparison["interval"][at].as_f64().unwrap());
+            let digits = if ends[1] - ends[0] > 0.1 { 2 } else { 3 };
+            let row = format!(
+                "| {} | {told:.digits$} [{:.digits$}, {:.digits$}] | ",
+                comparison["arm"].as_str().unwrap(),
+                ends[0],
+                ends[1]
+            );
+            assert!(markdown.contains(&row), "no row {row}");
+            compared += 1;
+        }
+    }
+    assert!(compared > 100, "{compared}");
+}
+
+#[test]
 fn its_numbers_are_those_of_the_results() {
     let mut browser = opened();
     // Throughput by arm and block in one cell, from the file itself.
@@ -122,6 +313,13 @@ fn its_numbers_are_those_of_the_results() {
          'tpcb like, scale 50').querySelectorAll('table')[1].rows[2].cells[1].textContent",
     );
     assert_eq!(ours, digits);
+    // What has no trial says so, and is neither empty nor 0.
+    let ours = browser.evaluate(
+        "[...document.querySelectorAll('.pair .beside > :nth-child(2) td')].map((td) => td.textContent)",
+    );
+    let ours: Vec<&str> = ours.as_array().unwrap().iter().filter_map(Value::as_str).collect();
+    assert!(ours.contains(&"not measured"), "the arm gocryptfs was not, nor phase 3");
+    assert!(!ours.contains(&"") && !ours.contains(&"0"), "{ours:?}");
     let table = browser.evaluate(
         "[...document.querySelectorAll('section.experiment td')].map((td) => td.textContent)",
     );
@@ -199,7 +397,7 @@ fn it_prints_and_says_everything_without_scripts() {
     assert_eq!(browser.evaluate("document.querySelectorAll('svg').length"), 0);
 }
 
-/// Makes pictures of the run in TIDELOCK_LAB_RUN, for the README, in docs/images; without one, of the
+/// Makes the pictures of the README from the run in TIDELOCK_LAB_RUN, in docs/images; without one, of the
 /// synthetic run, in cargo's directory for the files of tests.
 #[test]
 #[ignore = "long: make test-full; makes pictures, of the run in TIDELOCK_LAB_RUN if it is set"]
@@ -214,29 +412,28 @@ fn pictures_of_a_run() {
     println!("pictures of {} in {}", lab.display(), images.display());
     let dir = tempfile::tempdir().unwrap();
     let page = report::write(&Results::read(&lab).unwrap(), dir.path()).unwrap()[0].clone();
+    let json = fs::read(dir.path().join("report.json")).unwrap();
+    let json: Value = serde_json::from_slice(&json).unwrap();
+    // The ratios among which the largest loss is.
+    let largest = &json["costs"]["largest_loss"];
+    let text = |value: &Value| value.as_str().expect("a run with a loss").to_owned();
+    let (experiment, metric) = (text(&largest["experiment"]), text(&largest["metric"]));
+    let workload = text(&largest["cell"]["workload"]);
+    let ratios = format!(
+        "document.getElementById('{experiment}-capacity-{workload}-{metric}-ratio').closest('figure')"
+    );
     let mut browser = Browser::start();
     browser.open(&page);
-    let save = |name: String, bytes: Vec<u8>| fs::write(images.join(name), bytes).unwrap();
-    let sections = "[...document.querySelectorAll('.experiment h2')].map((h) => h.id)";
-    let sections = browser.evaluate(sections);
+    browser.size(1120, 760, 1.5);
     for scheme in ["light", "dark"] {
-        browser.size(1120, 840, 1.5);
         browser.scheme(scheme);
-        save(format!("lab-{scheme}.png"), browser.screenshot(None));
-        for name in sections.as_array().unwrap().iter().filter_map(Value::as_str) {
-            // The chart that says most: over time, else over a factor, else the ratios.
-            let figures = format!(
-                "(() => {{ const all = [...document.getElementById('{name}').parentElement\
-                 .querySelectorAll('figure')]; return all.find((f) => f.querySelector('[id*=\"-time-\"]')) \
-                 || all.find((f) => !f.classList.contains('wide')) || all[0]; }})()"
-            );
-            if browser.evaluate(&format!("!!{figures}")) == true {
-                let png = browser.screenshot(Some(&figures));
-                save(format!("lab-{name}-{scheme}.png"), png);
-            }
+        for (name, png) in [
+            (format!("lab-{scheme}.png"), browser.screenshot(None)),
+            (format!("lab-ratios-{scheme}.png"), browser.screenshot(Some(&ratios))),
+        ] {
+            assert!((10_000..300_000).contains(&png.len()), "{name}: {} bytes", png.len());
+            fs::write(images.join(name), png).unwrap();
         }
-        browser.size(390, 844, 2.0);
-        save(format!("lab-phone-{scheme}.png"), browser.screenshot(None));
     }
     assert!(browser.complaints().is_empty(), "{:?}", browser.complaints());
 }

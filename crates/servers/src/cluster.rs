@@ -197,7 +197,8 @@ impl<'p> Cluster<'p> {
     }
 
     fn start_tool(&self) -> Tool<'p> {
-        self.start_with(self.pg_ctl(&["-t", "60", "-l"]).arg(&self.log).arg("start"))
+        let seconds = START_SECONDS.to_string();
+        self.start_with(self.pg_ctl(&["-t", &seconds, "-l"]).arg(&self.log).arg("start"))
     }
 
     /// pg_ctl takes the server that lies beside itself, wherever a link or a script leads: not always ours.
@@ -206,7 +207,7 @@ impl<'p> Cluster<'p> {
             Some(bin) => pg_ctl.arg("-p").arg(bin.join("postgres")),
             None => pg_ctl,
         };
-        pg_ctl.log(&self.log)
+        pg_ctl.log(&self.log).limit(START_SECONDS + 60)
     }
 
     /// `pg_ctl stop -m MODE`.
@@ -216,7 +217,7 @@ impl<'p> Cluster<'p> {
     pub fn stop(&self, mode: &str) -> Result<()> {
         let postmaster = self.postmaster()?;
         self.pg_ctl(&["-m", mode, "stop"]).log(&self.log).run()?;
-        postmaster.wait_gone(Duration::from_secs(30))?;
+        postmaster.wait_gone(Duration::from_secs(120))?;
         postmaster.reap();
         Ok(())
     }
@@ -408,6 +409,8 @@ impl<'p> Cluster<'p> {
     }
 }
 
+/// The longest time in which a server starts: it may have to recover first.
+const START_SECONDS: u64 = 300;
 /// The longest time in which a server ends and comes up again.
 const RESTART_SECONDS: u64 = 600;
 

@@ -196,10 +196,7 @@ mod tests {
         let cybertec = find("cybertec_tde").unwrap();
         let tpcb = &cybertec.tables[3];
         assert_eq!(tpcb.rows[3][1], "6192.00", "TOML has 6192.00 as a number");
-        assert_eq!(find("shared_buffers").unwrap().tables[0].rows[0].contains(&"3.0".into()), true);
-        assert_eq!(
-            find("provisioned_iops").unwrap().tables[2].rows[0].contains(&"0.0".into()),
-            true
-        );
+        assert!(find("shared_buffers").unwrap().tables[0].rows[0].contains(&"3.0".into()));
+        assert!(find("provisioned_iops").unwrap().tables[2].rows[0].contains(&"0.0".into()));
     }
 }

@@ -1,14 +1,15 @@
 //! A run that was never measured: made from a seed, with everything that a report must cope with.
 //!
 //! Three experiments; a missing arm, a factor with sizes, provisioned I/O over time, latencies at a fixed
-//! rate, outliers, warnings, too few blocks, a corrupt line, and names that would like to be markup.
+//! rate, outliers, warnings, too few blocks, cells that were not measured, a corrupt line. Beside it one
+//! whose every name would like to be markup.
 
 use std::collections::BTreeMap;
 use std::fs::OpenOptions;
 use std::io::Write as _;
 use std::path::Path;
 
-use tidelock_lab::experiment::{self, Size};
+use tidelock_lab::experiment::{self, Param, Size};
 use tidelock_lab::manifest::{Machine, Manifest, Planned, PlannedArm};
 use tidelock_lab::results::{FORMAT, RESULTS, Writer};
 use tidelock_lab::trial::{Cell, Phase, Trial, Warning, WarningKind};
@@ -16,6 +17,8 @@ use tidelock_lab::trial::{Cell, Phase, Trial, Warning, WarningKind};
 /// What would break out of a script, a tag or a table.
 pub(crate) const HOSTILE: &str =
     "</script><script>window.intruder = 1</script><img src=x onerror=alert(1)>|\"'&";
+/// What a spreadsheet would compute.
+pub(crate) const FORMULA: &str = "=HYPERLINK(\"http://example.org\")";
 
 /// Writes the run into `dir`.
 pub(crate) fn make(dir: &Path) {
@@ -64,6 +67,69 @@ pub(crate) fn make(dir: &Path) {
     }
 }
 
+/// Writes a run of one experiment in which every name and every text is hostile.
+pub(crate) fn make_hostile(dir: &Path) {
+    let mut experiment = experiment::read("hostile", EXPERIMENTS[1].1, Size::Small).unwrap();
+    experiment.name = HOSTILE.into();
+    experiment.question = HOSTILE.into();
+    experiment.notes = vec![HOSTILE.into()];
+    experiment.arms.push(FORMULA.into());
+    let levels = [HOSTILE, FORMULA].map(Param::from);
+    experiment.factors = BTreeMap::from([(HOSTILE.into(), levels.into())]);
+    experiment.settings = BTreeMap::from([("a".into(), format!("{{{HOSTILE}}}").as_str().into())]);
+    let work = experiment.workload.remove("read_only").unwrap();
+    experiment.workload.insert(HOSTILE.into(), work);
+    let claim = &mut experiment.claims[0];
+    claim.id = HOSTILE.into();
+    claim.text = HOSTILE.into();
+    claim.source = HOSTILE.into();
+    claim.levels.clear();
+    let arm = |name: &String| PlannedArm {
+        name: name.clone(),
+        title: HOSTILE.into(),
+        missing: (name == "control").then(|| HOSTILE.into()),
+    };
+    let planned = Planned {
+        arms: experiment.arms.iter().map(arm).collect(),
+        limits: vec![HOSTILE.into()],
+        experiment,
+    };
+    let machine = Machine {
+        name: HOSTILE.into(),
+        cpu: HOSTILE.into(),
+        kernel: HOSTILE.into(),
+        versions: BTreeMap::from([(HOSTILE.into(), HOSTILE.into())]),
+        ..Machine::default()
+    };
+    let manifest = Manifest {
+        format: FORMAT,
+        tidelock: HOSTILE.into(),
+        created: 1_795_248_600,
+        seed: 7,
+        size: Size::Small,
+        machine,
+        experiments: vec![planned],
+    };
+    let mut writer = Writer::create(dir, &manifest).unwrap();
+    let mut random = fastrand::Rng::with_seed(7);
+    for level in [HOSTILE, FORMULA] {
+        for block in 0..6 {
+            for arm in ["plain", "control", "sealed", FORMULA] {
+                let levels = [("workload", HOSTILE), (HOSTILE, level)];
+                let mut trial = trial(HOSTILE, &levels, block, arm);
+                let value = 900.0 + 200.0 * random.f64();
+                trial.metrics.insert("transactions_per_second".into(), value);
+                trial.metrics.insert(FORMULA.into(), value);
+                trial
+                    .series
+                    .insert(HOSTILE.into(), (1..9).map(|s| (f64::from(s), value)).collect());
+                trial.warnings.push(Warning { kind: WarningKind::Steal, text: HOSTILE.into() });
+                writer.add(&trial).unwrap();
+            }
+        }
+    }
+}
+
 fn title(arm: &str) -> String {
     match arm {
         "plain" => "PostgreSQL as it is".into(),
@@ -81,6 +147,7 @@ fn trial(experiment: &str, levels: &[(&str, &str)], block: u32, arm: &str) -> Tr
         cell: Cell(cell.collect()),
         phase: Phase::Capacity,
         block,
+        sitting: 0,
         order: 0,
         arm: arm.into(),
         started: 1_795_248_600.0 + f64::from(block) * 60.0,
@@ -178,12 +245,12 @@ fn buffers(noise: &mut impl FnMut() -> f64) -> Vec<Trial> {
 fn iops(noise: &mut impl FnMut() -> f64) -> Vec<Trial> {
     let mut trials = Vec::new();
     for (level, limit) in [("500", 500.0), ("2000", 2000.0)] {
-        for workload in ["phase1", "phase2"] {
+        for workload in ["billing/phase1", "billing/phase2"] {
             for block in 0..10 {
                 for arm in ["plain", "control", "sealed"] {
                     let levels = [("workload", workload), ("iops", level)];
                     let mut trial = trial("provisioned-iops", &levels, block, arm);
-                    let bound = if workload == "phase1" { limit } else { 450.0 };
+                    let bound = if workload == "billing/phase1" { limit } else { 450.0 };
                     let rate = 350.0 * (0.7 + 0.3 * bound / 500.0) * noise();
                     trial.metrics.insert("records_per_second".into(), rate);
                     for (name, part) in [("write_iops", 1.0), ("read_iops", 0.3)] {
