@@ -92,7 +92,7 @@ impl Copies {
     /// Adds one.
     ///
     /// # Errors
-    /// [`Error::Io`].
+    /// [`Error::Io`](crate::error::Error::Io).
     pub(crate) fn record(directory: &Folder, copy: &Copy) -> Result<()> {
         let folder = directory.entry(FOLDER).open_folder()?;
         let mut all = Self::read(&folder).0;
