@@ -40,6 +40,9 @@ pub(super) struct Costs {
     largest_gain: Option<Largest>,
     /// Where no difference was detected, it is under this part of 1 in each cell.
     same_under: Option<f64>,
+    /// Cells in which noise would have hidden a difference of [`USEFUL`], and the widest of it.
+    hidden: usize,
+    hidden_under: Option<f64>,
 }
 
 /// The comparison that is farthest from 1 in one direction.
@@ -78,15 +81,18 @@ impl Costs {
             experiments().flat_map(|(planned, all)| counted(planned, all, results)).collect();
         let number =
             |fits: fn(&Finding) -> bool| counted.iter().filter(|c| fits(&c.finding)).count();
+        let under = || counted.iter().filter_map(|c| c.finding.under());
         let mut costs = Self {
             cells: counted.len(),
             losses: number(|finding| *finding == Finding::Loss),
             gains: number(|finding| *finding == Finding::Gain),
-            same: number(|finding| matches!(finding, Finding::Same(_))),
+            same: number(|finding| finding.under().is_some_and(|under| under <= USEFUL)),
+            hidden: number(|finding| finding.under().is_some_and(|under| under > USEFUL)),
             untold: number(|finding| *finding == Finding::Untold),
             largest_loss: largest(&counted, Finding::Loss),
             largest_gain: largest(&counted, Finding::Gain),
-            same_under: counted.iter().filter_map(|c| c.finding.under()).reduce(f64::max),
+            same_under: under().filter(|under| *under <= USEFUL).reduce(f64::max),
+            hidden_under: under().filter(|under| *under > USEFUL).reduce(f64::max),
             claims: claims(conclusions),
             ..Self::default()
         };
@@ -96,11 +102,17 @@ impl Costs {
     }
 
     fn sentences(&self) -> String {
-        let told = self.cells - self.untold;
+        let told = self.cells - self.untold - self.hidden;
         if self.cells == 0 {
             return "This run says nothing of the cost of sealing: no cell has both a sealed server \
                     and a plain one."
                 .into();
+        }
+        if told == 0 && self.hidden > 0 {
+            return format!(
+                "This run says nothing of the cost of sealing: {}.",
+                self.noise().unwrap_or_default()
+            );
         }
         if told == 0 {
             return format!(
@@ -136,6 +148,16 @@ impl Costs {
         said.join(" ")
     }
 
+    /// `in 7 measured cells noise would have hidden a difference of 10 %; ...`
+    fn noise(&self) -> Option<String> {
+        let under = phrase::rounded_up(self.hidden_under?);
+        Some(format!(
+            "in {} noise would have hidden a difference of {} %, and the widest would have hidden one of {under} %",
+            cells(self.hidden),
+            phrase::part(USEFUL)
+        ))
+    }
+
     fn caveats(&self, results: &Results, counted: &[Counted<'_>]) -> Vec<String> {
         let mut caveats = Vec::new();
         if results.manifest.size == Size::Miniature {
@@ -145,6 +167,10 @@ impl Costs {
         }
         caveats.extend(not_measured(results));
         caveats.extend(results.manifest.experiments.iter().filter_map(not_compared));
+        if self.hidden < self.cells - self.untold {
+            let noise = self.noise().map(|noise| format!("Not counted: {noise}"));
+            caveats.extend(noise);
+        }
         if self.untold > 0 && self.untold < self.cells {
             caveats.push(format!(
                 "{} {} not counted: too little was measured to tell a cost from noise",
@@ -293,6 +319,8 @@ const fn be(count: usize) -> &'static str {
     if count == 1 { "is" } else { "are" }
 }
 
+/// "No difference detectable" says something only where a difference of this part of 1 would have been seen.
+const USEFUL: f64 = 0.10;
 /// Name of the arm under Tidelock.
 const SEALED: &str = "sealed";
 

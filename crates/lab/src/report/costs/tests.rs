@@ -161,3 +161,22 @@ fn verdicts_are_counted_in_one_sentence() {
     assert_eq!(claims(&counts), "3 published claims: 2 reproduced, 1 cannot be told.");
     assert_eq!(claims(&[]), "");
 }
+
+#[test]
+fn noise_that_would_hide_a_tenth_is_no_absence_of_loss() {
+    let mut run = Synthetic::new(10);
+    run.noise = 0.4;
+    cell(&mut run, "noisy", 1.0);
+    let costs = costs(run);
+    assert_eq!((costs.same, costs.hidden), (0, 1), "{costs:?}");
+    let begin =
+        "This run says nothing of the cost of sealing: in 1 measured cell noise would have hidden";
+    assert!(costs.said.starts_with(begin), "{}", costs.said);
+    let mut run = Synthetic::new(10);
+    cell(&mut run, "quiet", 1.0);
+    run.noise = 0.4;
+    cell(&mut run, "noisy", 1.0);
+    let costs = self::costs(run);
+    assert!(costs.said.contains("in none of 1 measured cell."), "{}", costs.said);
+    assert!(costs.caveats[0].starts_with("Not counted: in 1 measured cell noise"), "{costs:?}");
+}
