@@ -32,7 +32,6 @@ pub use device::DeviceNumber;
 pub use gocryptfs::GocryptfsMount;
 pub use group::{CpuThrottling, Group};
 pub use leftovers::{end_users, remove_dir, remove_leftovers};
-pub(crate) use program::output_within;
 pub use program::run_program;
 pub use sampler::{Sampler, Samples};
 pub use throttle::Throttle;

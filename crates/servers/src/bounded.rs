@@ -10,7 +10,7 @@ use std::net::{TcpListener, TcpStream};
 use std::ops::{Deref, DerefMut};
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::{self, Child, Command, ExitStatus, Output, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -83,7 +83,15 @@ pub trait Bounded {
     ///
     /// # Errors
     /// As [`Bounded::finish`].
-    fn finish_within(&mut self, limit: Duration) -> io::Result<Output>;
+    fn finish_within(&mut self, limit: Duration) -> io::Result<Output> {
+        self.finish_unless(&AtomicBool::new(false), limit)
+    }
+
+    /// The same, ended early once `stop` is set.
+    ///
+    /// # Errors
+    /// As [`Bounded::finish`]; [`io::ErrorKind::Interrupted`] after `stop`.
+    fn finish_unless(&mut self, stop: &AtomicBool, limit: Duration) -> io::Result<Output>;
 
     /// Starts it, and ends it and its process group when what is returned is dropped.
     ///
@@ -93,11 +101,11 @@ pub trait Bounded {
 }
 
 impl Bounded for Command {
-    fn finish_within(&mut self, limit: Duration) -> io::Result<Output> {
+    fn finish_unless(&mut self, stop: &AtomicBool, limit: Duration) -> io::Result<Output> {
         let (mut stdout, mut stderr) = (tempfile::tempfile()?, tempfile::tempfile()?);
         self.stdin(Stdio::null()).stdout(stdout.try_clone()?).stderr(stderr.try_clone()?);
         let mut started = self.start()?;
-        let ended = started.ended_within(limit);
+        let ended = started.ended_unless(stop, limit);
         let (stdout, stderr) = (printed(&mut stdout)?, printed(&mut stderr)?);
         // Daemons stay: they are what the program was for.
         let status = ended.map_err(|why| {
@@ -129,11 +137,19 @@ impl Started {
     /// # Errors
     /// [`io::ErrorKind::TimedOut`] when it still runs after `limit`; it is ended then.
     pub fn ended_within(&mut self, limit: Duration) -> io::Result<ExitStatus> {
+        self.ended_unless(&AtomicBool::new(false), limit)
+    }
+
+    fn ended_unless(&mut self, stop: &AtomicBool, limit: Duration) -> io::Result<ExitStatus> {
         let start = Instant::now();
         let mut pause = Duration::from_millis(1);
         loop {
             if let Some(status) = self.child.try_wait()? {
                 return Ok(status);
+            }
+            if stop.load(Ordering::Relaxed) {
+                self.end();
+                return Err(io::Error::new(io::ErrorKind::Interrupted, "was stopped"));
             }
             if start.elapsed() > limit {
                 self.end();
@@ -145,7 +161,8 @@ impl Started {
         }
     }
 
-    /// Ends it and its process group at once.
+    /// Ends it and its process group at once. One that waits for a dead disk cannot be ended: after a few
+    /// seconds it is left to the kernel.
     pub fn end(&mut self) -> ExitStatus {
         let group = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
         if let Some(group) = group.filter(|_| !self.ended) {
@@ -154,7 +171,14 @@ impl Started {
         }
         self.ended = true;
         let _ = self.child.kill();
-        self.child.wait().unwrap_or_else(|_| ExitStatus::from_raw(-1))
+        let until = Instant::now() + Duration::from_secs(5);
+        loop {
+            match self.child.try_wait() {
+                Ok(Some(status)) => return status,
+                Ok(None) if Instant::now() < until => thread::sleep(Duration::from_millis(5)),
+                _ => return ExitStatus::from_raw(-1),
+            }
+        }
     }
 }
 
@@ -222,6 +246,12 @@ mod tests {
         let child = told.lines().find_map(|line| line.strip_prefix("child ")).unwrap();
         let child = Process::new(child.parse().unwrap()).unwrap();
         child.wait_gone(Duration::from_secs(60)).unwrap();
+    }
+
+    #[test]
+    fn what_is_stopped_ends_before_its_limit() {
+        let stopped = sh("exec sleep 600").finish_unless(&AtomicBool::new(true), LIMIT);
+        assert_eq!(stopped.unwrap_err().kind(), io::ErrorKind::Interrupted);
     }
 
     #[test]

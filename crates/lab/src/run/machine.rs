@@ -1,15 +1,15 @@
 //! The machine of a run: what it is, and whether it still is what an earlier part of the run was measured on.
 
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use tidelock_servers::Bounded as _;
 use tidelock_servers::mariadb::program_of;
 
 use crate::arm::programs;
 use crate::experiment::Experiment;
-use crate::host::output_within;
 use crate::manifest::{Machine, Manifest};
 
 /// The machine as the lab sees it, with the disk of `work` and the versions of what is measured.
@@ -97,7 +97,7 @@ fn said(what: &str, then: &str, now: &str) -> String {
 fn version(program: &Path, argument: &str) -> Option<String> {
     let mut command = Command::new(program);
     let limit = Duration::from_secs(30);
-    let output = output_within(command.arg(argument), limit, &AtomicBool::new(false)).ok()?;
+    let output = command.arg(argument).process_group(0).finish_within(limit).ok()?;
     let text = String::from_utf8_lossy(&output.stdout);
     Some(text.lines().next()?.trim().to_owned())
 }

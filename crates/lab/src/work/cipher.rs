@@ -5,15 +5,17 @@
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
+use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
+
+use tidelock_servers::Bounded as _;
 
 use super::Done;
 use crate::arm::Definition;
 use crate::error::{Error, Result};
 use crate::experiment::Crypto;
-use crate::host::output_within;
 
 /// One trial: ours, or OpenSSL's for the arms `plain` and `control`.
 ///
@@ -47,10 +49,13 @@ pub(crate) fn measure(
     command.envs(arm.env.iter().map(|(name, value)| (name, value)));
     let told = format!("{command:?}").replace('"', "");
     let limit = Duration::from_secs(u64::from(seconds) * 3 + 120);
-    let output = output_within(&mut command, limit, stop).map_err(|error| match error.kind() {
-        ErrorKind::Interrupted => Error::Interrupted,
-        _ => Error::io(format!("running {told}"))(error),
-    })?;
+    let output =
+        command.process_group(0).finish_unless(stop, limit).map_err(|error| {
+            match error.kind() {
+                ErrorKind::Interrupted => Error::Interrupted,
+                _ => Error::io(format!("running {told}"))(error),
+            }
+        })?;
     let text = String::from_utf8_lossy(&output.stdout);
     let bytes_per_second = last_number(&text).filter(|_| output.status.success());
     let Some(rate) = bytes_per_second else {
