@@ -9,6 +9,7 @@
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -16,6 +17,13 @@ use tidelock_lab::host::{
     Caps, FileSystem, Group, Image, Sampler, Volume, VolumeError, end_users, remove_leftovers,
 };
 use tidelock_servers::Process;
+
+/// Keeps the other tests out: version 2 moves all of this process, so that what another test starts
+/// meanwhile would be born in the group.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// A group, or `None` with the reason printed and checked.
 fn group(name: &str) -> Option<Group> {
@@ -75,6 +83,7 @@ fn iops(rate: u64) -> Caps {
 
 #[test]
 fn a_quarter_of_a_processor_is_no_more() {
+    let _alone = alone();
     let Some(mut group) = group("cpu") else { return };
     let caps = Caps { cpus: Some(0.25), ..Caps::default() };
     if !limited(&mut group, &caps, None) {
@@ -99,6 +108,7 @@ fn a_quarter_of_a_processor_is_no_more() {
 
 #[test]
 fn the_page_cache_counts_as_memory() {
+    let _alone = alone();
     let Some(mut group) = group("memory") else { return };
     let caps = Caps { memory_mib: Some(24), ..Caps::default() };
     if !limited(&mut group, &caps, None) {
@@ -116,6 +126,7 @@ fn the_page_cache_counts_as_memory() {
 
 #[test]
 fn two_hundred_writes_a_second_are_no_more() {
+    let _alone = alone();
     let (Some(mut group), Some(volume)) = (group("iops"), volume(FileSystem::Ext4)) else { return };
     if !limited(&mut group, &iops(200), Some(&volume)) {
         return;
@@ -138,6 +149,7 @@ fn two_hundred_writes_a_second_are_no_more() {
 
 #[test]
 fn what_the_page_cache_writes_is_limited_too() {
+    let _alone = alone();
     let (Some(mut group), Some(volume)) = (group("bytes"), volume(FileSystem::Xfs)) else { return };
     let caps = Caps { throughput_mib: Some(4), ..Caps::default() };
     if limited(&mut group, &caps, Some(&volume)) {
@@ -148,6 +160,7 @@ fn what_the_page_cache_writes_is_limited_too() {
 
 #[test]
 fn syncs_of_a_log_are_limited_too() {
+    let _alone = alone();
     let (Some(mut group), Some(volume)) = (group("syncs"), volume(FileSystem::Ext4)) else {
         return;
     };
@@ -159,6 +172,7 @@ fn syncs_of_a_log_are_limited_too() {
 
 #[test]
 fn children_are_born_in_the_group_and_the_lab_is_not_left_in_it() {
+    let _alone = alone();
     let Some(group) = group("birth") else { return };
     let before = fs::read_to_string("/proc/thread-self/cgroup").unwrap();
     let mut child = group.inside(|| sh("sleep 600 & wait").spawn()).unwrap().unwrap();
@@ -192,6 +206,7 @@ fn children_are_born_in_the_group_and_the_lab_is_not_left_in_it() {
 
 #[test]
 fn a_volume_has_a_device_and_leaves_nothing() {
+    let _alone = alone();
     for fs_of_volume in FileSystem::ALL {
         let Some(mut volume) = volume(fs_of_volume) else { return };
         let device = volume.device().unwrap();
@@ -213,6 +228,7 @@ fn a_volume_has_a_device_and_leaves_nothing() {
 
 #[test]
 fn what_a_killed_lab_left_is_removed_and_what_a_living_one_has_is_not() {
+    let _alone = alone();
     let base = tempfile::tempdir().unwrap();
     // The helper below is a lab that dies at once: nothing of it is dropped.
     let mut dying = Command::new(std::env::current_exe().unwrap());
@@ -259,6 +275,7 @@ fn process_of(child: &std::process::Child) -> Process {
 
 #[test]
 fn only_what_a_lab_started_is_ended_in_its_directory() {
+    let _alone = alone();
     let programs = tempfile::tempdir().unwrap();
     let postgres = programs.path().join("postgres");
     fs::copy("/bin/sleep", &postgres).unwrap();

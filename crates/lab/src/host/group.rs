@@ -7,7 +7,9 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -158,12 +160,16 @@ impl Group {
     /// Does `work` so that every process that it starts is in the group from its first instruction.
     ///
     /// Version 1 moves this thread in and back. Version 2 can only move whole processes, so the lab
-    /// with its other threads is in the group for as long: start servers in it, measure outside.
+    /// with its other threads is in the group for as long: start servers in it, measure outside, start
+    /// nothing else meanwhile. If the group runs out of memory then, the kernel may kill the lab: a
+    /// limit has to leave room for a start. Others wait for their turn; `work` must not call this.
     ///
     /// # Errors
     /// When the kernel refuses to move us; then `work` was not done. When it refuses to move us back,
     /// `work` was done.
     pub fn inside<T>(&self, work: impl FnOnce() -> T) -> Result<T, Unlimited> {
+        let moves_lab = self.seats.iter().any(|seat| seat.version == Version::V2);
+        let _alone = moves_lab.then(|| MOVED.lock().unwrap_or_else(PoisonError::into_inner));
         let entered = self.seats.iter().try_for_each(|seat| seat.take_us(&seat.dir));
         let done = entered.map(|()| work());
         let left: Vec<_> = self.seats.iter().map(|seat| seat.take_us(&seat.home)).collect();
@@ -292,7 +298,7 @@ pub(super) fn remove(dir: &Path, home: &Path) -> bool {
         // A process that is ending keeps its group for a moment.
         match fs::remove_dir(dir) {
             Ok(()) => return true,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return true,
+            Err(error) if error.kind() == ErrorKind::NotFound => return true,
             Err(_) if Instant::now() > until => return false,
             Err(_) => thread::sleep(Duration::from_millis(10)),
         }
@@ -322,7 +328,12 @@ fn parent(tree: &Tree) -> &Path {
     seen.into_iter().find(hands_down).unwrap_or_else(|| {
         for name in LIMITING {
             // Whatever cannot be enabled is told when its limit is set.
-            let _ = fs::write(tree.root.join(SUBTREE), format!("+{name}"));
+            let enabled = fs::write(tree.root.join(SUBTREE), format!("+{name}"));
+            // The top of a container has processes. `cpu` would be enabled there all the same, and
+            // leave it a threaded group, which cannot have whole processes below it.
+            if enabled.is_err_and(|error| error.kind() == ErrorKind::ResourceBusy) {
+                break;
+            }
         }
         &tree.root
     })
@@ -352,14 +363,16 @@ fn field(file: &Path, name: &str) -> Option<f64> {
     text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.trim().parse().ok())
 }
 
+/// Held while the whole lab is in a group: another move would take its children elsewhere.
+static MOVED: Mutex<()> = Mutex::new(());
 /// Period of the CPU quota.
 const PERIOD: Duration = Duration::from_millis(100);
 /// The file that processes are listed in and moved by.
 const PROCESSES: &str = "cgroup.procs";
 /// What a group of version 2 hands down to those below it.
 const SUBTREE: &str = "cgroup.subtree_control";
-/// The controllers that limit something here.
-const LIMITING: [&str; 3] = ["cpu", "io", "memory"];
+/// The controllers that limit something here; `cpu` is the last to be enabled.
+const LIMITING: [&str; 3] = ["io", "memory", "cpu"];
 
 #[cfg(test)]
 mod tests;

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 /// What limits or counts something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -50,7 +50,7 @@ impl Hierarchy {
     pub(super) fn parse(mountinfo: &str, cgroup: &str) -> Self {
         let mut trees = BTreeMap::new();
         for mount in mountinfo.lines().filter_map(Mount::parse) {
-            let own = |names: &str| Some(mount.dir(path_in(cgroup, names)?));
+            let own = |names: &str| mount.dir(path_in(cgroup, names)?);
             if mount.kind == "cgroup2" {
                 let Some(own) = own("") else { continue };
                 let offered = fs::read_to_string(mount.point.join("cgroup.controllers"));
@@ -138,12 +138,19 @@ impl<'t> Mount<'t> {
         Some(Self { root, point, kind, options: right.nth(1)? })
     }
 
-    /// Where the group `path` is seen: a container may see only a part of the tree.
-    fn dir(&self, path: &Path) -> PathBuf {
-        let below = path.strip_prefix(self.root).or_else(|_| path.strip_prefix("/"));
+    /// Where the group `path` is seen: a container may see only a part of the tree. `None` where one of
+    /// both begins outside of our name space (`..`), for then the other does not tell where it is.
+    fn dir(&self, path: &Path) -> Option<PathBuf> {
+        let outside = |path: &Path| path.components().any(|part| part == Component::ParentDir);
+        let below = match path.strip_prefix(self.root) {
+            Ok(below) => below,
+            Err(_) if outside(self.root) => return None,
+            Err(_) => path.strip_prefix("/").unwrap_or(Path::new("")),
+        };
         match below {
-            Ok(below) if !below.as_os_str().is_empty() => self.point.join(below),
-            _ => self.point.clone(),
+            below if outside(below) => None,
+            below if below.as_os_str().is_empty() => Some(self.point.clone()),
+            below => Some(self.point.join(below)),
         }
     }
 }
@@ -182,5 +189,20 @@ mod tests {
         assert_eq!(found.tree(Controller::Memory).unwrap().version, Version::V1);
         assert_eq!(found.tree(Controller::Io).unwrap().version, Version::V2);
         assert_eq!(Hierarchy::parse("", ""), Hierarchy::default());
+    }
+
+    #[test]
+    fn what_lies_outside_of_the_name_space_is_not_guessed() {
+        let fake = tempfile::tempdir().unwrap();
+        fs::write(fake.path().join("cgroup.controllers"), "cpu io memory\n").unwrap();
+        let own = |root: &str, group: &str| {
+            let mount = format!("30 23 0:9 {root} {} rw - cgroup2 c rw\n", fake.path().display());
+            let found = Hierarchy::parse(&mount, &format!("0::{group}\n"));
+            found.tree(Controller::Cpu).map(|tree| tree.own.clone())
+        };
+        assert_eq!(own("/", "/../out"), None, "we are outside of what is mounted");
+        assert_eq!(own("/..", "/"), None, "the mount shows more, and not what we are called there");
+        assert_eq!(own("/..", "/../out"), Some(fake.path().join("out")));
+        assert_eq!(own("/", "/in"), Some(fake.path().join("in")));
     }
 }

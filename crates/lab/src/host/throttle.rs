@@ -87,6 +87,11 @@ impl Drop for Throttle {
 /// Writes one value to a file of a control group.
 pub(super) fn set(file: &Path, value: &str) -> Result<(), Unlimited> {
     fs::write(file, value).map_err(|e| {
-        Unlimited::new(format!("the kernel refused {value:?} in {}: {e}", file.display()))
+        let file = match file.exists() {
+            true => file.display().to_string(),
+            // Nobody but the kernel can make one.
+            false => format!("{}, which the groups above do not hand down", file.display()),
+        };
+        Unlimited::new(format!("the kernel refused {value:?} in {file}: {e}"))
     })
 }

@@ -56,7 +56,7 @@ fn a_tree_that_hands_nothing_down_is_asked_at_its_root() {
     let (root, hierarchy) = fake("scope", &[]);
     let group = Group::create_in(hierarchy, "server").unwrap();
     made(root.path());
-    assert_eq!(fs::read_to_string(root.path().join(SUBTREE)).unwrap(), "+memory");
+    assert_eq!(fs::read_to_string(root.path().join(SUBTREE)).unwrap(), "+cpu");
     drop(group);
 }
 
