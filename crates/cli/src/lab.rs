@@ -8,6 +8,7 @@ mod plan;
 mod run;
 mod shown;
 
+use std::collections::BTreeMap;
 use std::process::ExitCode;
 
 use clap::Subcommand;
@@ -81,7 +82,7 @@ pub(crate) struct Which {
     /// Only these arms; an experiment's first one, plain and control always stay
     #[arg(long, value_name = "ARM", value_delimiter = ',')]
     arms: Vec<String>,
-    /// Only cells with this level of a factor, such as scale=15; may be repeated
+    /// Only cells with this level of a factor, such as scale=15; repeated with the same factor: with any of these
     #[arg(long, value_name = "FACTOR=LEVEL", value_parser = level)]
     only: Vec<(String, String)>,
 }
@@ -148,8 +149,12 @@ impl Which {
             self.choose_arms(&mut experiment)?;
             found.push(experiment);
         }
+        let mut wanted = BTreeMap::<&str, Vec<&str>>::new();
         for (factor, level) in &self.only {
-            choose_level(&mut found, factor, level)?;
+            wanted.entry(factor).or_default().push(level);
+        }
+        for (factor, levels) in wanted {
+            choose_levels(&mut found, factor, &levels)?;
         }
         Ok(found)
     }
@@ -185,9 +190,9 @@ impl Which {
     }
 }
 
-/// Leaves only the cells with this level of a factor, or the workload of this name. Experiments without the
-/// factor stay as they are, but one has to have it.
-fn choose_level(experiments: &mut [Experiment], factor: &str, level: &str) -> Result<()> {
+/// Leaves only the cells with these levels of a factor, or the workloads of these names. Experiments without
+/// the factor stay as they are, but one has to have it.
+fn choose_levels(experiments: &mut [Experiment], factor: &str, wanted: &[&str]) -> Result<()> {
     let of_work = factor == WORKLOAD;
     let has = |experiment: &Experiment| of_work || experiment.factors.contains_key(factor);
     if !experiments.iter().any(has) {
@@ -206,13 +211,14 @@ fn choose_level(experiments: &mut [Experiment], factor: &str, level: &str) -> Re
             Some(levels) => levels.iter().map(|Param(text)| text.clone()).collect(),
             None => experiment.workload.keys().cloned().collect(),
         };
-        if !known.iter().any(|known| known == level) {
+        if let Some(level) = wanted.iter().find(|level| !known.iter().any(|known| known == *level))
+        {
             let what = format!("{} has no level {level} of {factor}", experiment.name);
             return Err(Error::usage(what, format!("it has {}", known.join(", "))));
         }
         match experiment.factors.get_mut(factor) {
-            Some(levels) => levels.retain(|Param(text)| text == level),
-            None => experiment.workload.retain(|name, _| name == level),
+            Some(levels) => levels.retain(|Param(text)| wanted.contains(&text.as_str())),
+            None => experiment.workload.retain(|name, _| wanted.contains(&name.as_str())),
         }
     }
     Ok(())
