@@ -67,7 +67,7 @@ test-full: test
 	ci/vault
 	TIDELOCK_TEST_LIMIT=7200 $(GUARDED) test $(CRATES) --no-fail-fast -- --ignored
 
-# All experiments in the size that fits two cores, in about an hour, and their report. Root can also limit
+# All experiments in the size that fits two cores, in an hour and a quarter, and their report. Root can also limit
 # memory, CPU and I/O; LAB="--out DIR" and others of `tidelock lab run`.
 lab: build
 	ci/packages lab
