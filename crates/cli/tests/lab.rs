@@ -67,7 +67,7 @@ impl Bench {
         trials_of(&self.results())
     }
 
-    /// Nothing that the lab started is left: no directory, no process in it.
+    /// Nothing that the lab started is left: no directory, no process in it, no agent that would make one.
     fn is_clean(&self) {
         let work = self.path("work");
         let left: Vec<_> = fs::read_dir(&work)
@@ -76,6 +76,10 @@ impl Bench {
             .filter(|name| !name.to_string_lossy().ends_with(".lock"))
             .collect();
         assert!(left.is_empty(), "left in {}: {left:?}", work.display());
+        let listening = fs::read_to_string("/proc/net/unix").unwrap();
+        let below = work.display().to_string();
+        let agents: Vec<&str> = listening.lines().filter(|line| line.contains(&below)).collect();
+        assert!(agents.is_empty(), "still listening: {agents:?}");
         for entry in fs::read_dir("/proc").unwrap().flatten() {
             let cwd = fs::read_link(entry.path().join("cwd")).unwrap_or_default();
             assert!(

@@ -32,7 +32,7 @@ pub use bounded::{Bounded, LIMIT, Started, alone, listening};
 pub use cluster::Cluster;
 pub use error::{Error, Result, ensure};
 pub use load::{Load, Run, fill_pgbench};
-pub use place::Place;
+pub use place::{Place, end_agents};
 pub use process::{Process, cpu_seconds};
 pub use tool::{Output, Running, Tool};
 

@@ -10,6 +10,11 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rustix::net::sockopt::socket_peercred;
+use rustix::net::{
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, UCred, connect, socket_with,
+};
+use rustix::process::{Signal, geteuid, getpid};
 use tempfile::TempDir;
 
 use crate::account::Account;
@@ -120,14 +125,12 @@ impl Place {
         Ok(())
     }
 
-    /// Whether a socket below the run directory still has somebody behind it.
+    /// Whether a socket below the run directory still has somebody behind it. An agent takes whoever connects
+    /// for a client, and stays for it: so nobody is asked.
     fn agents_listen(&self) -> bool {
-        let Ok(sockets) = fs::read_dir(self.join("run/tidelock")) else { return false };
-        sockets.filter_map(std::result::Result::ok).any(|entry| {
-            let path = entry.path();
+        sockets_of_agents(&self.path).iter().any(|path| {
             let listed = fs::read_to_string("/proc/net/unix").unwrap_or_default();
-            path.extension().is_some_and(|e| e == "sock")
-                && listed.lines().any(|line| line.ends_with(&path.display().to_string()))
+            listed.lines().any(|line| line.ends_with(&path.display().to_string()))
         })
     }
 
@@ -150,6 +153,39 @@ impl Drop for Place {
         let Some(dir) = self.dir.take() else { return };
         if env::var_os("TIDELOCK_KEEP").is_some() || thread::panicking() {
             eprintln!("kept {}", dir.keep().display());
+            return;
+        }
+        end_agents(&self.path);
+    }
+}
+
+/// Ends the agents of the place at `path`, whose servers have ended. They stay for ten seconds after their last
+/// client, and one whose directories were removed meanwhile makes that of its audit log anew, to write
+/// down its end.
+pub fn end_agents(path: &Path) {
+    let us = geteuid().as_raw();
+    let servers = Account::of_servers().ok().and_then(|account| account.uid()).unwrap_or(us);
+    for socket in sockets_of_agents(path) {
+        // The place belongs to the servers' account, which may put there a way to a socket of another.
+        let Ok(UCred { pid, uid, .. }) = listener(&socket) else { continue };
+        let Some(agent) = Process::new(pid.as_raw_nonzero().get()) else { continue };
+        if uid.as_raw() == servers && pid != getpid() && agent.signal(Signal::TERM).is_ok() {
+            let _ = agent.wait_gone(Duration::from_secs(10));
+            agent.reap();
         }
     }
+}
+
+fn sockets_of_agents(place: &Path) -> Vec<PathBuf> {
+    let Ok(entries) = fs::read_dir(place.join("run/tidelock")) else { return Vec::new() };
+    let paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
+    paths.filter(|path| path.extension().is_some_and(|e| e == "sock")).collect()
+}
+
+/// Who listens at this socket.
+fn listener(socket: &Path) -> rustix::io::Result<UCred> {
+    let (flags, kind) = (SocketFlags::CLOEXEC, SocketType::SEQPACKET);
+    let connection = socket_with(AddressFamily::UNIX, kind, flags, None)?;
+    connect(&connection, &SocketAddrUnix::new(socket)?)?;
+    socket_peercred(&connection)
 }

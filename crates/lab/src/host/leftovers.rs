@@ -14,7 +14,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
-use tidelock_servers::{Account, Process};
+use tidelock_servers::{Account, Process, end_agents};
 
 use super::device::DeviceNumber;
 use super::gocryptfs;
@@ -78,6 +78,7 @@ fn end_ours(place: &Path, dir: &Path) -> Vec<String> {
         for process in ours {
             let _ = process.wait_gone(Duration::from_secs(10));
         }
+        end_agents(dir);
     }
     let others = users_of(place).into_iter().filter(|process| process.lives());
     others

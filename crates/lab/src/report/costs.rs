@@ -122,6 +122,11 @@ impl Costs {
             );
         }
         let mut said = vec![match &self.largest_loss {
+            None if told == 1 => {
+                "Sealed by Tidelock, the server showed no loss of throughput in the one \
+                                  measured cell that can tell."
+                    .into()
+            }
             None => format!(
                 "Sealed by Tidelock, the server had less throughput than unencrypted in none of {}.",
                 cells(told)

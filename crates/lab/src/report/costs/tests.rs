@@ -45,7 +45,11 @@ fn where_nothing_is_lost_no_loss_is_named() {
     let mut run = Synthetic::new(10);
     cell(&mut run, "select", 1.0);
     let costs = costs(run);
-    assert!(costs.said.contains("in none of 1 measured cell. In 1 no"), "{}", costs.said);
+    assert!(
+        costs.said.contains("in the one measured cell that can tell. In 1 no"),
+        "{}",
+        costs.said
+    );
     assert_eq!(costs.largest_loss, None);
 }
 
@@ -177,6 +181,10 @@ fn noise_that_would_hide_a_tenth_is_no_absence_of_loss() {
     run.noise = 0.4;
     cell(&mut run, "noisy", 1.0);
     let costs = self::costs(run);
-    assert!(costs.said.contains("in none of 1 measured cell."), "{}", costs.said);
+    assert!(
+        costs.said.contains("no loss of throughput in the one measured cell"),
+        "{}",
+        costs.said
+    );
     assert!(costs.caveats[0].starts_with("Not counted: in 1 measured cell noise"), "{costs:?}");
 }
