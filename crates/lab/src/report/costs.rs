@@ -138,13 +138,13 @@ impl Costs {
                 cells(told),
             ),
         }];
-        if let Some(under) = self.same_under {
-            let each = if self.same == 1 { "" } else { " in each" };
-            said.push(format!(
-                "In {} no difference was detectable, under {} %{each}.",
-                self.same,
-                phrase::rounded_up(under)
-            ));
+        if let Some(under) = self.same_under.map(phrase::rounded_up) {
+            said.push(if told == 1 {
+                format!("No difference was detectable there, under {under} %.")
+            } else {
+                let each = if self.same == 1 { "" } else { " in each" };
+                format!("In {} no difference was detectable, under {under} %{each}.", self.same)
+            });
         }
         if let Some(Largest { words, place, .. }) = &self.largest_gain {
             let most = if self.gains == 1 { "" } else { "the most was " };

@@ -46,7 +46,7 @@ fn where_nothing_is_lost_no_loss_is_named() {
     cell(&mut run, "select", 1.0);
     let costs = costs(run);
     assert!(
-        costs.said.contains("in the one measured cell that can tell. In 1 no"),
+        costs.said.contains("in the one measured cell that can tell. No difference"),
         "{}",
         costs.said
     );
