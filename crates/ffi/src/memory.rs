@@ -24,8 +24,10 @@ const CHUNK: usize = 256 << 10;
 const SMALLEST: usize = 32;
 /// Classes of 32 bytes to 128 MiB, by powers of two.
 const CLASSES: usize = 23;
-/// No call that handles keys uses more of the stack; the least that programs have is far more.
-const DEEPEST: usize = 128 << 10;
+/// No call of the command's that handles keys uses more of the stack; the least that it has is far more.
+pub(crate) const DEEPEST: usize = 128 << 10;
+/// The same for the library's calls in programs, whose threads may have little.
+pub(crate) const IN_PROGRAMS: usize = 16 << 10;
 /// Before each block: its class, and room so that blocks are aligned to 16.
 const PREFIX: usize = 16;
 
@@ -212,10 +214,10 @@ unsafe fn wipe(at: *mut u8, len: usize) {
 /// Wipes what ended calls have left on the stack below this call. Keys that were moved leave copies there,
 /// and the stack is no locked memory: it may be dumped.
 #[inline(never)]
-pub(crate) fn wipe_stack() {
-    let mut room = core::mem::MaybeUninit::<[u8; DEEPEST]>::uninit();
+pub(crate) fn wipe_stack<const DEPTH: usize>() {
+    let mut room = core::mem::MaybeUninit::<[u8; DEPTH]>::uninit();
     // SAFETY: the room is ours; it lies where those calls had their frames.
-    unsafe { wipe(room.as_mut_ptr().cast(), DEEPEST) };
+    unsafe { wipe(room.as_mut_ptr().cast(), DEPTH) };
 }
 
 // SAFETY: blocks are distinct, large enough and aligned as asked, or null.

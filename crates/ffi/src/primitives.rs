@@ -17,7 +17,12 @@ const SO_PEERPIDFD: i64 = 77;
 /// What the command hands to the agent.
 #[must_use]
 pub fn primitives() -> Primitives {
-    Primitives { lock, peer_pidfd, close_from, wipe_stack: memory::wipe_stack }
+    Primitives {
+        lock,
+        peer_pidfd,
+        close_from,
+        wipe_stack: memory::wipe_stack::<{ memory::DEEPEST }>,
+    }
 }
 
 /// Keeps a descriptor that the caller knows by its number from the programs that it becomes or starts. A

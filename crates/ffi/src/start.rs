@@ -55,6 +55,7 @@ pub unsafe fn start(environment: *const *const c_char) {
         memory::serve_aws_lc();
         limits::make_room();
         sockets.by_ref().for_each(|socket| protect(socket, exe.as_bytes(), environment));
+        memory::wipe_stack::<{ memory::IN_PROGRAMS }>();
         starting().cipher().warm_up();
         system::refresh_working_directory();
         next::find_all();
@@ -66,6 +67,7 @@ pub unsafe fn start(environment: *const *const c_char) {
 }
 
 /// Asks one agent for its directory and keys.
+#[inline(never)]
 fn protect(socket: &[u8], exe: &[u8], environment: Environment) {
     let name = String::from_utf8_lossy(socket);
     let granted = match handshake::ask(socket, environment) {

@@ -21,6 +21,7 @@ use tidelock_format::{
     UnverifiedHeader,
 };
 
+use crate::memory::{IN_PROGRAMS, wipe_stack};
 use crate::{datakeys, renewal, sys};
 
 const SLOTS: usize = 4096;
@@ -160,6 +161,27 @@ impl Xts {
         Ok(())
     }
 
+    #[inline(never)]
+    fn derive_and_install(
+        &self,
+        slot: KeySlot,
+        found: &UnverifiedHeader,
+    ) -> Result<(), UnlockError> {
+        let is_known = |header: &Header| {
+            let (_, generation) = datakeys::find(header)?;
+            (generation.is_none_or(|ours| header.generation <= ours)).then_some(())
+        };
+        if is_known(&found.header).is_none() {
+            renewal::follow_all();
+        }
+        let (key, generation) = datakeys::find(&found.header).ok_or(UnlockError::UnknownKey)?;
+        let header = key.verify(found)?;
+        if generation.is_some_and(|ours: Generation| header.generation > ours) {
+            return Err(UnlockError::RolledBack);
+        }
+        self.install(slot, &key.file_key(header))
+    }
+
     fn run(
         &self,
         slot: KeySlot,
@@ -218,42 +240,39 @@ fn cell_in(place: &AtomicPtr<Cell>) -> Option<&Cell> {
     existing(place)
 }
 
+#[inline(never)]
+fn new_header(root: u8, class: Class, layout: Layout) -> Result<SealedHeader, UnlockError> {
+    renewal::follow(root);
+    let current = datakeys::current(root).ok_or(UnlockError::UnknownKey)?;
+    let mut nonce = [0u8; 32];
+    fill_random(&mut nonce)?;
+    let header = Header {
+        layout,
+        cipher: Cipher::Aes256Xts,
+        kdf: Kdf::HkdfExpandSha256,
+        zero_rule: class.zero_rule(),
+        class,
+        compatible: 0,
+        sequence: 1,
+        keyring: current.keyring,
+        generation: current.generation,
+        data_key: current.id,
+        nonce: Nonce(nonce),
+    };
+    Ok(seal_header(current.key, &header))
+}
+
 impl UnitCipher for Xts {
     fn unlock(&self, slot: KeySlot, found: &UnverifiedHeader) -> Result<(), UnlockError> {
-        let is_known = |header: &Header| {
-            let (_, generation) = datakeys::find(header)?;
-            (generation.is_none_or(|ours| header.generation <= ours)).then_some(())
-        };
-        if is_known(&found.header).is_none() {
-            renewal::follow_all();
-        }
-        let (key, generation) = datakeys::find(&found.header).ok_or(UnlockError::UnknownKey)?;
-        let header = key.verify(found)?;
-        if generation.is_some_and(|ours: Generation| header.generation > ours) {
-            return Err(UnlockError::RolledBack);
-        }
-        self.install(slot, &key.file_key(header))
+        let unlocked = self.derive_and_install(slot, found);
+        wipe_stack::<IN_PROGRAMS>();
+        unlocked
     }
 
     fn create(&self, root: u8, class: Class, layout: Layout) -> Result<SealedHeader, UnlockError> {
-        renewal::follow(root);
-        let current = datakeys::current(root).ok_or(UnlockError::UnknownKey)?;
-        let mut nonce = [0u8; 32];
-        fill_random(&mut nonce)?;
-        let header = Header {
-            layout,
-            cipher: Cipher::Aes256Xts,
-            kdf: Kdf::HkdfExpandSha256,
-            zero_rule: class.zero_rule(),
-            class,
-            compatible: 0,
-            sequence: 1,
-            keyring: current.keyring,
-            generation: current.generation,
-            data_key: current.id,
-            nonce: Nonce(nonce),
-        };
-        Ok(seal_header(current.key, &header))
+        let header = new_header(root, class, layout);
+        wipe_stack::<IN_PROGRAMS>();
+        header
     }
 
     #[inline]

@@ -80,4 +80,23 @@ mod tests {
             assert!(under >= sealed.floor().unwrap() && under >= sealed.ratio.reach(1.0));
         }
     }
+
+    #[test]
+    fn equal_arms_seldom_seem_to_differ() {
+        let arms = ["plain", "control", "sealed"];
+        let mut run = Synthetic::new(10);
+        run.noise = 0.1;
+        for cell in 0..500 {
+            for arm in arms {
+                run.arm(arm, &cell.to_string(), 1.0);
+            }
+        }
+        let all = analysis::compare(&experiment(&arms), &run.trials, 1);
+        let sealed: Vec<Finding> =
+            all.iter().filter(|c| c.arm == "sealed").map(Finding::of).collect();
+        assert_eq!(sealed.len(), 1000, "throughput and CPU of each cell");
+        let wrong = sealed.iter().filter(|finding| finding.under().is_none()).count();
+        // 9, as docs/lab/statistics.md says, and four standard errors more.
+        assert!(wrong < 22, "{wrong} of 1000 equal arms seem to differ");
+    }
 }
