@@ -18,6 +18,7 @@ errnos! {
     IO = 5, "Input/output error: the file is not what it must be.";
     BADF = 9, "Bad file descriptor.";
     AGAIN = 11, "Try again.";
+    NOMEM = 12, "No memory.";
     ACCES = 13, "Permission denied.";
     EXIST = 17, "File exists.";
     XDEV = 18, "The two names belong to different policies.";

@@ -112,8 +112,11 @@ pub trait Kernel {
     /// Waits a moment for a writer.
     fn pause(&self);
 
-    /// Working memory of at least `len` bytes, at most [`SCRATCH_MAX`].
-    fn scratch(&self, len: usize) -> Self::Scratch;
+    /// Working memory of `len` bytes, at most [`SCRATCH_MAX`]; waits for nobody.
+    ///
+    /// # Errors
+    /// ENOMEM if there is none.
+    fn scratch(&self, len: usize) -> Result<Self::Scratch, Errno>;
 }
 
 /// The largest working memory that is ever asked for.

@@ -344,7 +344,7 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
 
     fn is_all_zeros(&self, fd: Fd, traits: Traits) -> Result<bool, Errno> {
         let mut at = self.roots.layout(traits.root).start();
-        let mut scratch = self.system.scratch(SCRATCH_MAX);
+        let mut scratch = self.system.scratch(SCRATCH_MAX)?;
         loop {
             let count = self.system.pread(fd, &mut scratch, at)?;
             if !is_zero(scratch.get(..count).unwrap_or_default()) {

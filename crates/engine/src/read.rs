@@ -111,7 +111,7 @@ impl<S: System, C: UnitCipher, P: Decide> OpenFile<'_, S, C, P> {
     }
 
     fn read_window(&self, key: KeySlot, into: &mut [u8], window: &Window) -> Result<usize, Errno> {
-        let mut scratch = self.kernel().scratch(window.len + BLOCK_USIZE);
+        let mut scratch = self.kernel().scratch(window.len + BLOCK_USIZE)?;
         let buffer = scratch.get_mut(..window.len + BLOCK_USIZE).ok_or(Errno::IO)?;
         let valid = self.load(key, buffer, window.first, window.skip + window.wanted)?;
         let from = window.skip.min(valid);

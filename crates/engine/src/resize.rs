@@ -64,7 +64,7 @@ impl<S: System, C: UnitCipher, P: Decide> OpenFile<'_, S, C, P> {
         let start = unit.0 * UNIT;
         let to = usize::try_from(whole.0 - start).map_err(|_| Errno::INVAL)?;
         let keep = usize::try_from(wanted.0 - start).map_err(|_| Errno::INVAL)?;
-        let mut image = self.kernel().scratch(UNIT_USIZE);
+        let mut image = self.kernel().scratch(UNIT_USIZE)?;
         let image = image.get_mut(..to).ok_or(Errno::IO)?;
         let count = self.kernel().pread(self.hidden(), image, layout.disk(place(start)?))?;
         if count < to {
@@ -82,7 +82,7 @@ impl<S: System, C: UnitCipher, P: Decide> OpenFile<'_, S, C, P> {
         open_units(self.cipher(), key, unit, rule, image);
         image.get_mut(keep..).unwrap_or_default().fill(0);
         let zeros = usize::try_from(wanted.remainder()).unwrap_or(0);
-        let mut out = self.kernel().scratch(to + zeros);
+        let mut out = self.kernel().scratch(to + zeros)?;
         let sealed = seal_units(self.cipher(), key, unit, image, zeros, &mut out)
             .ok_or(Errno::IO)?
             .skip(last);

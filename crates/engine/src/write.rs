@@ -161,7 +161,7 @@ impl<S: System, C: UnitCipher, P: Decide> OpenFile<'_, S, C, P> {
 
     fn write_aligned(&self, key: KeySlot, from: &[u8], at: u64) -> Result<usize, Errno> {
         let mut done = 0;
-        let mut scratch = self.kernel().scratch(from.len().min(SCRATCH_MAX));
+        let mut scratch = self.kernel().scratch(from.len().min(SCRATCH_MAX))?;
         for piece in from.chunks(SCRATCH_MAX) {
             let start = place(at + done as u64)?;
             let sealed = seal_units(self.cipher(), key, start.unit(), piece, 0, &mut scratch)
@@ -216,7 +216,7 @@ impl<S: System, C: UnitCipher, P: Decide> OpenFile<'_, S, C, P> {
         let Some(key) = self.key()?.filter(|_| span.end() <= start + UNIT) else { return Ok(None) };
         let inside = |at: u64| usize::try_from(at - start).map_err(|_| Errno::INVAL);
         let (first, to) = (inside(span.block_start())?, inside(span.block_end())?);
-        let mut image = self.kernel().scratch(to + BLOCK_USIZE);
+        let mut image = self.kernel().scratch(to + BLOCK_USIZE)?;
         let count =
             self.kernel().pread(self.hidden(), &mut image, self.layout().disk(place(start)?))?;
         let rule = self.traits().zero_rule;
@@ -228,7 +228,7 @@ impl<S: System, C: UnitCipher, P: Decide> OpenFile<'_, S, C, P> {
         }
         open_units(self.cipher(), key, span.first_unit(), rule, image);
         image.get_mut(inside(at)?..inside(span.end())?).ok_or(Errno::IO)?.copy_from_slice(from);
-        let mut out = self.kernel().scratch(to);
+        let mut out = self.kernel().scratch(to)?;
         let sealed = seal_units(self.cipher(), key, span.first_unit(), image, 0, &mut out)
             .ok_or(Errno::IO)?
             .skip(first);

@@ -175,7 +175,7 @@ impl Kernel for Linux {
     }
 
     #[inline]
-    fn scratch(&self, len: usize) -> Scratch {
+    fn scratch(&self, len: usize) -> Result<Scratch, Errno> {
         scratch::take(len)
     }
 }

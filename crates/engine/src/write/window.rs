@@ -80,7 +80,7 @@ impl<S: System, C: UnitCipher, P: Decide> OpenFile<'_, S, C, P> {
         let unit_start = window.first.0 * UNIT;
         let end = window.skip + data.len();
         let last = (end - 1) - (end - 1) % UNIT_USIZE;
-        let mut image = self.kernel().scratch(window.len);
+        let mut image = self.kernel().scratch(window.len)?;
         let image = image.get_mut(..window.len).ok_or(Errno::IO)?;
 
         let mut from = window.skip - window.skip % BLOCK_USIZE;
@@ -116,7 +116,7 @@ impl<S: System, C: UnitCipher, P: Decide> OpenFile<'_, S, C, P> {
         image.get_mut(window.skip..end).ok_or(Errno::IO)?.copy_from_slice(data);
 
         let zeros = if grows { usize::try_from(plain_end.remainder()).unwrap_or(0) } else { 0 };
-        let mut out = self.kernel().scratch(to + zeros);
+        let mut out = self.kernel().scratch(to + zeros)?;
         let plain = image.get(..to).ok_or(Errno::IO)?;
         let sealed = seal_units(self.cipher(), key, window.first, plain, zeros, &mut out)
             .ok_or(Errno::IO)?
@@ -231,7 +231,7 @@ impl<S: System, C: UnitCipher, P: Decide> OpenFile<'_, S, C, P> {
             return Ok(());
         }
         let cut = usize::try_from(cut_block - start).map_err(|_| Errno::INVAL)?;
-        let mut image = self.kernel().scratch(UNIT_USIZE);
+        let mut image = self.kernel().scratch(UNIT_USIZE)?;
         let image = image.get_mut(..UNIT_USIZE).ok_or(Errno::IO)?;
         if self.load_unit(key, unit, size, image)?.hole {
             return self.clear_tail(size);
@@ -240,7 +240,7 @@ impl<S: System, C: UnitCipher, P: Decide> OpenFile<'_, S, C, P> {
         // Where the block is all that is written, the zeros that tell the size are written again too.
         let tail = if end.0 == size.block_end() { size } else { end };
         let zeros = usize::try_from(tail.remainder()).unwrap_or(0);
-        let mut out = self.kernel().scratch(to + zeros);
+        let mut out = self.kernel().scratch(to + zeros)?;
         let plain = image.get(..to).ok_or(Errno::IO)?;
         let sealed = seal_units(self.cipher(), key, unit, plain, zeros, &mut out)
             .ok_or(Errno::IO)?

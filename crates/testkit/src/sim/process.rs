@@ -388,11 +388,11 @@ impl Kernel for SimProcess {
 
     fn pause(&self) {}
 
-    fn scratch(&self, len: usize) -> Scratch {
+    fn scratch(&self, len: usize) -> Result<Scratch, Errno> {
         assert!(len <= tidelock_engine::SCRATCH_MAX, "too much working memory is asked for: {len}");
         let bytes = vec![b'q'; len + 64];
         let from = bytes.as_ptr().align_offset(64);
-        Scratch { bytes, from, len }
+        Ok(Scratch { bytes, from, len })
     }
 }
 
