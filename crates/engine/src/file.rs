@@ -4,10 +4,13 @@ use tidelock_cipher::{KeySlot, UnitCipher};
 use tidelock_format::{BLOCK_USIZE, Layout, PlainOffset, PlainSize, Probe};
 
 use crate::errno::Errno;
-use crate::kernel::{Fd, FileStat, Kernel, Reach, Stripe, System};
+use crate::gate::Alone;
+use crate::kernel::{Fd, FileStat, System};
 use crate::process::Process;
 use crate::roots::Decide;
 use crate::table::{OpenFlags, Slot, Traits};
+use crate::turn::Turn;
+use crate::words::Stripe;
 
 /// What an open file may be used for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -78,10 +81,10 @@ impl<'p, S: System, C: UnitCipher, P: Decide> OpenFile<'p, S, C, P> {
     /// Where the units of the file begin.
     #[must_use]
     pub fn layout(&self) -> Layout {
-        self.process.roots.layout(self.traits().root)
+        self.process.roots.layout(self.traits().root())
     }
 
-    /// Size and identity; the size is that on the disk.
+    /// Size and identity; the size is that on the disk, perhaps in the middle of a change.
     ///
     /// # Errors
     /// Those of fstat.
@@ -89,19 +92,22 @@ impl<'p, S: System, C: UnitCipher, P: Decide> OpenFile<'p, S, C, P> {
         self.kernel().stat(self.hidden())
     }
 
-    /// The size that the program sees.
-    ///
-    /// # Errors
-    /// Those of fstat.
-    pub fn size(&self) -> Result<PlainSize, Errno> {
+    /// The size at this moment, for who has the gate.
+    pub(crate) fn size_now(&self) -> Result<PlainSize, Errno> {
         Ok(self.stat()?.size.plain(self.layout()))
     }
 
     /// Remembers that POSIX record locks are held through this file: closing a duplicate drops them, and nothing
     /// of ours may. To be called before the first one is there.
-    pub fn note_record_lock(&self) {
-        self.process.moving.forbid(|| self.kernel().pause());
+    ///
+    /// # Errors
+    /// EDEADLK in a signal handler that interrupted an open of its own thread.
+    pub fn note_record_lock(&self) -> Result<(), Errno> {
+        let (moving, kernel) = (&self.process.moving, self.kernel());
+        let movers = self.process.table.movers();
+        moving.forbid(movers, kernel.actor(0), |looks| kernel.pause(looks))?;
         self.slot.mark_locked();
+        Ok(())
     }
 
     pub(crate) fn kernel(&self) -> &'p S {
@@ -131,12 +137,6 @@ impl<'p, S: System, C: UnitCipher, P: Decide> OpenFile<'p, S, C, P> {
             0 => self.look_for_key(),
             key => Ok(Some(KeySlot(key - 1))),
         }
-    }
-
-    /// True if an aligned access needs no look at the size: see DESIGN, "one call on the fast path".
-    #[inline]
-    pub(crate) fn is_even(&self, key: KeySlot) -> bool {
-        self.traits().even && !self.process.keys.is_uneven(key)
     }
 
     /// Another process, or another descriptor, may have given the file its header since it was opened.
@@ -171,24 +171,30 @@ impl<'p, S: System, C: UnitCipher, P: Decide> OpenFile<'p, S, C, P> {
         }
     }
 
-    /// Takes the file's lock until the guard is dropped.
-    pub(crate) fn lock(&self, reach: Reach) -> Result<Held<'p, S>, Errno> {
-        let stripe = self.traits().stripe();
-        self.kernel().lock(stripe, reach)?;
-        Ok(Held { kernel: self.kernel(), stripe, reach })
+    /// The file's words.
+    #[inline]
+    pub(crate) fn stripe(&self) -> Stripe {
+        self.traits().stripe
     }
-}
 
-/// A lock that is held.
-pub(crate) struct Held<'k, K: Kernel> {
-    kernel: &'k K,
-    stripe: Stripe,
-    reach: Reach,
-}
+    /// Has the file alone until the guard is dropped.
+    pub(crate) fn alone(&self) -> Result<Alone<'p, S>, Errno> {
+        Alone::take(self.kernel(), self.stripe())
+    }
 
-impl<K: Kernel> Drop for Held<'_, K> {
-    fn drop(&mut self) {
-        self.kernel.unlock(self.stripe, self.reach);
+    /// Has the offset until the guard is dropped, to look at it and move it later.
+    pub(crate) fn turn(&self) -> Turn<'p, S> {
+        Turn::take(self.kernel(), self.turn_word())
+    }
+
+    /// Has the offset until the guard is dropped, for one system call that changes it.
+    pub(crate) fn brief_turn(&self) -> Turn<'p, S> {
+        Turn::brief(self.kernel(), self.turn_word())
+    }
+
+    fn turn_word(&self) -> Stripe {
+        let number = self.slot.turn.load(core::sync::atomic::Ordering::Relaxed);
+        Stripe { root: self.traits().root(), number: u16::try_from(number).unwrap_or(0) }
     }
 }
 

@@ -11,6 +11,7 @@ use tidelock_format::{DiskOffset, DiskSize};
 
 use crate::errno::Errno;
 use crate::refusal::Refusal;
+use crate::words::{Actor, Words};
 
 /// A descriptor of the process; for a sealed file, of the hidden kind.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -38,25 +39,7 @@ pub struct FileStat {
     pub symlink: bool,
 }
 
-/// Which of the locks for slow paths: a byte of the lock file of directory `root`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Stripe {
-    /// Which protected directory.
-    pub root: u8,
-    /// Which byte, by hash of device and inode.
-    pub byte: u8,
-}
-
-/// Whom a lock keeps out.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Reach {
-    /// The other threads of this process.
-    Process,
-    /// Every process that uses the directory.
-    Everyone,
-}
-
-/// The bytes of files.
+/// The bytes of files, and what processes need to share them.
 pub trait Kernel {
     /// Working memory, aligned to 64 bytes.
     type Scratch: core::ops::DerefMut<Target = [u8]>;
@@ -100,17 +83,33 @@ pub trait Kernel {
     /// The next data or hole from a place (SEEK_DATA or SEEK_HOLE); moves the kernel's offset.
     fn seek(&self, file: Fd, at: DiskOffset, whence: i32) -> Result<DiskOffset, Errno>;
 
-    /// Takes a lock; signals stay blocked until it is released.
-    fn lock(&self, stripe: Stripe, reach: Reach) -> Result<(), Errno>;
+    /// fdatasync(2), or fsync(2) with `all`.
+    fn synchronise(&self, file: Fd, all: bool) -> Result<(), Errno>;
 
-    /// Releases a lock taken with the same arguments.
-    fn unlock(&self, stripe: Stripe, reach: Reach);
+    /// The words that all processes of directory `root` share.
+    fn words(&self, root: u8) -> &Words;
 
-    /// The sequence word that writers of a log bump and readers check; shared by all processes of the directory.
-    fn sequence(&self, stripe: Stripe) -> &AtomicU64;
+    /// The calling thread, by the number that its process has in directory `root`.
+    fn actor(&self, root: u8) -> Actor;
 
-    /// Waits a moment for a writer.
-    fn pause(&self);
+    /// True if the process with this number lives. Asked of the system, never guessed; when in doubt it lives.
+    fn lives(&self, root: u8, number: u32) -> bool;
+
+    /// Sleeps until somebody wakes sleepers of this word of [`words`](Self::words), for some milliseconds at most; not at
+    /// all if its lower half is not that of `seen` any more.
+    fn sleep(&self, word: &AtomicU64, seen: u64);
+
+    /// Wakes all that sleep at this word.
+    fn wake(&self, word: &AtomicU64);
+
+    /// Waits a moment for something that nobody tells the end of; longer the more looks were in vain.
+    fn pause(&self, looks: u32);
+
+    /// Blocks all signals of this thread; the mask that was.
+    fn block_signals(&self) -> u64;
+
+    /// Goes back to a mask.
+    fn restore_signals(&self, mask: u64);
 
     /// Working memory of `len` bytes, at most [`SCRATCH_MAX`]; waits for nobody.
     ///

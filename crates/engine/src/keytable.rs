@@ -4,8 +4,7 @@
 //! that was verified once is recognised by all of its bytes.
 
 use core::sync::atomic::{
-    AtomicU32, AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed,
-    Ordering::Release, Ordering::SeqCst, fence,
+    AtomicU32, AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
 };
 
 use tidelock_cipher::KeySlot;
@@ -34,8 +33,6 @@ pub struct KeyTable {
 
 struct Entry {
     word: AtomicU32,
-    /// This process made the file's size uneven.
-    uneven: AtomicU32,
     header: [AtomicU64; WORDS],
 }
 
@@ -58,11 +55,8 @@ impl Entry {
         clippy::declare_interior_mutable_const,
         reason = "the value that arrays of it begin with"
     )]
-    const EMPTY: Self = Self {
-        word: AtomicU32::new(EMPTY),
-        uneven: AtomicU32::new(0),
-        header: [const { AtomicU64::new(0) }; WORDS],
-    };
+    const EMPTY: Self =
+        Self { word: AtomicU32::new(EMPTY), header: [const { AtomicU64::new(0) }; WORDS] };
 
     fn matches(&self, copy: &Copy) -> bool {
         let (words, _) = copy.as_chunks::<8>();
@@ -145,24 +139,9 @@ impl KeyTable {
             for (have, new) in entry.header.iter().zip(words) {
                 have.store(u64::from_le_bytes(*new), Relaxed);
             }
-            entry.uneven.store(0, Relaxed);
-            entry.word.store(READY | 1, SeqCst);
+            entry.word.store(READY | 1, Release);
         }
-        self.watch_twins(slot, copy);
         slot
-    }
-
-    /// Two threads that open a file at once may both install its key. Then neither can tell what the other makes of
-    /// the size: both look at it from now on.
-    fn watch_twins(&self, slot: KeySlot, copy: &Copy) {
-        fence(SeqCst);
-        for near in self.window(copy).filter(|(other, _)| *other != slot) {
-            if let Some(twin) = self.join_if_same(near, copy) {
-                self.mark_uneven(twin);
-                self.mark_uneven(slot);
-                self.leave(twin);
-            }
-        }
     }
 
     /// The key could not be installed.
@@ -177,19 +156,6 @@ impl KeyTable {
         if let Some(entry) = self.entries.get(slot.0 as usize) {
             entry.word.fetch_sub(1, AcqRel);
         }
-    }
-
-    /// This process has made the size of the file uneven.
-    pub(crate) fn mark_uneven(&self, slot: KeySlot) {
-        if let Some(entry) = self.entries.get(slot.0 as usize) {
-            entry.uneven.store(1, Relaxed);
-        }
-    }
-
-    /// True if this process has made the size of the file uneven.
-    #[inline]
-    pub(crate) fn is_uneven(&self, slot: KeySlot) -> bool {
-        self.entries.get(slot.0 as usize).is_none_or(|entry| entry.uneven.load(Relaxed) != 0)
     }
 
     fn all(&self) -> impl Iterator<Item = (KeySlot, &Entry)> {

@@ -7,8 +7,10 @@
 //!     |          resolve.rs    paths: whose file is this?                 path.rs, roots.rs
 //!     |          open.rs       header, policy and key must agree
 //!   File         read.rs       aligned: one system call; else through scratch memory
-//!     |          write.rs      aligned: one system call; else under the file's lock, write/window.rs
+//!     |          write.rs      aligned: one system call; else with the file's gate alone, write/window.rs
 //!     |          resize.rs     truncate, extend, allocate
+//!   Words        gate.rs       who may write beside whom                  turn.rs, parity.rs
+//!     |          sequence.rs   what readers may rely on                   roster.rs
 //!   Kernel (trait)             takes Sealed only
 //! ```
 //!
@@ -20,10 +22,12 @@
 
 mod errno;
 mod file;
+mod gate;
 mod kernel;
 mod keytable;
 mod moving;
 mod open;
+mod parity;
 mod path;
 mod process;
 mod read;
@@ -31,13 +35,16 @@ mod refusal;
 mod resize;
 mod resolve;
 mod roots;
+mod roster;
 mod sequence;
 mod table;
+mod turn;
+mod words;
 mod write;
 
 pub use errno::Errno;
 pub use file::{Access, OpenFile};
-pub use kernel::{Fd, FileStat, Kernel, Links, Reach, SCRATCH_MAX, Stripe, System};
+pub use kernel::{Fd, FileStat, Kernel, Links, SCRATCH_MAX, System};
 pub use keytable::KeyTable;
 pub use path::PathBuffer;
 pub use process::{Descriptor, Process};
@@ -45,3 +52,4 @@ pub use refusal::Refusal;
 pub use resolve::Place;
 pub use roots::{Decide, Decided, Roots, Sealing};
 pub use table::{OpenFlags, Table};
+pub use words::{Actor, LARGEST_NUMBER, Stripe, Words};

@@ -1,18 +1,22 @@
 //! Opening: path rule, header and key must agree, or there is no open file.
 
+use core::sync::atomic::Ordering::Relaxed;
+
 use tidelock_cipher::{KeySlot, UnitCipher, UnlockError, is_zero};
 use tidelock_format::{
-    Class, DiskOffset, DiskSize, HeaderError, Layout, PROBE_LEN, PlainSize, Probe, UNIT,
-    looks_sealed,
+    Class, DiskOffset, DiskSize, HeaderError, Layout, PROBE_LEN, Probe, looks_sealed,
 };
 
 use crate::errno::Errno;
-use crate::kernel::{Fd, FileStat, Links, Reach, SCRATCH_MAX, System};
+use crate::gate::Alone;
+use crate::kernel::{Fd, FileStat, Links, SCRATCH_MAX, System};
+use crate::parity;
 use crate::path::PathBuffer;
 use crate::process::{Placing, Process};
 use crate::refusal::Refusal;
 use crate::roots::{Decide, Decided};
 use crate::table::{Claim, OpenFlags, Traits};
+use crate::words::Stripe;
 
 const O_ACCMODE: i32 = 3;
 const O_WRONLY: i32 = 1;
@@ -47,7 +51,7 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
             Self::path_again(&file, &mut again)?;
             let traits = file.traits();
             let lookup = Lookup { at: Fd::CWD, path: again.as_c(), links: Self::AS_FLAGS };
-            return self.open_sealed(lookup, flags, mode, traits.root, traits.class, path);
+            return self.open_sealed(lookup, flags, mode, traits.root(), traits.class, path);
         }
         if flags & O_TMPFILE != 0 {
             return self.open_unnamed(at, path, flags, mode);
@@ -159,7 +163,7 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
     ) -> Option<Result<i32, Errno>> {
         let probe = Probe::parse(first);
         let header = &probe.candidates().into_iter().flatten().next()?.header;
-        let traits = self.traits_of(0, header.class, header.zero_rule, stat);
+        let traits = Self::traits_of(0, header.class, header.zero_rule, stat);
         let key = self.unlock(first, traits).ok()?;
         let flags = OpenFlags(flags);
         let visible = self.table.reserve().and_then(|claim| {
@@ -224,17 +228,24 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
         &self,
         claim: Claim<'_>,
         fd: Fd,
-        placing: &Placing<'_>,
+        placing: &Placing,
         flags: i32,
         root: u8,
         class: Class,
         name: &[u8],
     ) -> Result<Admitted, Errno> {
+        let changes = self.size_changes();
         let stat = self.system.stat(fd)?;
         if !stat.regular {
             return Ok(Admitted::NotRegular);
         }
-        let traits = self.traits_of(root, class, class.zero_rule(), &stat);
+        let traits = Self::traits_of(root, class, class.zero_rule(), &stat);
+        let size = stat.size.plain(self.roots.layout(root));
+        let generation = self.generation_since(traits.stripe, changes);
+        claim
+            .slot()
+            .parity
+            .store(generation.map_or(0, |generation| parity::memo(generation, size)), Relaxed);
         let key = match self.key_of(fd, &stat, traits) {
             Ok(key) => key,
             Err(Missing::Errno(error)) => return Err(error),
@@ -257,7 +268,7 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
         let count =
             self.system.pread(fd, &mut first, DiskOffset::HEADER).map_err(Missing::Errno)?;
         let first = first.get(..count).unwrap_or_default();
-        let start = u64::from(self.roots.layout(traits.root).data_offset());
+        let start = u64::from(self.roots.layout(traits.root()).data_offset());
         if Probe::is_blank(first) {
             return match stat.size.0.saturating_sub(start) {
                 0 => Ok(None),
@@ -273,7 +284,7 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
         }
     }
 
-    /// All zeros where a header was, under the file's lock: somebody else may mend it at the same time.
+    /// All zeros where a header was, with the file alone: somebody else may mend it at the same time.
     fn mend(
         &self,
         fd: Fd,
@@ -281,18 +292,21 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
         traits: Traits,
         name: &[u8],
     ) -> Result<Option<KeySlot>, Errno> {
-        self.system.lock(traits.stripe(), Reach::Everyone)?;
-        let mended = self.mend_locked(fd, flags, traits, name);
-        self.system.unlock(traits.stripe(), Reach::Everyone);
-        mended
+        // Asked before, since the answer is read from a sealed file.
+        let writes = flags & O_ACCMODE != 0 && flags & O_TRUNC == 0;
+        let recovers = writes && self.system.may_rekey_lost(traits.root());
+        let alone = Alone::take(&self.system, traits.stripe)?;
+        alone.begin_change();
+        self.mend_alone(fd, flags, traits, name, recovers)
     }
 
-    fn mend_locked(
+    fn mend_alone(
         &self,
         fd: Fd,
         flags: i32,
         traits: Traits,
         name: &[u8],
+        recovers: bool,
     ) -> Result<Option<KeySlot>, Errno> {
         let stat = self.system.stat(fd)?;
         let behind = match self.key_of(fd, &stat, traits) {
@@ -312,8 +326,7 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
             // Whoever opens it for writing will mend it; until then zeros are zeros.
             return if blank { Ok(None) } else { self.refuse(name, Refusal::LostHeader(behind)) };
         }
-        let recovers = || self.system.may_rekey_lost(traits.root) && self.system.is_sole_holder(fd);
-        if !blank && !recovers() {
+        if !blank && !(recovers && self.system.is_sole_holder(fd)) {
             return self.refuse(name, Refusal::LostHeader(behind));
         }
         let key = self.replace_lost(fd, traits, name)?;
@@ -325,9 +338,9 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
 
     /// Gives a file whose header is lost a new key: see DESIGN, "a lost header".
     fn replace_lost(&self, fd: Fd, traits: Traits, name: &[u8]) -> Result<KeySlot, Errno> {
-        let layout = self.roots.layout(traits.root);
+        let layout = self.roots.layout(traits.root());
         let refuse = |why| self.refuse(name, why);
-        let header = match self.cipher.create(traits.root, traits.class, layout) {
+        let header = match self.cipher.create(traits.root(), traits.class, layout) {
             Ok(header) => header,
             Err(why) => return refuse(Refusal::Unlock(why)),
         };
@@ -343,7 +356,7 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
     }
 
     fn is_all_zeros(&self, fd: Fd, traits: Traits) -> Result<bool, Errno> {
-        let mut at = self.roots.layout(traits.root).start();
+        let mut at = self.roots.layout(traits.root()).start();
         let mut scratch = self.system.scratch(SCRATCH_MAX)?;
         loop {
             let count = self.system.pread(fd, &mut scratch, at)?;
@@ -365,28 +378,23 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
 
     /// O_TRUNC: the header stays, since others may hold the file open.
     fn empty(&self, fd: Fd, traits: Traits, stat: &FileStat) -> Result<(), Errno> {
-        let start = self.roots.layout(traits.root).start();
+        let start = self.roots.layout(traits.root()).start();
         if stat.size.is_at_most(start) {
             return Ok(());
         }
-        self.system.lock(traits.stripe(), Reach::Everyone)?;
-        let done = self.system.set_size(fd, DiskSize(start.get()));
-        self.system.unlock(traits.stripe(), Reach::Everyone);
-        done
+        let alone = Alone::take(&self.system, traits.stripe)?;
+        alone.begin_change();
+        self.system.set_size(fd, DiskSize(start.get()))
     }
 
     fn traits_of(
-        &self,
         root: u8,
         class: Class,
         zero_rule: tidelock_format::ZeroRule,
         stat: &FileStat,
     ) -> Traits {
-        let PlainSize(size) = stat.size.plain(self.roots.layout(root));
-        let hash = (stat.inode ^ stat.device.rotate_left(32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let [.., lock_byte] = hash.to_le_bytes();
-        let even = class != Class::Bytes && size.is_multiple_of(UNIT);
-        Traits { class, zero_rule, root, lock_byte, even, shared: false, locks: false }
+        let stripe = Stripe::of(root, class, stat.device, stat.inode);
+        Traits { class, zero_rule, stripe, locks: false }
     }
 
     fn refuse<T>(&self, name: &[u8], why: Refusal) -> Result<T, Errno> {

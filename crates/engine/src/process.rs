@@ -3,17 +3,22 @@
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use tidelock_cipher::{KeySlot, UnitCipher};
-use tidelock_format::{COPY_LEN, Probe, SECOND_COPY_AT};
+use tidelock_format::{COPY_LEN, DiskSize, Probe, SECOND_COPY_AT};
 
 use crate::errno::Errno;
 use crate::file::OpenFile;
+use crate::gate;
 use crate::kernel::{Fd, FileStat, Links, System};
 use crate::keytable::{Copy, KeyTable};
-use crate::moving::{Leave, Moving};
+use crate::moving::Moving;
 use crate::path::PathBuffer;
 use crate::refusal::Refusal;
 use crate::roots::{Decide, Decided, Roots};
-use crate::table::{Claim, DESCRIPTORS, Entry, OpenFlags, Table, Traits};
+use crate::table::{Claim, DESCRIPTORS, Entry, OpenFlags, Slot, Table, Traits};
+use crate::words::{Stripe, WORDS};
+
+const O_NOFOLLOW: i32 = 0o400_000;
+const O_PATH_CLOEXEC: i32 = 0o12_000_000;
 
 /// Everything the library knows about the process it is loaded in.
 pub struct Process<S, C, P> {
@@ -26,9 +31,9 @@ pub struct Process<S, C, P> {
 }
 
 /// Where a real file goes when it is opened, and which number the program sees.
-pub(crate) enum Placing<'m> {
+pub(crate) enum Placing {
     /// It moves to this spare descriptor, and the anchor takes its number.
-    Move { spare: Fd, _leave: Leave<'m> },
+    Move(Fd),
     /// It stays, and the anchor has this number already.
     Stay(Fd),
 }
@@ -157,7 +162,8 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
         lowest: i32,
         cloexec: bool,
     ) -> Result<i32, Errno> {
-        let fd = self.system.duplicate(self.system.anchor(file.traits().root), lowest, cloexec)?;
+        let fd =
+            self.system.duplicate(self.system.anchor(file.traits().root()), lowest, cloexec)?;
         if !Table::holds(fd) {
             self.system.close(fd)?;
             return Err(Errno::MFILE);
@@ -186,7 +192,7 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
             return Err(Errno::BADF);
         }
         // If the kernel refuses, `onto` stays what it was.
-        self.system.duplicate_onto(self.system.anchor(file.traits().root), Fd(onto), cloexec)?;
+        self.system.duplicate_onto(self.system.anchor(file.traits().root()), Fd(onto), cloexec)?;
         let joined = self.table.join(file.index);
         let before =
             if joined { self.table.replace(Fd(onto), file.index) } else { self.table.take(onto) };
@@ -216,18 +222,13 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
         self.table.hidden_in(range(first, last))
     }
 
-    /// A fork has happened or is about to: every offset is shared with another process.
-    pub fn forked(&self) {
-        self.table.mark_all_shared();
-    }
-
     pub(crate) fn leave(&self, index: u32) {
         if self.table.leave(index) {
             let slot = self.table.slot(index);
             let hidden = slot.hidden();
             let key = slot.key.load(Acquire);
             if hidden.0 >= 0 {
-                self.retire(slot.traits().root, hidden);
+                self.retire(slot.traits().root(), hidden);
             }
             self.table.free(index);
             if key != 0 {
@@ -258,7 +259,7 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
         let mut why = Refusal::Unlock(probe.error().into());
         for (found, copy) in probe.candidates().into_iter().zip([copies.0, copies.1]) {
             let (Some(found), Some(_)) = (found, copy) else { continue };
-            if found.header.layout != self.roots.layout(traits.root)
+            if found.header.layout != self.roots.layout(traits.root())
                 || found.header.zero_rule != traits.zero_rule
             {
                 return Err(Refusal::PolicyMismatch);
@@ -303,18 +304,46 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
         }
     }
 
-    /// The size that the program sees of the file at `path`, whose size on the disk is `disk`.
+    /// The size that the program sees of the file at `path`, which `found` says of the disk; `changes` is what
+    /// [`size_changes`](Self::size_changes) gave before that was asked.
     ///
     /// # Errors
     /// Those of looking it up; ENOENT for what is hidden.
-    pub fn size_at(&self, at: Fd, path: &[u8], follow: bool, disk: u64) -> Result<u64, Errno> {
+    pub fn size_at(
+        &self,
+        (at, path): (Fd, &[u8]),
+        follow: bool,
+        found: &FileStat,
+        changes: u64,
+    ) -> Result<u64, Errno> {
         match self.decide(at, path, follow)? {
-            Decided::Sealed(root, _) => {
-                Ok(tidelock_format::DiskSize(disk).plain(self.roots.layout(root)).0)
+            Decided::Sealed(root, class) => {
+                let stripe = Stripe::of(root, class, found.device, found.inode);
+                let size = match self.generation_since(stripe, changes) {
+                    Some(_) => found.size,
+                    None => self.size_between_changes((at, path), follow, stripe)?,
+                };
+                Ok(size.plain(self.roots.layout(root)).0)
             }
             Decided::Control(_) => Err(Errno::NOENT),
-            _ => Ok(disk),
+            _ => Ok(found.size.0),
         }
+    }
+
+    /// The file was perhaps in the middle of a change.
+    #[cold]
+    fn size_between_changes(
+        &self,
+        (at, path): (Fd, &[u8]),
+        follow: bool,
+        stripe: Stripe,
+    ) -> Result<DiskSize, Errno> {
+        let probe = O_PATH_CLOEXEC | if follow { 0 } else { O_NOFOLLOW };
+        let fd = self.system.open(at, path, probe, 0, Links::Follow)?;
+        let found = gate::between_changes(&self.system, stripe, || self.system.stat(fd));
+        // An O_PATH descriptor: closing it loses nothing.
+        let _ = self.system.close(fd);
+        found.map(|stat| stat.size)
     }
 
     /// rename(2) and its kin: EXDEV where the bytes would have to be other ones.
@@ -392,7 +421,6 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
     /// The open file of this path, if the program has it open for writing: another descriptor of it could not be
     /// closed without dropping the record locks on it.
     fn open_for_writing(&self, path: &[u8]) -> Option<OpenFile<'_, S, C, P>> {
-        const O_PATH_CLOEXEC: i32 = 0o12_000_000;
         let fd = self.system.open(Fd::CWD, path, O_PATH_CLOEXEC, 0, Links::Follow).ok()?;
         let stat = self.system.stat(fd);
         // Closing an O_PATH descriptor drops nothing.
@@ -409,11 +437,11 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
     }
 
     /// Numbers for a file that will be opened now: taken before, so that one that cannot be hidden is never created.
-    pub(crate) fn place_for(&self, root: u8, cloexec: bool) -> Result<Placing<'_>, Errno> {
-        if let Some(leave) = self.moving.begin() {
+    pub(crate) fn place_for(&self, root: u8, cloexec: bool) -> Result<Placing, Errno> {
+        if !self.moving.is_forbidden() {
             let spare = self.system.reserve_hidden(root)?;
             self.table.hide(spare);
-            return Ok(Placing::Move { spare, _leave: leave });
+            return Ok(Placing::Move(spare));
         }
         let visible = self.system.duplicate(self.system.anchor(root), 0, cloexec)?;
         self.forget(visible.0);
@@ -421,9 +449,9 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
     }
 
     /// Gives the numbers back: the file was not opened, or is not to be hidden.
-    pub(crate) fn give_back(&self, root: u8, placing: &Placing<'_>) {
+    pub(crate) fn give_back(&self, root: u8, placing: &Placing) {
         match *placing {
-            Placing::Move { spare, .. } => self.retire(root, spare),
+            Placing::Move(spare) => self.retire(root, spare),
             // The anchor's: closing it cannot lose anything.
             Placing::Stay(visible) => drop(self.system.close(visible)),
         }
@@ -436,7 +464,7 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
         &self,
         claim: Claim<'_>,
         fd: Fd,
-        placing: &Placing<'_>,
+        placing: &Placing,
         flags: OpenFlags,
         traits: Traits,
         stat: &FileStat,
@@ -445,26 +473,62 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
         if !Table::holds(fd) {
             return Err(Errno::MFILE);
         }
+        let slot = claim.slot();
         let (hidden, visible) = match *placing {
-            Placing::Move { spare, .. } => (spare, fd),
+            Placing::Move(spare) => self.move_real(slot, fd, spare, traits.root(), flags)?,
             Placing::Stay(visible) => (fd, visible),
         };
-        if let Placing::Move { .. } = placing {
-            let anchor = self.system.anchor(traits.root);
-            self.system
-                .duplicate_onto(fd, hidden, true)
-                .and_then(|()| self.system.duplicate_onto(anchor, fd, flags.is_cloexec()))?;
-        }
         self.table.hide(hidden);
-        let slot = claim.slot();
         slot.hidden.store(hidden.0, Relaxed);
         slot.flags.store(flags.0.cast_unsigned(), Relaxed);
         slot.set_traits(traits);
         slot.device.store(stat.device, Relaxed);
         slot.inode.store(stat.inode, Relaxed);
         slot.key.store(key.map_or(0, |key| key.0 + 1), Relaxed);
+        let process = self.system.actor(traits.root()).number();
+        slot.turn
+            .store(process.wrapping_mul(31).wrapping_add(claim.index()) % WORDS as u32, Relaxed);
         claim.publish(visible);
         Ok(visible)
+    }
+
+    /// The real file goes to the spare number and the anchor takes its place; where record locks have come up since the
+    /// open, the file stays, and the anchor gets a number of its own. The hidden number and the visible one.
+    fn move_real(
+        &self,
+        slot: &Slot,
+        fd: Fd,
+        spare: Fd,
+        root: u8,
+        flags: OpenFlags,
+    ) -> Result<(Fd, Fd), Errno> {
+        let anchor = self.system.anchor(root);
+        if let Some(_move) = self.moving.begin(&slot.mover, self.system.actor(0)) {
+            self.system
+                .duplicate_onto(fd, spare, true)
+                .and_then(|()| self.system.duplicate_onto(anchor, fd, flags.is_cloexec()))?;
+            return Ok((spare, fd));
+        }
+        let visible = match self.system.duplicate(anchor, 0, flags.is_cloexec()) {
+            Ok(visible) => {
+                self.retire(root, spare);
+                visible
+            }
+            // To close the file now would drop its locks. The spare number is the anchor's already.
+            Err(_) => {
+                self.system.duplicate_onto(anchor, spare, flags.is_cloexec()).map(|()| spare)?
+            }
+        };
+        self.forget(visible.0);
+        Ok((fd, visible))
+    }
+
+    /// After a fork, in the child: what other threads were moving is none of its business.
+    pub fn forked_child(&self) {
+        let me = self.system.actor(0).code();
+        for mover in self.table.movers().filter(|mover| mover.load(Relaxed) != me) {
+            mover.store(0, Relaxed);
+        }
     }
 
     /// The descriptor that `/proc/self/fd/N`, `/dev/fd/N` and `/dev/stdin` name, if it is that of a sealed file.

@@ -1,8 +1,9 @@
 //! Reading: aligned ranges of even files with one system call straight into the program's buffer, all
 //! others through scratch memory, also with one.
 //!
-//! No read takes a lock. The end of the file shows in the bytes themselves: 16 bytes more than the last
-//! block are asked for, and what comes back tells the plain size (see `format::size`).
+//! No read excludes a writer, unless it was overtaken again and again (`sequence`). The end of the file shows in the bytes
+//! themselves: 16 bytes more than the last block are asked for, and what comes back tells the plain size (see
+//! `format::size`).
 
 use tidelock_cipher::{KeySlot, UnitCipher, is_zero, open_units};
 use tidelock_format::{
@@ -11,9 +12,10 @@ use tidelock_format::{
 
 use crate::errno::Errno;
 use crate::file::{OpenFile, place};
-use crate::kernel::{Reach, SCRATCH_MAX, System};
+use crate::kernel::{SCRATCH_MAX, System};
 use crate::roots::Decide;
-use crate::sequence::{Range, consistent};
+use crate::roster::Areas;
+use crate::sequence::consistent;
 
 /// Buffers that lie in memory as the range lies in the file are torn at few places only: where no agent lends
 /// shared sequence words, that makes half blocks rare.
@@ -32,13 +34,13 @@ impl<S: System, C: UnitCipher, P: Decide> OpenFile<'_, S, C, P> {
         let span = Span::new(start, into.len()).ok_or(Errno::INVAL)?;
         let Some(key) = self.key()? else { return self.read_blank(into, span) };
         if span.is_whole_units()
-            && self.is_even(key)
             && into.as_ptr().addr().is_multiple_of(CONGRUENCE)
+            && let Some(generation) = self.even_since()?
+            && let Some(count) = self.read_aligned(key, into, span, generation)?
         {
-            self.read_aligned(key, into, span)
-        } else {
-            self.read_any(key, into, span)
+            return Ok(count);
         }
+        self.read_any(key, into, span)
     }
 
     /// read(2): the bytes from the file's offset on; moves it.
@@ -47,7 +49,7 @@ impl<S: System, C: UnitCipher, P: Decide> OpenFile<'_, S, C, P> {
     /// As [`pread`](Self::pread).
     pub fn read(&self, into: &mut [u8]) -> Result<usize, Errno> {
         self.may_read()?;
-        let _held = self.lock(self.offset_reach())?;
+        let _turn = self.turn();
         let at = self.kernel().position(self.hidden())?;
         let count = self.pread(into, at)?;
         if count > 0 {
@@ -56,26 +58,28 @@ impl<S: System, C: UnitCipher, P: Decide> OpenFile<'_, S, C, P> {
         Ok(count)
     }
 
-    /// Whom a use of the offset must keep out: other processes share it once the file went through a fork.
-    pub(crate) fn offset_reach(&self) -> Reach {
-        if self.traits().shared { Reach::Everyone } else { Reach::Process }
-    }
-
-    fn read_aligned(&self, key: KeySlot, into: &mut [u8], span: Span) -> Result<usize, Errno> {
+    /// Straight into the program's buffer; `None` if the file was not even any more when it was read.
+    #[inline]
+    fn read_aligned(
+        &self,
+        key: KeySlot,
+        into: &mut [u8],
+        span: Span,
+        even_since: u64,
+    ) -> Result<Option<usize>, Errno> {
         let at = PlainOffset::new(span.start()).ok_or(Errno::INVAL)?;
         let traits = self.traits();
         let disk = self.layout().disk(at);
-        let range = Range::new(traits.stripe(), span.start(), span.end());
-        let count =
-            consistent(self.kernel(), range, || self.kernel().pread(self.hidden(), into, disk))?;
-        if !count.is_multiple_of(BLOCK_USIZE) {
-            // Another process has made the size uneven.
-            self.slot.mark_uneven();
-            return self.read_any(key, into, span);
+        let areas = Areas::new(traits.stripe, span.start(), span.end());
+        let read =
+            consistent(self.kernel(), areas, || self.kernel().pread(self.hidden(), into, disk))?;
+        // A failing disk can end a read within a block.
+        if read.generation != even_since || !read.count.is_multiple_of(BLOCK_USIZE) {
+            return Ok(None);
         }
-        let found = into.get_mut(..count).unwrap_or_default();
+        let found = into.get_mut(..read.count).unwrap_or_default();
         open_units(self.cipher(), key, span.first_unit(), traits.zero_rule, found);
-        Ok(count)
+        Ok(Some(read.count))
     }
 
     /// A file without a header: it has no bytes, or a crash has left nothing but zeros.
@@ -132,10 +136,12 @@ impl<S: System, C: UnitCipher, P: Decide> OpenFile<'_, S, C, P> {
         let start = place(first.0 * UNIT)?;
         let traits = self.traits();
         let layout = self.layout();
-        let range = Range::new(traits.stripe(), start.get(), start.get() + buffer.len() as u64);
-        let count = consistent(self.kernel(), range, || {
+        let end = start.get() + buffer.len() as u64;
+        let areas = Areas::new(traits.stripe, start.get(), end);
+        let count = consistent(self.kernel(), areas, || {
             self.kernel().pread(self.hidden(), buffer, layout.disk(start))
-        })?;
+        })?
+        .count;
         let wanted = buffer.len().saturating_sub(BLOCK_USIZE);
         let valid = if count == buffer.len() {
             wanted

@@ -155,6 +155,14 @@ impl<P: Decide> Roots<P> {
         self.roots.first().is_none_or(|root| root.get().is_none())
     }
 
+    /// The numbers of the protected directories.
+    pub(crate) fn numbers(&self) -> impl Iterator<Item = u8> {
+        (0u8..)
+            .zip(&self.roots)
+            .take_while(|(_, root)| root.get().is_some())
+            .map(|(number, _)| number)
+    }
+
     /// The layout of a directory's files.
     #[must_use]
     pub fn layout(&self, root: u8) -> Layout {

@@ -5,132 +5,193 @@
 //! base backups read pages that the server writes. Each 64 KiB of a file has a word in memory shared by
 //! all processes of the directory; files share words by hash. The low 16 bits count the writers at
 //! work, the rest counts writes, so a word only ever grows.
+//!
+//! A reader that is overtaken by writers again and again, or meets one that was stopped or killed, waits for the file's
+//! gate and reads while nobody writes. What a killed writer counted is taken back there. A change of several writes (a
+//! size that changes) shows in the generation of the file's gate instead.
 
 use core::sync::atomic::{
     AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed, fence,
 };
 
 use crate::errno::Errno;
-use crate::kernel::{Kernel, Stripe};
+use crate::gate::{self, Alone};
+use crate::kernel::Kernel;
+use crate::roster::{self, Areas, AtWork};
+use crate::words::{Stripe, line};
 
-/// How often a reader looks at a writer that does not move before it takes it for dead.
-const PATIENCE: u32 = 2000;
-/// How often a reader tries at all.
-const ENDURANCE: u32 = 100_000;
-/// Before this many looks it spins, afterwards it sleeps a moment between them.
-const SPIN: u32 = 200;
+/// How often a reader tries beside writers, before it keeps them out: half a millisecond or so.
+const SPINS: u32 = 200;
 /// Each word stands for so many bytes of a file: 2 to this power.
 const AREA: u32 = 16;
 const WRITERS: u64 = 0xffff;
 const ONE_WRITE: u64 = 1 << 16;
 
-/// The words of one range of a file.
-#[derive(Clone, Copy)]
-pub(crate) struct Range {
-    stripe: Stripe,
-    first: u64,
-    last: u64,
+/// True if nobody writes.
+pub(crate) fn is_quiet(word: &AtomicU64) -> bool {
+    word.load(Relaxed) & WRITERS == 0
 }
 
-impl Range {
-    /// The words of the plain bytes from `start` to `end`.
+impl Areas {
+    /// Those of the plain bytes from `start` to `end`.
     pub(crate) const fn new(stripe: Stripe, start: u64, end: u64) -> Self {
         let last = if end > start { end - 1 } else { start };
         Self { stripe, first: start >> AREA, last: last >> AREA }
     }
 
+    fn numbers(self) -> impl Iterator<Item = u64> {
+        (self.first..=self.last).map(move |area| Self::word(self.stripe, area))
+    }
+
     fn words<K: Kernel>(self, kernel: &K) -> impl Iterator<Item = &AtomicU64> {
-        (self.first..=self.last).map(move |area| {
-            let [step, ..] = area.wrapping_mul(0x9d).to_le_bytes();
-            let byte = self.stripe.byte.wrapping_add(step);
-            kernel.sequence(Stripe { root: self.stripe.root, byte })
-        })
+        let words = kernel.words(self.stripe.root);
+        self.numbers().map(|number| line(&words.sequences, number))
     }
 
     /// The sum of the words, and whether anybody writes. Words only grow: equal sums are equal words.
+    #[inline]
     fn survey<K: Kernel>(self, kernel: &K) -> (u64, bool) {
         self.words(kernel).fold((0, false), |(sum, writing), word| {
             let word = word.load(Acquire);
             (sum.wrapping_add(word), writing || word & WRITERS != 0)
         })
     }
-}
 
-impl Range {
-    /// The writer was killed in its write: nobody changes the bytes now, and nobody else should wait.
-    fn forget_writers<K: Kernel>(self, kernel: &K) {
-        for word in self.words(kernel) {
+    /// Takes back what killed writers counted. True if a writer of another thread is at work.
+    #[cold]
+    fn forget_the_dead<K: Kernel>(self, kernel: &K) -> bool {
+        let mut others = false;
+        for number in self.numbers() {
+            let word = line(&kernel.words(self.stripe.root).sequences, number);
             let seen = word.load(Acquire);
-            if seen & WRITERS != 0 {
+            if seen & WRITERS == 0 {
+                continue;
+            }
+            let found = roster::writers(kernel, self.stripe.root, number);
+            if !found.others && !found.own {
                 let rest = (seen & !WRITERS).wrapping_add(ONE_WRITE);
+                // Unequal words mean that somebody came or left since.
                 let _ = word.compare_exchange(seen, rest, AcqRel, Relaxed);
             }
+            others |= found.others;
         }
+        others
     }
 }
 
 /// A write that is under way; over when dropped.
-pub(crate) struct Writing<'k, K: Kernel> {
+pub(crate) struct Writing<'a, 'k, K: Kernel> {
     kernel: &'k K,
-    range: Range,
+    areas: Areas,
+    by: &'a AtWork<'k, K>,
 }
 
-impl<'k, K: Kernel> Writing<'k, K> {
+impl<'a, 'k, K: Kernel> Writing<'a, 'k, K> {
     #[inline]
-    pub(crate) fn begin(kernel: &'k K, range: Range) -> Self {
-        range.words(kernel).for_each(|word| {
+    pub(crate) fn begin(by: &'a AtWork<'k, K>, areas: Areas) -> Self {
+        let kernel = by.kernel();
+        by.writes(areas);
+        areas.words(kernel).for_each(|word| {
             word.fetch_add(1, AcqRel);
         });
-        Self { kernel, range }
+        Self { kernel, areas, by }
     }
 }
 
-impl<K: Kernel> Drop for Writing<'_, K> {
+impl<K: Kernel> Drop for Writing<'_, '_, K> {
+    #[inline]
     fn drop(&mut self) {
-        // A reader may have taken us for dead meanwhile: never below zero.
-        let lower = |word: u64| Some((word - (word & WRITERS).min(1)).wrapping_add(ONE_WRITE));
-        for word in self.range.words(self.kernel) {
-            // `lower` always gives a value.
-            let _ = word.fetch_update(AcqRel, Acquire, lower);
+        if !self.by.is_ours() {
+            return;
         }
+        for word in self.areas.words(self.kernel) {
+            word.fetch_add(ONE_WRITE - 1, AcqRel);
+        }
+        self.by.wrote();
     }
 }
 
-/// Reads until no writer of the range was at work meanwhile.
+/// What was read while nobody wrote, and the generation of sizes that it belongs to.
+pub(crate) struct Consistent {
+    pub(crate) count: usize,
+    pub(crate) generation: u64,
+}
+
+/// Reads until no writer of the range was at work meanwhile, and no size changed.
+///
+/// # Errors
+/// Those of `read`.
 #[inline]
 pub(crate) fn consistent<K: Kernel>(
     kernel: &K,
-    range: Range,
+    areas: Areas,
     mut read: impl FnMut() -> Result<usize, Errno>,
-) -> Result<usize, Errno> {
-    let mut before = range.survey(kernel);
-    let mut looks = 0;
-    for _ in 0..ENDURANCE {
-        if looks >= PATIENCE {
-            range.forget_writers(kernel);
-            return read();
-        }
-        if !before.1 {
-            let count = read()?;
-            fence(Acquire);
-            if range.survey(kernel) == before {
-                return Ok(count);
-            }
-        }
-        wait(kernel, looks);
-        let now = range.survey(kernel);
-        looks = if now.0 == before.0 { looks + 1 } else { looks.min(SPIN) };
-        before = now;
+) -> Result<Consistent, Errno> {
+    match attempt(kernel, areas, false, &mut read)? {
+        Some(found) => Ok(found),
+        None => wait_and_read(kernel, areas, &mut read),
     }
-    // Written all the time: as good as a plain file would be.
-    read()
+}
+
+/// One read, if it can be relied on. With `in_own_write`, writers that are counted do not matter.
+#[inline]
+fn attempt<K: Kernel>(
+    kernel: &K,
+    areas: Areas,
+    in_own_write: bool,
+    read: &mut impl FnMut() -> Result<usize, Errno>,
+) -> Result<Option<Consistent>, Errno> {
+    let sizes = gate::generation(kernel, areas.stripe);
+    let generation = sizes.load(Acquire);
+    let before = areas.survey(kernel);
+    if !generation.is_multiple_of(2) || before.1 && !in_own_write {
+        return Ok(None);
+    }
+    let count = read()?;
+    fence(Acquire);
+    let same = areas.survey(kernel) == before && sizes.load(Acquire) == generation;
+    Ok(same.then_some(Consistent { count, generation }))
 }
 
 #[cold]
-fn wait<K: Kernel>(kernel: &K, looks: u32) {
-    if looks < SPIN {
+fn wait_and_read<K: Kernel>(
+    kernel: &K,
+    areas: Areas,
+    read: &mut impl FnMut() -> Result<usize, Errno>,
+) -> Result<Consistent, Errno> {
+    let mut found = None;
+    for _ in 0..SPINS {
         (0..64).for_each(|_| core::hint::spin_loop());
-    } else {
-        kernel.pause();
+        found = attempt(kernel, areas, false, read)?;
+        if found.is_some() {
+            break;
+        }
+    }
+    match found {
+        Some(found) => Ok(found),
+        None => read_alone(kernel, areas, read),
+    }
+}
+
+/// Keeps all writers of the file out for one read.
+fn read_alone<K: Kernel>(
+    kernel: &K,
+    areas: Areas,
+    read: &mut impl FnMut() -> Result<usize, Errno>,
+) -> Result<Consistent, Errno> {
+    let mut looks = 0;
+    loop {
+        if let Ok(_alone) = Alone::take(kernel, areas.stripe) {
+            areas.forget_the_dead(kernel);
+            let generation = gate::generation(kernel, areas.stripe).load(Acquire);
+            return Ok(Consistent { count: read()?, generation });
+        }
+        // A signal handler above a write of its own thread: the kernel has done that write, or not begun it.
+        let others = areas.forget_the_dead(kernel);
+        if !others && let Some(found) = attempt(kernel, areas, true, read)? {
+            return Ok(found);
+        }
+        kernel.pause(looks);
+        looks += 1;
     }
 }

@@ -12,7 +12,8 @@ use core::sync::atomic::{
 use tidelock_format::{Class, ZeroRule};
 
 use crate::errno::Errno;
-use crate::kernel::{Fd, Stripe};
+use crate::kernel::Fd;
+use crate::words::{Stripe, WORDS};
 
 /// How many descriptors a program may have; a sealed file is not opened above.
 pub(crate) const DESCRIPTORS: usize = 65_536;
@@ -45,6 +46,12 @@ pub(crate) struct Slot {
     pub(crate) state: AtomicU32,
     pub(crate) device: AtomicU64,
     pub(crate) inode: AtomicU64,
+    /// What is known of the size, see `parity`.
+    pub(crate) parity: AtomicU64,
+    /// Which word is the lock of the offset; the same in a forked child.
+    pub(crate) turn: AtomicU32,
+    /// The thread that moves the real file at this moment, see `moving`.
+    pub(crate) mover: AtomicU64,
 }
 
 const CLAIMED: u32 = u32::MAX;
@@ -78,6 +85,11 @@ impl<'t> Claim<'t> {
         self.table.slot(self.index)
     }
 
+    /// The number of the slot.
+    pub(crate) const fn index(&self) -> u32 {
+        self.index
+    }
+
     /// Lets `fd` be the first user.
     pub(crate) fn publish(self, fd: Fd) {
         let claim = core::mem::ManuallyDrop::new(self);
@@ -100,46 +112,38 @@ pub struct OpenFlags(pub i32);
 pub(crate) struct Traits {
     pub(crate) class: Class,
     pub(crate) zero_rule: ZeroRule,
-    pub(crate) root: u8,
-    pub(crate) lock_byte: u8,
-    /// The size was a multiple of the unit at open and this process wrote nothing else.
-    pub(crate) even: bool,
-    /// Another process may share the offset: a fork has happened since.
-    pub(crate) shared: bool,
+    /// The file's words.
+    pub(crate) stripe: Stripe,
     /// POSIX record locks were taken through this open file.
     pub(crate) locks: bool,
 }
 
-const EVEN: u32 = 1 << 24;
-const SHARED: u32 = 1 << 25;
 const LOCKS: u32 = 1 << 26;
 
 impl Traits {
     fn pack(self) -> u32 {
-        u32::from(self.root)
-            | u32::from(self.lock_byte) << 8
-            | (self.class as u32) << 16
-            | (self.zero_rule as u32) << 20
-            | if self.even { EVEN } else { 0 }
-            | if self.shared { SHARED } else { 0 }
+        u32::from(self.stripe.root)
+            | u32::from(self.stripe.number) << 8
+            | (self.class as u32) << 18
+            | (self.zero_rule as u32) << 22
             | if self.locks { LOCKS } else { 0 }
     }
 
     fn unpack(word: u32) -> Self {
-        let [root, lock_byte, kinds, _] = word.to_le_bytes();
+        let [root, ..] = word.to_le_bytes();
+        let [class, zero_rule, ..] =
+            [word >> 18 & 15, word >> 22 & 3].map(|kind| kind.to_le_bytes()[0]);
+        let number = u16::try_from((word >> 8) % WORDS as u32).unwrap_or(0);
         Self {
-            class: Class::from_number(kinds & 15).unwrap_or(Class::Bytes),
-            zero_rule: ZeroRule::from_number(kinds >> 4).unwrap_or(ZeroRule::Block),
-            root,
-            lock_byte,
-            even: word & EVEN != 0,
-            shared: word & SHARED != 0,
+            class: Class::from_number(class).unwrap_or(Class::Bytes),
+            zero_rule: ZeroRule::from_number(zero_rule).unwrap_or(ZeroRule::Block),
+            stripe: Stripe { root, number },
             locks: word & LOCKS != 0,
         }
     }
 
-    pub(crate) const fn stripe(self) -> Stripe {
-        Stripe { root: self.root, byte: self.lock_byte }
+    pub(crate) const fn root(self) -> u8 {
+        self.stripe.root
     }
 }
 
@@ -156,6 +160,9 @@ impl Slot {
         state: AtomicU32::new(0),
         device: AtomicU64::new(0),
         inode: AtomicU64::new(0),
+        parity: AtomicU64::new(0),
+        turn: AtomicU32::new(0),
+        mover: AtomicU64::new(0),
     };
 
     pub(crate) fn traits(&self) -> Traits {
@@ -164,10 +171,6 @@ impl Slot {
 
     pub(crate) fn set_traits(&self, traits: Traits) {
         self.state.store(traits.pack(), Relaxed);
-    }
-
-    pub(crate) fn mark_uneven(&self) {
-        self.state.fetch_and(!EVEN, Relaxed);
     }
 
     pub(crate) fn mark_locked(&self) {
@@ -280,8 +283,15 @@ impl Table {
         let slot = self.slot(index);
         slot.hidden.store(-1, Relaxed);
         slot.key.store(0, Relaxed);
+        slot.parity.store(0, Relaxed);
         slot.users.store(0, Release);
         self.next.fetch_min(index, Relaxed);
+    }
+
+    /// Where moves are announced.
+    pub(crate) fn movers(&self) -> impl Iterator<Item = &AtomicU64> {
+        let top = self.top.load(Relaxed) as usize;
+        self.open_files.iter().take(top).map(|slot| &slot.mover)
     }
 
     /// The slots that have been used.
@@ -317,14 +327,6 @@ impl Table {
     /// True if a descriptor of this number has a place in the table.
     pub(crate) fn holds(fd: Fd) -> bool {
         usize::try_from(fd.0).is_ok_and(|fd| fd < DESCRIPTORS)
-    }
-
-    /// After a fork, in both processes: every offset that was open is shared from now on.
-    pub(crate) fn mark_all_shared(&self) {
-        let top = self.top.load(Relaxed) as usize;
-        for slot in self.open_files.iter().take(top) {
-            slot.state.fetch_or(SHARED, Relaxed);
-        }
     }
 
     /// The descriptors in `range` that are not hidden, lowest first, that have an entry.

@@ -1,10 +1,11 @@
-//! Writing: whole units of even files with one system call and no lock, all others under the file's lock.
+//! Writing: whole units of even files with one system call beside each other, all others with the file's gate alone.
 //!
 //! Never more is written than the 16-byte blocks that the call touches, except where a unit that was a hole
 //! gets its first bytes (zero rule 2): then all of it is sealed, so that no unit is ever half a hole.
 //! The count returned is that of plain bytes that are really there.
 
 mod put;
+mod stopped;
 mod window;
 
 use std::io::IoSlice;
@@ -13,8 +14,9 @@ use tidelock_cipher::{KeySlot, UnitCipher, open_units, seal_units};
 use tidelock_format::{BLOCK_USIZE, Span, UNIT, ZeroRule};
 
 use crate::errno::Errno;
-use crate::file::{Held, O_APPEND, OpenFile, place, whole_blocks};
-use crate::kernel::{Reach, SCRATCH_MAX, System};
+use crate::file::{O_APPEND, OpenFile, place, whole_blocks};
+use crate::gate::{Alone, Denied, Shared, wait_until_free};
+use crate::kernel::{SCRATCH_MAX, System};
 use crate::roots::Decide;
 
 /// Where a write goes.
@@ -24,26 +26,36 @@ enum Target {
     End,
 }
 
-impl<S: System, C: UnitCipher, P: Decide> OpenFile<'_, S, C, P> {
+/// How a write passes the file's gate.
+enum Pass<'k, S: System> {
+    /// Beside others that write whole units.
+    Shared(KeySlot, Shared<'k, S>),
+    /// Alone.
+    Alone(Alone<'k, S>),
+    /// Somebody has it alone.
+    Busy,
+}
+
+impl<'p, S: System, C: UnitCipher, P: Decide> OpenFile<'p, S, C, P> {
     /// pwrite(2). With O_APPEND it appends, whatever the offset, as Linux does.
     ///
     /// # Errors
     /// EBADF if not open for writing, EFBIG beyond the largest offset, and those of the kernel.
     #[inline]
     pub fn pwrite(&self, from: &[u8], at: u64) -> Result<usize, Errno> {
+        self.pwritev(&[IoSlice::new(from)], at)
+    }
+
+    /// pwritev(2).
+    ///
+    /// # Errors
+    /// As [`pwrite`](Self::pwrite).
+    pub fn pwritev(&self, from: &[IoSlice<'_>], at: u64) -> Result<usize, Errno> {
         self.may_write()?;
-        if from.is_empty() {
+        if from.iter().all(|piece| piece.is_empty()) {
             return Ok(0);
         }
-        if self.appends() {
-            let held = self.lock(Reach::Everyone)?;
-            return self.write_held(&held, from, Target::End).map(|(count, _)| count);
-        }
-        if let Some(key) = self.fast(from.len(), at)? {
-            return self.write_aligned(key, from, at);
-        }
-        let held = self.lock(Reach::Everyone)?;
-        self.write_held(&held, from, Target::At(at)).map(|(count, _)| count)
+        self.write_at(from, self.target(at)).map(|(count, _)| count)
     }
 
     /// write(2): at the file's offset, or at the end with O_APPEND; moves the offset.
@@ -60,94 +72,81 @@ impl<S: System, C: UnitCipher, P: Decide> OpenFile<'_, S, C, P> {
     /// As [`pwrite`](Self::pwrite).
     pub fn writev(&self, from: &[IoSlice<'_>]) -> Result<usize, Errno> {
         self.may_write()?;
-        let mut reach = if self.appends() { Reach::Everyone } else { self.offset_reach() };
+        if from.iter().all(|piece| piece.is_empty()) {
+            return Ok(0);
+        }
+        let _turn = self.turn();
+        let target = self.target(self.kernel().position(self.hidden())?);
+        let (count, end) = self.write_at(from, target)?;
+        if count > 0 {
+            self.kernel().set_position(self.hidden(), end)?;
+        }
+        Ok(count)
+    }
+
+    /// Writes zeros at `at`, for who has the gate.
+    pub(crate) fn write_zeros(
+        &self,
+        alone: &Alone<'_, S>,
+        from: &[u8],
+        at: u64,
+    ) -> Result<usize, Errno> {
+        self.write_alone(alone, from, Target::At(at)).map(|(count, _)| count)
+    }
+
+    fn write_at(&self, from: &[IoSlice<'_>], target: Target) -> Result<(usize, u64), Errno> {
         loop {
-            let held = self.lock(reach)?;
-            let at = self.kernel().position(self.hidden())?;
-            if reach == Reach::Process && !self.all_fast(from, at)? {
-                reach = Reach::Everyone;
-                continue;
+            match self.pass(from, target)? {
+                Pass::Busy => wait_until_free(self.kernel(), self.stripe())?,
+                pass => return self.carry_out(pass, from, target),
             }
-            let (count, end) = self.write_all(&held, from, at, reach)?;
-            if count == 0 && reach == Reach::Process && from.iter().any(|piece| !piece.is_empty()) {
-                // Somebody made the file uneven meanwhile.
-                reach = Reach::Everyone;
-                continue;
-            }
-            if count > 0 {
-                self.kernel().set_position(self.hidden(), end)?;
-            }
-            return Ok(count);
         }
     }
 
-    /// pwritev(2).
-    ///
-    /// # Errors
-    /// As [`pwrite`](Self::pwrite).
-    pub fn pwritev(&self, from: &[IoSlice<'_>], at: u64) -> Result<usize, Errno> {
-        self.may_write()?;
-        if let [one] = from {
-            return self.pwrite(one, at);
-        }
-        let held = self.lock(Reach::Everyone)?;
-        self.write_all(&held, from, at, Reach::Everyone).map(|(count, _)| count)
+    fn target(&self, at: u64) -> Target {
+        if self.flags().0 & O_APPEND != 0 { Target::End } else { Target::At(at) }
     }
 
-    /// Writes `from` at `at`; the caller holds the file's lock.
-    pub(crate) fn write_zeros(&self, from: &[u8], at: u64) -> Result<usize, Errno> {
-        self.write_locked(from, Target::At(at)).map(|(count, _)| count)
-    }
-
-    fn appends(&self) -> bool {
-        self.flags().0 & O_APPEND != 0
-    }
-
-    /// The key, if these bytes can be written without a lock.
+    /// Passes the gate without waiting.
     #[inline]
-    fn fast(&self, len: usize, at: u64) -> Result<Option<KeySlot>, Errno> {
-        let span = span(at, len)?;
-        if !span.is_whole_units() {
-            return Ok(None);
+    fn pass(&self, from: &[IoSlice<'_>], target: Target) -> Result<Pass<'p, S>, Errno> {
+        if let Target::At(at) = target
+            && are_whole_units(from, at)?
+            && let Some(key) = self.key()?
+            && self.even_since()?.is_some()
+            && let Some(shared) = Shared::try_take(self.kernel(), self.stripe())
+            // Nobody can make it odd from here on.
+            && self.even_since()?.is_some()
+        {
+            return Ok(Pass::Shared(key, shared));
         }
-        Ok(self.key()?.filter(|&key| self.is_even(key)))
-    }
-
-    fn all_fast(&self, from: &[IoSlice<'_>], at: u64) -> Result<bool, Errno> {
-        let mut at = at;
-        for piece in from.iter().filter(|piece| !piece.is_empty()) {
-            if self.fast(piece.len(), at)?.is_none() {
-                return Ok(false);
-            }
-            at += piece.len() as u64;
+        match Alone::try_take(self.kernel(), self.stripe()) {
+            Ok(alone) => Ok(Pass::Alone(alone)),
+            Err(Denied::Busy) => Ok(Pass::Busy),
+            Err(Denied::Own) => Err(Errno::DEADLK),
         }
-        Ok(true)
     }
 
     /// Writes all pieces; how many bytes, and the offset behind the last.
-    fn write_all(
+    fn carry_out(
         &self,
-        held: &Held<'_, S>,
+        pass: Pass<'p, S>,
         from: &[IoSlice<'_>],
-        at: u64,
-        reach: Reach,
+        target: Target,
     ) -> Result<(usize, u64), Errno> {
-        let (mut done, mut end) = (0, at);
+        let mut done = 0;
+        let mut end = None;
         for piece in from.iter().filter(|piece| !piece.is_empty()) {
-            let fast = if self.appends() { Ok(None) } else { self.fast(piece.len(), end) };
-            let result = match fast {
-                Ok(Some(key)) => {
-                    self.write_aligned(key, piece, end).map(|count| (count, end + count as u64))
-                }
-                // Somebody made the file uneven meanwhile; the caller comes again with the rest.
-                Ok(None) if reach == Reach::Process => break,
-                Ok(None) if self.appends() => self.write_held(held, piece, Target::End),
-                Ok(None) => self.write_held(held, piece, Target::At(end)),
-                Err(error) => Err(error),
+            let target = end.map_or(target, Target::At);
+            let written = match &pass {
+                Pass::Shared(key, shared) => self.write_aligned(*key, shared, piece, target),
+                Pass::Alone(alone) => self.write_alone(alone, piece, target),
+                Pass::Busy => Err(Errno::AGAIN),
             };
-            match result {
+            match written {
                 Ok((count, behind)) => {
-                    (done, end) = (done + count, behind);
+                    done += count;
+                    end = Some(behind);
                     if count < piece.len() {
                         break;
                     }
@@ -156,52 +155,62 @@ impl<S: System, C: UnitCipher, P: Decide> OpenFile<'_, S, C, P> {
                 Err(_) => break,
             }
         }
-        Ok((done, end))
+        let end = end.unwrap_or(0);
+        match pass {
+            Pass::Shared(key, shared) if !end.is_multiple_of(UNIT) => {
+                drop(shared);
+                self.settle_stopped(key, end, done)
+            }
+            _ if done == 0 => Err(Errno::NOSPC),
+            _ => Ok((done, end)),
+        }
     }
 
-    fn write_aligned(&self, key: KeySlot, from: &[u8], at: u64) -> Result<usize, Errno> {
+    /// Whole units of an even file; how many bytes are there (a part of a block too, if the kernel stopped in one), and
+    /// the offset behind them.
+    fn write_aligned(
+        &self,
+        key: KeySlot,
+        shared: &Shared<'_, S>,
+        from: &[u8],
+        target: Target,
+    ) -> Result<(usize, u64), Errno> {
+        let Target::At(at) = target else { return Err(Errno::INVAL) };
         let mut done = 0;
         let mut scratch = self.kernel().scratch(from.len().min(SCRATCH_MAX))?;
         for piece in from.chunks(SCRATCH_MAX) {
             let start = place(at + done as u64)?;
             let sealed = seal_units(self.cipher(), key, start.unit(), piece, 0, &mut scratch)
                 .ok_or(Errno::IO)?;
-            match self.put(sealed, self.layout().disk(start)) {
-                Ok(count) if count == piece.len() => done += count,
-                Ok(short) => {
-                    // The end may lie inside a unit now.
-                    self.slot.mark_uneven();
-                    self.process.keys.mark_uneven(key);
-                    self.cut_torn_block(self.layout().disk(start), short)?;
-                    done += whole_blocks(short);
-                    break;
+            match self.put(&shared.at_work, sealed, self.layout().disk(start)) {
+                Ok(count) => {
+                    done += count;
+                    if count < piece.len() {
+                        break;
+                    }
                 }
                 Err(error) if done == 0 => return Err(error),
                 Err(_) => break,
             }
         }
-        if done == 0 { Err(Errno::NOSPC) } else { Ok(done) }
+        Ok((done, at + done as u64))
     }
 
-    /// Writes under the file's lock; how many bytes, and the offset behind them.
-    fn write_held(
+    /// Any bytes, by who has the gate; how many, and the offset behind them.
+    fn write_alone(
         &self,
-        _held: &Held<'_, S>,
+        alone: &Alone<'_, S>,
         from: &[u8],
         target: Target,
     ) -> Result<(usize, u64), Errno> {
-        self.write_locked(from, target)
-    }
-
-    fn write_locked(&self, from: &[u8], target: Target) -> Result<(usize, u64), Errno> {
         if let Target::At(at) = target
-            && let Some(done) = self.write_inside(from, at)?
+            && let Some(done) = self.write_inside(alone, from, at)?
         {
             return Ok((done, at + done as u64));
         }
         let (key, mut pending) = self.key_or_new_header()?;
         let fresh = pending.is_some();
-        let result = self.write_windows(key, &mut pending, from, target);
+        let result = self.write_windows(alone, key, &mut pending, from, target);
         if fresh {
             self.settle_key(key, pending.is_none());
         }
@@ -210,7 +219,12 @@ impl<S: System, C: UnitCipher, P: Decide> OpenFile<'_, S, C, P> {
 
     /// The common case of a small write: within one unit that has bytes, and not at the end of the file. The read
     /// of what the edges need shows that, so the size need not be asked for. `None` if it is another case.
-    fn write_inside(&self, from: &[u8], at: u64) -> Result<Option<usize>, Errno> {
+    fn write_inside(
+        &self,
+        alone: &Alone<'_, S>,
+        from: &[u8],
+        at: u64,
+    ) -> Result<Option<usize>, Errno> {
         let span = span(at, from.len())?;
         let start = span.unit_start();
         let Some(key) = self.key()?.filter(|_| span.end() <= start + UNIT) else { return Ok(None) };
@@ -232,7 +246,8 @@ impl<S: System, C: UnitCipher, P: Decide> OpenFile<'_, S, C, P> {
         let sealed = seal_units(self.cipher(), key, span.first_unit(), image, 0, &mut out)
             .ok_or(Errno::IO)?
             .skip(first);
-        let there = self.put(sealed, self.layout().disk(place(start + first as u64)?))?;
+        let there =
+            self.put(&alone.at_work, sealed, self.layout().disk(place(start + first as u64)?))?;
         if there == sealed.len() {
             return Ok(Some(from.len()));
         }
@@ -246,4 +261,18 @@ impl<S: System, C: UnitCipher, P: Decide> OpenFile<'_, S, C, P> {
 /// The bytes of a write, or EFBIG where no file can have them.
 fn span(at: u64, len: usize) -> Result<Span, Errno> {
     place(at).ok().and_then(|start| Span::new(start, len)).ok_or(Errno::FBIG)
+}
+
+/// True if every piece is whole units, in its place.
+#[inline]
+fn are_whole_units(from: &[IoSlice<'_>], at: u64) -> Result<bool, Errno> {
+    let mut at = at;
+    for piece in from {
+        let span = span(at, piece.len())?;
+        if !span.is_whole_units() {
+            return Ok(false);
+        }
+        at = span.end();
+    }
+    Ok(true)
 }

@@ -1,12 +1,11 @@
 //! What a fork must leave in order: locks, locked memory, shared offsets.
 
 use crate::process::{process, starting};
-use crate::{lock, memory, renewal, scratch};
+use crate::{memory, renewal, scratch, words};
 
 /// Just before a fork.
 pub fn before() {
-    if let Some(process) = process() {
-        process.forked();
+    if process().is_some() {
         memory::before_fork();
     }
 }
@@ -22,7 +21,8 @@ pub fn after_in_parent() {
 pub fn after_in_child() {
     if process().is_some() {
         memory::after_fork_in_child();
-        lock::after_fork_in_child();
+        words::after_fork_in_child();
+        starting().forked_child();
         scratch::after_fork_in_child();
         renewal::after_fork_in_child();
         starting().cipher().after_fork_in_child();

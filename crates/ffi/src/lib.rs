@@ -5,7 +5,7 @@
 //!        |
 //!   Process         process.rs               the engine of this process
 //!        |
-//!   Linux           system.rs, lock.rs       Kernel and System: rustix, sys.rs
+//!   Linux           system.rs, words.rs      Kernel and System: rustix, sys.rs
 //!   Xts             xts.rs, datakeys.rs      UnitCipher: AWS-LC (renewal.rs: newer keys)
 //!                   scratch.rs, memory.rs    fixed pool; locked memory
 //!   start           start.rs                 from ld.so to a working engine, or inert
@@ -25,7 +25,6 @@ pub mod fork;
 mod handshake;
 pub mod ledger;
 mod limits;
-mod lock;
 pub mod memory;
 mod next;
 mod primitives;
@@ -41,6 +40,7 @@ mod starter;
 pub mod stdio;
 pub mod sys;
 mod system;
+mod words;
 mod xts;
 
 #[cfg(feature = "fips")]

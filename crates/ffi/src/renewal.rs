@@ -1,11 +1,11 @@
 //! A keyring that changes while this process runs: another current data key, adopted ones, another generation.
 //!
 //! ```text
-//!   tidelock key ... --keyring key--> agent: unlocks the new keyring, writes its generation into the lock file's map
-//!   here: a new file, or a header with a key or generation unknown here --> is that word ahead of us? --> ask the agent
+//!   tidelock key ... --keyring key--> agent: unlocks the new keyring, writes its generation into the lock file
+//!   here: a new file, or a header with a key or generation unknown here --> is that ahead of us? --> ask the agent
 //! ```
 //!
-//! The word is a hint that anybody who can write the disk may forge: it makes a process ask, nothing else.
+//! The number is a hint that anybody who can write the disk may forge: it makes a process ask, nothing else.
 //! Asking allocates (in our own memory) and makes a connection; it happens at most once for each change.
 
 use core::sync::atomic::{
@@ -13,7 +13,7 @@ use core::sync::atomic::{
 };
 use std::sync::OnceLock;
 
-use crate::{datakeys, handshake, lock, sys};
+use crate::{datakeys, handshake, sys, words};
 
 const ROOTS: usize = 8;
 
@@ -71,7 +71,7 @@ pub(crate) fn follow_all() -> bool {
 }
 
 fn is_behind(root: u8) -> bool {
-    let announced = lock::announced(root).load(Acquire);
+    let announced = words::announced(root);
     announced > datakeys::generation(root).0
         && FOLLOWED[usize::from(root) % ROOTS].load(Acquire) != announced
 }
@@ -83,7 +83,7 @@ fn ask(root: u8) -> bool {
     if !is_behind(root) {
         return true;
     }
-    let announced = lock::announced(root).load(Acquire);
+    let announced = words::announced(root);
     // An agent that cannot be asked now is asked again at the next occasion.
     let Ok(granted) = handshake::ask_running(socket) else { return false };
     let taken = datakeys::take_granted(root, &granted);

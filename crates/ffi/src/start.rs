@@ -17,7 +17,8 @@ use tidelock_engine::{Decided, Errno, Fd, PathBuffer, System};
 use crate::environment::Environment;
 use crate::process::{ActivePolicy, begin, process, starting};
 use crate::{
-    datakeys, handshake, hooks, limits, lock, memory, next, recovery, renewal, report, scratch, system,
+    datakeys, handshake, hooks, limits, memory, next, recovery, renewal, report, scratch, system,
+    words,
 };
 
 /// The sockets of the agents, separated by colons, one for each protected directory.
@@ -121,31 +122,22 @@ fn control_file(directory: &Path, name: &str, flags: OFlags) -> Result<OwnedFd, 
         .map_err(|error| format!("{}: {error}", path.display()))
 }
 
-/// Maps the lock file. One that cannot be written (a read-only copy) is only opened.
+/// Meets the other processes of the directory, and maps the memory that they share.
 fn share_words(root: u8, directory: &Path) -> Result<(), String> {
     use rustix::mm::{MapFlags, ProtFlags};
-    let Ok(file) = control_file(directory, tidelock_keys::FILE_LOCK, OFlags::RDWR) else {
-        let file = control_file(directory, tidelock_keys::FILE_LOCK, OFlags::RDONLY)?;
-        lock::set_file(root, Fd(conceal(file)), core::ptr::null_mut());
-        return Ok(());
-    };
-    let failed = |error| format!("its lock file: {error}");
-    let stat = rustix::fs::fstat(&file).map_err(failed)?;
-    // More names than one are no harm: copies of hard links, as backups make them, have the same words.
-    if !rustix::fs::FileType::from_raw_mode(stat.st_mode).is_file() {
-        let path = directory.join(tidelock_keys::FOLDER).join(tidelock_keys::FILE_LOCK);
-        return Err(format!("{}: it is no file", path.display()));
-    }
-    if stat.st_size < i64::try_from(lock::MAP).unwrap_or(0) {
-        rustix::fs::ftruncate(&file, lock::MAP as u64).map_err(failed)?;
-    }
+    let open = |flags| control_file(directory, tidelock_keys::FILE_LOCK, flags | OFlags::NOFOLLOW);
+    let lock = open(OFlags::RDWR).or_else(|_| open(OFlags::RDONLY))?;
+    let met =
+        tidelock_keys::meet(lock.as_fd(), words::MAP as u64).map_err(|why| why.to_string())?;
+    words::set_lock_file(root, Fd(conceal(lock)));
+    let Some(memory) = met.memory else { return Ok(()) };
     let rights = ProtFlags::READ | ProtFlags::WRITE;
-    // SAFETY: a shared mapping of the lock file, wherever the kernel likes, for good.
+    // SAFETY: a shared mapping of the file in memory, wherever the kernel likes, for good.
     let mapped = unsafe {
-        rustix::mm::mmap(core::ptr::null_mut(), lock::MAP, rights, MapFlags::SHARED, &file, 0)
+        rustix::mm::mmap(core::ptr::null_mut(), words::MAP, rights, MapFlags::SHARED, &memory, 0)
     };
-    let map = mapped.map_err(failed)?;
-    lock::set_file(root, Fd(conceal(file)), map.cast());
+    let map = mapped.map_err(|error| format!("its shared memory: {error}"))?;
+    words::set_memory(root, Fd(conceal(memory)), map.cast());
     Ok(())
 }
 

@@ -9,6 +9,7 @@ use tidelock_engine::Errno;
 /// x86-64 numbers (linux, arch/x86/entry/syscalls/syscall_64.tbl).
 pub(crate) mod nr {
     pub(crate) const RT_SIGPROCMASK: i64 = 14;
+    pub(crate) const PREAD: i64 = 17;
     pub(crate) const FCNTL: i64 = 72;
     pub(crate) const GETCWD: i64 = 79;
     pub(crate) const DUP3: i64 = 292;
@@ -98,6 +99,14 @@ pub(crate) fn query_record(fd: i32, lock: &mut libc::flock) -> Result<(), Errno>
     let args = [i64::from(fd), i64::from(libc::F_GETLK), address, 0, 0, 0];
     // SAFETY: the address is that of a live flock.
     check(unsafe { call(nr::FCNTL, args) }).map(|_| ())
+}
+
+/// pread of a few bytes, by number.
+pub(crate) fn read_at(fd: i32, into: &mut [u8], at: u64) -> Result<usize, Errno> {
+    let args = [i64::from(fd), into.as_mut_ptr().addr() as i64, into.len() as i64, at as i64, 0, 0];
+    // SAFETY: address and length are those of a live buffer; a number that is no descriptor is refused.
+    let count = check(unsafe { call(nr::PREAD, args) })?;
+    Ok(usize::try_from(count).unwrap_or(0))
 }
 
 /// The working directory into `into`; its length without the zero byte.

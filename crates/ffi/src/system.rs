@@ -14,11 +14,11 @@ use std::os::fd::{BorrowedFd, IntoRawFd};
 
 use rustix::fs::{AtFlags, FallocateFlags, Mode, OFlags, ResolveFlags, SeekFrom};
 use tidelock_cipher::{Sealed, SealedHeader};
-use tidelock_engine::{Errno, Fd, FileStat, Kernel, Links, Reach, Refusal, Stripe, System};
+use tidelock_engine::{Actor, Errno, Fd, FileStat, Kernel, Links, Refusal, System, Words};
 use tidelock_format::{DiskOffset, DiskSize};
 
 use crate::scratch::{self, Scratch};
-use crate::{lock, report, sys};
+use crate::{report, sys, words};
 
 const ROOTS: usize = 8;
 const SPARES: usize = 8;
@@ -157,21 +157,46 @@ impl Kernel for Linux {
         Ok(tidelock_format::Layout::advance(DiskOffset::HEADER, found))
     }
 
-    fn lock(&self, stripe: Stripe, reach: Reach) -> Result<(), Errno> {
-        lock::take(stripe, reach)
+    fn synchronise(&self, file: Fd, all: bool) -> Result<(), Errno> {
+        let done =
+            if all { rustix::fs::fsync(borrow(file)) } else { rustix::fs::fdatasync(borrow(file)) };
+        done.map_err(error)
     }
 
-    fn unlock(&self, stripe: Stripe, reach: Reach) {
-        lock::give(stripe, reach);
+    #[inline]
+    fn words(&self, root: u8) -> &Words {
+        words::of(root)
     }
 
-    fn sequence(&self, stripe: Stripe) -> &AtomicU64 {
-        lock::sequence(stripe)
+    #[inline]
+    fn actor(&self, root: u8) -> Actor {
+        words::actor(root)
     }
 
-    fn pause(&self) {
-        let moment = rustix::fs::Timespec { tv_sec: 0, tv_nsec: 20_000 };
+    fn lives(&self, root: u8, number: u32) -> bool {
+        words::lives(root, number)
+    }
+
+    fn sleep(&self, word: &AtomicU64, seen: u64) {
+        words::sleep(word, seen);
+    }
+
+    fn wake(&self, word: &AtomicU64) {
+        words::wake(word);
+    }
+
+    fn pause(&self, looks: u32) {
+        let moment =
+            rustix::fs::Timespec { tv_sec: 0, tv_nsec: i64::from(looks.clamp(1, 100)) * 20_000 };
         let _ = rustix::thread::nanosleep(&moment);
+    }
+
+    fn block_signals(&self) -> u64 {
+        sys::block_signals()
+    }
+
+    fn restore_signals(&self, mask: u64) {
+        sys::restore_signals(mask);
     }
 
     #[inline]

@@ -13,7 +13,8 @@ use core::sync::atomic::{
 };
 
 use crate::aws_lc::{
-    EVP_CIPHER_CTX, EVP_CIPHER_CTX_new, EVP_Cipher, EVP_CipherInit_ex, EVP_aes_256_xts,
+    EVP_CIPHER_CTX, EVP_CIPHER_CTX_free, EVP_CIPHER_CTX_new, EVP_Cipher, EVP_CipherInit_ex,
+    EVP_aes_256_xts,
 };
 use tidelock_cipher::{DataKey, FileKey, KeySlot, SealedHeader, UnitCipher, UnlockError};
 use tidelock_format::{
@@ -64,6 +65,11 @@ impl Context {
         // SAFETY: `evp` is a fresh context; no key yet, so that its memory is allocated now and never later.
         let ready = unsafe { EVP_CipherInit_ex(evp, cipher, null_mut(), null(), null(), encrypt) };
         (ready == 1).then_some(Self { owner: AtomicU64::new(0), evp, encrypt })
+    }
+
+    fn free(self) {
+        // SAFETY: made by `new`, used by nobody else, and not seen again.
+        unsafe { EVP_CIPHER_CTX_free(self.evp) };
     }
 
     fn own(&self) -> Option<Owned<'_>> {
@@ -197,16 +203,22 @@ impl Xts {
         }
         // SAFETY: the key is written only while the slot is being installed, when nobody uses it.
         let key = unsafe { &*cell.key.get() };
-        loop {
-            for spare in self.spares.iter().filter_map(existing) {
-                let context = if encrypt { &spare.seal } else { &spare.open };
-                if let Some(owned) = context.own() {
-                    owned.set_key(key);
-                    return owned.run(unit, bytes.0, bytes.1, bytes.2);
-                }
+        for spare in self.spares.iter().filter_map(existing) {
+            let context = if encrypt { &spare.seal } else { &spare.open };
+            if let Some(owned) = context.own() {
+                owned.set_key(key);
+                return owned.run(unit, bytes.0, bytes.1, bytes.2);
             }
-            rustix::thread::sched_yield();
         }
+        // To wait for one could be for ever: signal handlers may stand in front of all who have them.
+        let mut own =
+            Context::new(i32::from(encrypt)).expect("there is locked memory for a context");
+        *own.owner.get_mut() = sys::thread();
+        let owned = Owned(&own);
+        owned.set_key(key);
+        owned.run(unit, bytes.0, bytes.1, bytes.2);
+        drop(owned);
+        own.free();
     }
 
     /// In a forked child only the forking thread exists: what others held is free.

@@ -19,6 +19,7 @@ mod derive;
 mod encode;
 mod error;
 mod keyring;
+mod meeting;
 mod ownership;
 mod policy;
 mod profile;
@@ -34,6 +35,7 @@ pub use config::{AuditTarget, Config, Named, Places};
 pub use encode::Writer;
 pub use error::{Error, ExitClass, ServiceFault};
 pub use keyring::{DataKeyEntry, KeyState, Keyring, SealedKeyring};
+pub use meeting::{Meeting, MeetingError, meet, part};
 pub use ownership::{check_code, check_unshared, read_secret, read_secret_line};
 pub use policy::{
     Action, Decision, Glob, GlobError, Origin, Policy, PolicyError, Rule, RuleIndex, names_program,

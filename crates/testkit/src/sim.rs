@@ -14,11 +14,10 @@
 //! plaintext (tests write only lower-case letters, and scratch memory is full of them) is a panic.
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use tidelock_cipher::{DataKey, Secret};
-use tidelock_engine::{Decide, Errno, Process, Sealing};
+use tidelock_engine::{Decide, Errno, Process, Sealing, Words};
 use tidelock_format::{Class, DataKeyId, Layout};
 
 mod cipher;
@@ -58,14 +57,9 @@ pub struct SimDisk {
     room: Cell<Option<u64>>,
     nonces: Cell<u64>,
     processes: Cell<u64>,
-    locks: RefCell<BTreeMap<(u64, u8), u64>>,
-    sequences: Vec<std::sync::atomic::AtomicU64>,
+    words: Box<Words>,
     layout: Layout,
-    /// Runs in the middle of a call: what another process does meanwhile.
-    meanwhile: RefCell<Option<(u64, Meanwhile)>>,
 }
-
-type Meanwhile = Box<dyn FnOnce()>;
 
 impl Decide for ByDirectory {
     fn decide(&self, relative: &[u8]) -> Sealing {
@@ -112,10 +106,8 @@ impl SimDisk {
             room: Cell::new(None),
             nonces: Cell::new(nonces),
             processes: Cell::new(0),
-            locks: RefCell::new(BTreeMap::new()),
-            sequences: (0..256).map(|_| std::sync::atomic::AtomicU64::new(0)).collect(),
+            words: Box::new(Words::new()),
             layout,
-            meanwhile: RefCell::new(None),
         }
     }
 
@@ -142,11 +134,6 @@ impl SimDisk {
     /// Lets a call fail, or the machine.
     pub fn plan(&self, plan: Option<Plan>) {
         self.plan.set(plan);
-    }
-
-    /// Lets something happen just before call number `at`.
-    pub fn meanwhile(&self, at: u64, act: impl FnOnce() + 'static) {
-        *self.meanwhile.borrow_mut() = Some((at, Box::new(act)));
     }
 
     /// How many blocks of 4096 bytes may still be allocated; `None` is no limit.
@@ -239,10 +226,6 @@ impl SimDisk {
     /// Counts a call; the fault that strikes it, if any. `Ok(Some(n))` lets a write stop after n bytes.
     fn enter(&self, call: Call) -> Result<Option<usize>, Errno> {
         let number = self.calls.get();
-        let act = self.meanwhile.borrow_mut().take_if(|(at, _)| *at == number);
-        if let Some((_, act)) = act {
-            act();
-        }
         self.calls.set(self.calls.get() + 1);
         self.trace.borrow_mut().push(call);
         if self.crashed.get() {

@@ -1,19 +1,25 @@
 //! Handing sealed bytes to the kernel: whole, or with a size that counts only what is there; and the first header.
 
 use tidelock_cipher::{KeySlot, Sealed, SealedHeader, UnitCipher};
-use tidelock_format::{BLOCK, BLOCK_USIZE, DiskOffset, DiskSize, Layout, PlainOffset};
+use tidelock_format::{BLOCK_USIZE, DiskOffset, DiskSize, Layout, PlainOffset};
 
 use crate::errno::Errno;
 use crate::file::OpenFile;
 use crate::kernel::System;
 use crate::refusal::Refusal;
 use crate::roots::Decide;
-use crate::sequence::{Range, Writing};
+use crate::roster::{Areas, AtWork};
+use crate::sequence::Writing;
 
 impl<S: System, C: UnitCipher, P: Decide> OpenFile<'_, S, C, P> {
     /// Hands sealed bytes to the kernel until all are there or it refuses; how many are.
-    pub(crate) fn put(&self, sealed: Sealed<'_>, at: DiskOffset) -> Result<usize, Errno> {
-        let _writing = self.announce(at, sealed.len());
+    pub(crate) fn put(
+        &self,
+        by: &AtWork<'_, S>,
+        sealed: Sealed<'_>,
+        at: DiskOffset,
+    ) -> Result<usize, Errno> {
+        let _writing = self.announce(by, at, sealed.len());
         let (mut done, mut interruptions) = (0, 0);
         while done < sealed.len() {
             let next = Layout::advance(at, done as u64);
@@ -32,22 +38,28 @@ impl<S: System, C: UnitCipher, P: Decide> OpenFile<'_, S, C, P> {
     }
 
     /// Tells readers that these bytes are about to change.
-    fn announce(&self, at: DiskOffset, len: usize) -> Writing<'_, S> {
+    #[inline]
+    fn announce<'a, 'k>(
+        &self,
+        by: &'a AtWork<'k, S>,
+        at: DiskOffset,
+        len: usize,
+    ) -> Writing<'a, 'k, S> {
         let start = self.layout().plain(at).map_or(0, PlainOffset::get);
-        let range = Range::new(self.traits().stripe(), start, start + len as u64);
-        Writing::begin(self.kernel(), range)
+        Writing::begin(by, Areas::new(self.stripe(), start, start + len as u64))
     }
 
     /// The header and the first bytes in one write; how many of the bytes are there.
     pub(super) fn put_first(
         &self,
+        by: &AtWork<'_, S>,
         pending: &mut Option<SealedHeader>,
         header: SealedHeader,
         sealed: Sealed<'_>,
     ) -> Result<usize, Errno> {
         let start = self.layout().start();
         let write = || {
-            let _writing = self.announce(start, sealed.len());
+            let _writing = self.announce(by, start, sealed.len());
             self.kernel().pwrite_first(self.hidden(), &header, start, sealed)
         };
         let head = usize::try_from(start.get()).unwrap_or(0);
@@ -59,7 +71,8 @@ impl<S: System, C: UnitCipher, P: Decide> OpenFile<'_, S, C, P> {
         match written {
             Ok(count) if count == head + sealed.len() => Ok(sealed.len()),
             Ok(count) if count > head => {
-                let more = self.put(sealed.skip(count - head), Self::behind(start, count - head));
+                let more =
+                    self.put(by, sealed.skip(count - head), Self::behind(start, count - head));
                 Ok(count - head + more.unwrap_or(0))
             }
             Ok(count) if count == head && sealed.is_empty() => Ok(0),
@@ -77,9 +90,13 @@ impl<S: System, C: UnitCipher, P: Decide> OpenFile<'_, S, C, P> {
     }
 
     /// The header alone, for a file whose first bytes do not stand at its start.
-    pub(crate) fn put_header(&self, pending: &mut Option<SealedHeader>) -> Result<(), Errno> {
+    pub(crate) fn put_header(
+        &self,
+        by: &AtWork<'_, S>,
+        pending: &mut Option<SealedHeader>,
+    ) -> Result<(), Errno> {
         match pending.take() {
-            Some(header) => self.put_first(pending, header, Sealed::EMPTY).map(|_| ()),
+            Some(header) => self.put_first(by, pending, header, Sealed::EMPTY).map(|_| ()),
             None => Ok(()),
         }
     }
@@ -96,7 +113,7 @@ impl<S: System, C: UnitCipher, P: Decide> OpenFile<'_, S, C, P> {
         }
         let header = self
             .cipher()
-            .create(traits.root, traits.class, self.layout())
+            .create(traits.root(), traits.class, self.layout())
             .map_err(|why| Refusal::Unlock(why).errno())?;
         let key = self.process.install(header.as_bytes()).map_err(Refusal::errno)?;
         Ok((key, Some(header)))
@@ -111,14 +128,17 @@ impl<S: System, C: UnitCipher, P: Decide> OpenFile<'_, S, C, P> {
         }
     }
 
-    /// A write without a lock stopped inside a 16-byte block at the end: the size must not count it.
-    pub(super) fn cut_torn_block(&self, at: DiskOffset, there: usize) -> Result<(), Errno> {
-        let torn = there as u64 % BLOCK;
-        let end = Self::behind(at, there);
-        if torn > 0 && self.stat()?.size.0 == end.get() {
-            let whole = DiskSize(end.get() - torn);
-            self.kernel().set_size(self.hidden(), whole)?;
+    /// O_DSYNC and O_SYNC: what the call has changed by other means than a write, the size, is synced as well.
+    ///
+    /// # Errors
+    /// Those of fdatasync and fsync.
+    pub(crate) fn keep_promise(&self) -> Result<(), Errno> {
+        const O_DSYNC: i32 = 0o10_000;
+        const ALL: i32 = 0o4_000_000;
+        let flags = self.flags().0;
+        if flags & O_DSYNC == 0 {
+            return Ok(());
         }
-        Ok(())
+        self.kernel().synchronise(self.hidden(), flags & ALL != 0)
     }
 }

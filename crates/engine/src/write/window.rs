@@ -1,4 +1,4 @@
-//! Writes that need the lock: pass by pass through scratch memory, each read where its edges cut units, sealed
+//! Writes that have the file alone: pass by pass through scratch memory, each read where its edges cut units, sealed
 //! and written once.
 
 use tidelock_cipher::{KeySlot, SealedHeader, UnitCipher, is_zero, open_units, seal_units};
@@ -7,6 +7,7 @@ use tidelock_format::{BLOCK_USIZE, PlainSize, UNIT, UNIT_USIZE, UnitNumber, Zero
 use super::{Target, span};
 use crate::errno::Errno;
 use crate::file::{OpenFile, place, whole_blocks};
+use crate::gate::Alone;
 use crate::kernel::System;
 use crate::read::Window;
 use crate::roots::Decide;
@@ -22,24 +23,27 @@ struct Existing {
 impl<S: System, C: UnitCipher, P: Decide> OpenFile<'_, S, C, P> {
     pub(super) fn write_windows(
         &self,
+        alone: &Alone<'_, S>,
         key: KeySlot,
         pending: &mut Option<SealedHeader>,
         from: &[u8],
         target: Target,
     ) -> Result<(usize, u64), Errno> {
-        let mut size = self.size()?;
+        let mut size = self.size_now()?;
         let at = match target {
             Target::At(at) => at,
             Target::End => size.0,
         };
-        span(at, from.len())?;
+        if span(at, from.len())?.end() > size.0 {
+            alone.begin_change();
+        }
         if at >= UNIT {
-            self.put_header(pending)?;
+            self.put_header(&alone.at_work, pending)?;
         }
         let before = size;
         let jumps = at > size.0 && at / UNIT != size.0 / UNIT;
         if jumps {
-            self.close_last_unit(key, size, at)?;
+            self.close_last_unit(alone, key, size, at)?;
         }
         let mut done = 0;
         while let Some(rest) = from.get(done..).filter(|rest| !rest.is_empty()) {
@@ -47,7 +51,7 @@ impl<S: System, C: UnitCipher, P: Decide> OpenFile<'_, S, C, P> {
             let window = Window::at(start, rest.len())?;
             let wanted = window.wanted;
             let data = rest.get(..wanted).unwrap_or_default();
-            match self.write_window(key, pending, data, &window, size) {
+            match self.write_window(alone, key, pending, data, &window, size) {
                 Ok(count) => {
                     done += count;
                     size = size.max(PlainSize(start + count as u64));
@@ -70,6 +74,7 @@ impl<S: System, C: UnitCipher, P: Decide> OpenFile<'_, S, C, P> {
     /// One pass through scratch memory: reads what the edges need, seals, writes once.
     fn write_window(
         &self,
+        alone: &Alone<'_, S>,
         key: KeySlot,
         pending: &mut Option<SealedHeader>,
         data: &[u8],
@@ -121,21 +126,17 @@ impl<S: System, C: UnitCipher, P: Decide> OpenFile<'_, S, C, P> {
         let sealed = seal_units(self.cipher(), key, window.first, plain, zeros, &mut out)
             .ok_or(Errno::IO)?
             .skip(from);
-        if grows && !plain_end.0.is_multiple_of(UNIT) {
-            self.process.keys.mark_uneven(key);
-        }
-
         let at = self.layout().disk(place(unit_start + from as u64)?);
         let there = match pending.take() {
             Some(header) if from == 0 && window.first.0 == 0 => {
-                self.put_first(pending, header, sealed)?
+                self.put_first(&alone.at_work, pending, header, sealed)?
             }
             Some(header) => {
                 *pending = Some(header);
-                self.put_header(pending)?;
-                self.put(sealed, at)?
+                self.put_header(&alone.at_work, pending)?;
+                self.put(&alone.at_work, sealed, at)?
             }
-            None => self.put(sealed, at)?,
+            None => self.put(&alone.at_work, sealed, at)?,
         };
         if there < sealed.len() {
             return self.settle_short(size, window, from, to, there, plain_end);
@@ -145,6 +146,7 @@ impl<S: System, C: UnitCipher, P: Decide> OpenFile<'_, S, C, P> {
             && size.on_disk(self.layout()) > plain_end.on_disk(self.layout())
         {
             self.kernel().set_size(self.hidden(), plain_end.on_disk(self.layout()))?;
+            self.keep_promise()?;
         }
         Ok(data.len())
     }
@@ -164,12 +166,14 @@ impl<S: System, C: UnitCipher, P: Decide> OpenFile<'_, S, C, P> {
         if whole >= to {
             // All blocks are there, only the zeros that tell the size are missing.
             self.kernel().set_size(self.hidden(), plain_end.on_disk(layout))?;
+            self.keep_promise()?;
             return Ok(window.wanted);
         }
         let reached = PlainSize(window.first.0 * UNIT + whole as u64);
         let right = if reached > size { reached } else { size };
         if self.stat()?.size != right.on_disk(layout) {
             self.kernel().set_size(self.hidden(), right.on_disk(layout))?;
+            self.keep_promise()?;
         }
         match whole.saturating_sub(window.skip) {
             0 => Err(Errno::NOSPC),
@@ -215,6 +219,7 @@ impl<S: System, C: UnitCipher, P: Decide> OpenFile<'_, S, C, P> {
     /// follow up to the unit's end, or up to `new_end` if that is in the same unit. In one write.
     pub(crate) fn close_last_unit(
         &self,
+        alone: &Alone<'_, S>,
         key: KeySlot,
         size: PlainSize,
         new_end: u64,
@@ -246,7 +251,7 @@ impl<S: System, C: UnitCipher, P: Decide> OpenFile<'_, S, C, P> {
             .ok_or(Errno::IO)?
             .skip(cut);
         let at = self.layout().disk(place(start + cut as u64)?);
-        let there = self.put(sealed, at)?;
+        let there = self.put(&alone.at_work, sealed, at)?;
         if there < sealed.len() {
             self.kernel().set_size(self.hidden(), size.on_disk(self.layout()))?;
             return Err(Errno::NOSPC);

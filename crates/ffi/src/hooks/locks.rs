@@ -65,7 +65,7 @@ pub(crate) fn record(file: &File, command: c_int, lock: &mut Range) -> Result<()
     }
     if matches!(command, libc::F_SETLK | libc::F_SETLKW) {
         // Before it is there, so that no close in between can miss it.
-        file.note_record_lock();
+        file.note_record_lock()?;
     }
     let before = raw::errno();
     let done: c_int = raw!(SYS_fcntl, file.hidden().0, command, &raw mut range);

@@ -6,7 +6,7 @@
 use core::ffi::{c_char, c_int, c_uint};
 
 use libc::{stat as Stat, statx as Statx};
-use tidelock_engine::{Errno, Fd};
+use tidelock_engine::{Errno, Fd, FileStat};
 use tidelock_format::DiskSize;
 
 use crate::hooks::{File, is_empty, names_control, path as path_of, proc};
@@ -15,7 +15,8 @@ use crate::raw;
 
 pub unsafe fn fstat(fd: c_int, into: *mut Stat) -> c_int {
     let file = sealed_or!(fd, raw!(SYS_fstat, fd, into));
-    let done: c_int = raw!(SYS_fstat, file.hidden().0, into);
+    let look = || Ok(raw!(SYS_fstat, file.hidden().0, into));
+    let done: c_int = try_or_fail!(file.between_changes(look));
     if done == 0 {
         // SAFETY: the kernel has just filled it.
         let into = unsafe { &mut *into };
@@ -45,6 +46,7 @@ pub unsafe fn fstatat(at: c_int, path: *const c_char, into: *mut Stat, flags: c_
         // SAFETY: the contract of fstat.
         return unsafe { fstat(fd, into) };
     }
+    let changes = size_changes();
     let done: c_int = raw!(SYS_newfstatat, at, path, into, flags);
     if done != 0 || process().is_none() {
         return done;
@@ -52,7 +54,9 @@ pub unsafe fn fstatat(at: c_int, path: *const c_char, into: *mut Stat, flags: c_
     // SAFETY: the kernel has just filled it.
     let into = unsafe { &mut *into };
     // SAFETY: the kernel has just used it.
-    let size = unsafe { size_of_named(at, path, flags, into.st_mode, into.st_size) };
+    let found = found(into.st_mode, into.st_size, into.st_dev, into.st_ino);
+    // SAFETY: the kernel has just used it.
+    let size = unsafe { size_of_named(at, path, flags, &found, changes) };
     into.st_size = try_or_fail!(size);
     done
 }
@@ -75,7 +79,9 @@ pub unsafe fn statx(
         return unsafe { statx_of(fd, flags | libc::AT_EMPTY_PATH, mask, into) };
     }
     // The size can be told only if the kind is known.
-    let mask = if process().is_some() { mask | libc::STATX_TYPE } else { mask };
+    let wanted = libc::STATX_TYPE | libc::STATX_INO;
+    let mask = if process().is_some() { mask | wanted } else { mask };
+    let changes = size_changes();
     let done: c_int = raw!(SYS_statx, at, path, flags, mask, into);
     if done != 0 || process().is_none() {
         return done;
@@ -83,8 +89,10 @@ pub unsafe fn statx(
     // SAFETY: the kernel has just filled it.
     let into = unsafe { &mut *into };
     let (kind, disk) = (u32::from(into.stx_mode), into.stx_size.cast_signed());
+    let device = libc::makedev(into.stx_dev_major, into.stx_dev_minor);
+    let found = found(kind, disk, device, into.stx_ino);
     // SAFETY: the kernel has just used it.
-    let size = unsafe { size_of_named(at, path, flags, kind, disk) };
+    let size = unsafe { size_of_named(at, path, flags, &found, changes) };
     into.stx_size = try_or_fail!(size).cast_unsigned();
     done
 }
@@ -92,7 +100,8 @@ pub unsafe fn statx(
 unsafe fn statx_of(fd: c_int, flags: c_int, mask: c_uint, into: *mut Statx) -> c_int {
     let empty = c"".as_ptr();
     let file = sealed_or!(fd, raw!(SYS_statx, fd, empty, flags, mask, into));
-    let done: c_int = raw!(SYS_statx, file.hidden().0, empty, flags, mask, into);
+    let look = || Ok(raw!(SYS_statx, file.hidden().0, empty, flags, mask, into));
+    let done: c_int = try_or_fail!(file.between_changes(look));
     if done == 0 {
         // SAFETY: the kernel has just filled it.
         let into = unsafe { &mut *into };
@@ -141,17 +150,35 @@ unsafe fn size_of_named(
     at: c_int,
     path: *const c_char,
     flags: c_int,
-    mode: u32,
-    disk: i64,
+    found: &FileStat,
+    changes: u64,
 ) -> Result<i64, Errno> {
+    let disk = found.size.0.cast_signed();
     let Some(process) = process() else { return Ok(disk) };
     // SAFETY: the contract of fstatat.
     let path = unsafe { path_of(path) }?;
-    let regular = mode & libc::S_IFMT == libc::S_IFREG;
-    if (!regular || disk == 0) && !names_control(path) {
+    if (!found.regular || disk == 0) && !names_control(path) {
         return Ok(disk);
     }
     let follow = flags & libc::AT_SYMLINK_NOFOLLOW == 0;
-    let plain = process.size_at(Fd(at), path, follow, disk.cast_unsigned())?;
-    Ok(if regular { plain.cast_signed() } else { disk })
+    let plain = process.size_at((Fd(at), path), follow, found, changes)?;
+    Ok(if found.regular { plain.cast_signed() } else { disk })
+}
+
+/// Taken before a file is looked at by its path.
+fn size_changes() -> u64 {
+    process().map_or(0, |process| process.size_changes())
+}
+
+/// What the kernel says of a file, for the engine.
+fn found(mode: u32, size: i64, device: u64, inode: u64) -> FileStat {
+    let is = |kind| mode & libc::S_IFMT == kind;
+    FileStat {
+        device,
+        inode,
+        size: DiskSize(size.cast_unsigned()),
+        regular: is(libc::S_IFREG),
+        directory: is(libc::S_IFDIR),
+        symlink: is(libc::S_IFLNK),
+    }
 }

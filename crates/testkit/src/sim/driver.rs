@@ -121,8 +121,9 @@ impl Driver {
                 process.truncate_at(&c(path), size).and_then(|()| number(0))
             }
             A::SizeAt { path, .. } => {
-                let disk = process.system().stat_at(Fd::CWD, &c(path))?.size.0;
-                process.size_at(Fd::CWD, &c(path), true, disk).map(Outcome::Number)
+                let changes = process.size_changes();
+                let found = process.system().stat_at(Fd::CWD, &c(path))?;
+                process.size_at((Fd::CWD, &c(path)), true, &found, changes).map(Outcome::Number)
             }
         }
     }

@@ -15,7 +15,7 @@ pub enum Call {
     Position,
     SetPosition,
     Seek,
-    Lock,
+    Synchronise,
     Open,
     Close,
     Duplicate,
@@ -53,16 +53,10 @@ impl Call {
         matches!(self, Self::Pwrite | Self::PwriteFirst)
     }
 
-    /// True if the call reaches the file or its offset, that is: costs a system call on the data path.
-    #[must_use]
-    pub const fn is_data_path(self) -> bool {
-        !matches!(self, Self::Lock)
-    }
-
     pub(super) fn may_fail_with(self, error: Errno) -> bool {
         use Call::{
-            Allocate, Duplicate, Link, Lock, Open, Pread, Pwrite, PwriteFirst, Rename,
-            ReserveHidden, SetSize, Stat,
+            Allocate, Duplicate, Link, Open, Pread, Pwrite, PwriteFirst, Rename, ReserveHidden,
+            SetSize, Stat, Synchronise,
         };
         match error {
             Errno::NOSPC | Errno::DQUOT => {
@@ -80,7 +74,7 @@ impl Call {
                     | Allocate
                     | Open
                     | Stat
-                    | Lock
+                    | Synchronise
                     | Rename
                     | Link
             ),

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::sync::atomic::AtomicU64;
 
 use tidelock_cipher::{Sealed, SealedHeader};
-use tidelock_engine::{Errno, Fd, FileStat, Kernel, Links, Reach, Refusal, Stripe, System};
+use tidelock_engine::{Actor, Errno, Fd, FileStat, Kernel, Links, Refusal, System, Words};
 use tidelock_format::{DiskOffset, DiskSize};
 
 use super::SimDisk;
@@ -38,8 +38,8 @@ pub struct SimProcess {
     pid: u64,
     table: RefCell<BTreeMap<i32, Rc<Description>>>,
     spares: RefCell<Vec<Fd>>,
-    /// Locks within the process.
-    held: RefCell<Vec<u8>>,
+    /// How often signals are blocked.
+    blocked: Cell<u64>,
     limit: Cell<i32>,
     recovers: Cell<bool>,
     reports: RefCell<Vec<Refusal>>,
@@ -86,7 +86,7 @@ impl SimProcess {
             pid,
             table: RefCell::new(BTreeMap::from([(ANCHOR.0, Rc::new(anchor))])),
             spares: RefCell::new(Vec::new()),
-            held: RefCell::new(Vec::new()),
+            blocked: Cell::new(0),
             limit: Cell::new(256),
             recovers: Cell::new(false),
             reports: RefCell::new(Vec::new()),
@@ -128,11 +128,10 @@ impl SimProcess {
         self.limit.set(limit);
     }
 
-    /// True if no lock is held.
+    /// True if nobody holds anything.
     #[must_use]
     pub fn holds_no_lock(&self) -> bool {
-        self.held.borrow().is_empty()
-            && self.disk.locks.borrow().values().all(|&holder| holder != self.pid)
+        self.blocked.get() == 0 && self.disk.words.are_at_rest()
     }
 
     /// fsync(2).
@@ -357,36 +356,42 @@ impl Kernel for SimProcess {
         Ok(tidelock_format::Layout::advance(DiskOffset::HEADER, found as u64))
     }
 
-    fn lock(&self, stripe: Stripe, reach: Reach) -> Result<(), Errno> {
-        self.disk.enter(Call::Lock)?;
-        let key = (u64::from(stripe.root), stripe.byte);
-        assert!(!self.held.borrow().contains(&stripe.byte), "the engine waits for itself");
-        if reach == Reach::Everyone {
-            if self.disk.locks.borrow().contains_key(&key) {
-                return Err(Errno::DEADLK);
-            }
-            self.disk.locks.borrow_mut().insert(key, self.pid);
-        }
-        self.held.borrow_mut().push(stripe.byte);
-        Ok(())
+    fn synchronise(&self, file: Fd, _all: bool) -> Result<(), Errno> {
+        self.disk.enter(Call::Synchronise)?;
+        self.sync(file)
     }
 
-    fn unlock(&self, stripe: Stripe, reach: Reach) {
-        let key = (u64::from(stripe.root), stripe.byte);
-        let before = self.held.borrow().len();
-        self.held.borrow_mut().retain(|&byte| byte != stripe.byte);
-        assert_eq!(before, self.held.borrow().len() + 1, "a lock is released that is not held");
-        if reach == Reach::Everyone {
-            let holder = self.disk.locks.borrow_mut().remove(&key);
-            assert_eq!(holder, Some(self.pid), "a lock is released that another holds");
-        }
+    fn words(&self, _root: u8) -> &Words {
+        &self.disk.words
     }
 
-    fn sequence(&self, stripe: Stripe) -> &AtomicU64 {
-        &self.disk.sequences[usize::from(stripe.byte)]
+    fn actor(&self, _root: u8) -> Actor {
+        Actor::new(u32::try_from(self.pid).expect("few processes"), 64)
     }
 
-    fn pause(&self) {}
+    fn lives(&self, _root: u8, _number: u32) -> bool {
+        true
+    }
+
+    fn sleep(&self, _word: &AtomicU64, _seen: u64) {
+        panic!("all processes are one thread here: the engine waits for what it holds itself");
+    }
+
+    fn wake(&self, _word: &AtomicU64) {
+        panic!("nobody sleeps here");
+    }
+
+    fn pause(&self, _looks: u32) {
+        panic!("nobody else is at work here");
+    }
+
+    fn block_signals(&self) -> u64 {
+        self.blocked.replace(self.blocked.get() + 1)
+    }
+
+    fn restore_signals(&self, mask: u64) {
+        assert_eq!(self.blocked.replace(mask), mask + 1, "masks go back in their order");
+    }
 
     fn scratch(&self, len: usize) -> Result<Scratch, Errno> {
         assert!(len <= tidelock_engine::SCRATCH_MAX, "too much working memory is asked for: {len}");
