@@ -12,7 +12,8 @@ static void by_descriptor(int fd)
     memset(&x, 0, sizeof x);
     memset(&st, 0, sizeof st);
     /* libuv: fstat is statx of "" with AT_EMPTY_PATH. */
-    show("statx of a descriptor", syscall(SYS_statx, fd, "", AT_EMPTY_PATH, STATX_BASIC_STATS | STATX_BTIME, &x));
+    show("statx of a descriptor",
+         syscall(SYS_statx, fd, "", AT_EMPTY_PATH, STATX_BASIC_STATS | STATX_BTIME, &x));
     say("size %ld, regular %d, mode %o", (long)x.stx_size, S_ISREG(x.stx_mode), x.stx_mode & 0777);
     show("fstat", syscall(SYS_fstat, fd, &st));
     say("size %ld, regular %d", (long)st.st_size, S_ISREG(st.st_mode));
@@ -25,21 +26,17 @@ static void by_path(const char *path)
 {
     struct statx x;
     struct stat st;
-    memset(&x, 0, sizeof x);
-    memset(&st, 0, sizeof st);
-    show("statx", syscall(SYS_statx, AT_FDCWD, path, 0, STATX_BASIC_STATS, &x));
-    say("size %ld, regular %d", (long)x.stx_size, S_ISREG(x.stx_mode));
-    memset(&x, 0, sizeof x);
-    show("statx of size alone", syscall(SYS_statx, AT_FDCWD, path, AT_SYMLINK_NOFOLLOW, STATX_SIZE, &x));
-    say("size %ld", (long)x.stx_size);
-    show("stat", syscall(SYS_stat, path, &st));
-    say("size %ld", (long)st.st_size);
-    memset(&st, 0, sizeof st);
-    show("lstat", syscall(SYS_lstat, path, &st));
-    say("size %ld", (long)st.st_size);
-    memset(&st, 0, sizeof st);
-    show("newfstatat", syscall(SYS_newfstatat, AT_FDCWD, path, &st, AT_SYMLINK_NOFOLLOW));
-    say("size %ld", (long)st.st_size);
+    if (show("statx", syscall(SYS_statx, AT_FDCWD, path, 0, STATX_BASIC_STATS, &x)) == 0)
+        say("size %ld, regular %d", (long)x.stx_size, S_ISREG(x.stx_mode));
+    if (show("statx of size alone",
+             syscall(SYS_statx, AT_FDCWD, path, AT_SYMLINK_NOFOLLOW, STATX_SIZE, &x)) == 0)
+        say("size %ld", (long)x.stx_size);
+    if (show("stat", syscall(SYS_stat, path, &st)) == 0)
+        say("size %ld", (long)st.st_size);
+    if (show("lstat", syscall(SYS_lstat, path, &st)) == 0)
+        say("size %ld", (long)st.st_size);
+    if (show("newfstatat", syscall(SYS_newfstatat, AT_FDCWD, path, &st, AT_SYMLINK_NOFOLLOW)) == 0)
+        say("size %ld", (long)st.st_size);
 }
 
 int main(int argc, char **argv)
