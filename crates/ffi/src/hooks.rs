@@ -87,6 +87,7 @@ pub mod transfer;
 pub mod vectors;
 pub mod wait;
 pub mod walk;
+pub mod within;
 
 /// What a descriptor is; all are foreign while the library is inert.
 #[inline]

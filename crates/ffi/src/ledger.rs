@@ -11,9 +11,11 @@
 //! themselves.
 
 mod exports;
+pub(crate) mod numbers;
 mod other;
 mod table;
 
+pub use numbers::{NUMBERS, Number};
 pub use other::is_no_file_call;
 
 /// A line of the ledger.

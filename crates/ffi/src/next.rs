@@ -11,7 +11,7 @@
 use core::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering::Acquire, Ordering::Release};
 
-use libc::{DIR, FILE, aiocb, dirent, off_t, pid_t, sigevent, size_t, statvfs, wchar_t};
+use libc::{DIR, FILE, aiocb, dirent, mode_t, off_t, pid_t, sigevent, size_t, statvfs, wchar_t};
 use tidelock_engine::Errno;
 
 use crate::hooks::listing::{Filter, Order};
@@ -68,6 +68,18 @@ next! {
     freopen(path: *const c_char, mode: *const c_char, file: *mut FILE) -> *mut FILE, else
         NULL.cast();
     fclose(file: *mut FILE) -> c_int, else -1;
+    _IO_file_fopen(file: *mut FILE, path: *const c_char, mode: *const c_char, small: c_int) ->
+        *mut FILE, else NULL.cast();
+    _IO_file_open(file: *mut FILE, path: *const c_char, flags: c_int, mode: c_int, access: c_int,
+        small: c_int) -> *mut FILE, else NULL.cast();
+    _IO_file_close(file: *mut FILE) -> c_int, else -1;
+    _IO_file_close_it(file: *mut FILE) -> c_int, else -1;
+    _IO_file_finish(file: *mut FILE, always_zero: c_int) -> (), else ();
+    setmntent(path: *const c_char, mode: *const c_char) -> *mut FILE, else NULL.cast();
+    updwtmp(path: *const c_char, entry: *const c_void) -> (), else ();
+    utmpname(path: *const c_char) -> c_int, else -1;
+    posix_spawn_file_actions_addopen(actions: *mut c_void, fd: c_int, path: *const c_char, flags:
+        c_int, mode: mode_t) -> c_int, else libc::ENOSYS;
     fileno(file: *mut FILE) -> c_int, else -1;
     fgetwc(file: *mut FILE) -> c_uint, else c_uint::MAX;
     getwchar() -> c_uint, else c_uint::MAX;
@@ -78,6 +90,7 @@ next! {
         else NULL.cast();
     vdprintf(fd: c_int, format: *const c_char, list: *mut c_void) -> c_int, else -1;
     opendir(path: *const c_char) -> *mut DIR, else NULL.cast();
+    closedir(directory: *mut DIR) -> c_int, else -1;
     glob(pattern: *const c_char, flags: c_int, error: *mut c_void, found: *mut Glob) -> c_int, else
         libc::ENOSYS;
     nftw(path: *const c_char, visit: Visit, fds: c_int, flags: c_int) -> c_int, else -1;
@@ -97,6 +110,8 @@ next! {
     clone(run: *mut c_void, stack: *mut c_void, flags: c_int, arg: *mut c_void, parent: *mut c_void,
         thread: *mut c_void, child: *mut c_void) -> c_int, else -1;
     daemon(stay: c_int, keep_open: c_int) -> c_int, else -1;
+    forkpty(master: *mut c_int, name: *mut c_char, settings: *const c_void, size: *const c_void) ->
+        pid_t, else -1;
     aio_read(request: *mut aiocb) -> c_int, else -1;
     aio_write(request: *mut aiocb) -> c_int, else -1;
     aio_fsync(operation: c_int, request: *mut aiocb) -> c_int, else -1;

@@ -58,6 +58,13 @@ impl Word for usize {
     }
 }
 
+impl Word for isize {
+    #[inline]
+    fn word(self) -> i64 {
+        self as i64
+    }
+}
+
 impl<T> Word for *const T {
     #[inline]
     fn word(self) -> i64 {

@@ -180,6 +180,49 @@ pub unsafe fn fclose(file: *mut FILE) -> c_int {
     unsafe { next::fclose(file) }
 }
 
+/// A stream on any file: what it is for is only to be read as a list of mounts.
+pub unsafe fn setmntent(path: *const c_char, mode: *const c_char) -> *mut FILE {
+    // SAFETY: the contract of setmntent.
+    if process().is_some_and(|process| unsafe { is_for_us(process, path) }) {
+        // SAFETY: the contract of fopen.
+        return unsafe { fopen(path, mode) };
+    }
+    // SAFETY: the contract of setmntent.
+    unsafe { next::setmntent(path, mode) }
+}
+
+pub unsafe fn endmntent(file: *mut FILE) -> c_int {
+    if !file.is_null() {
+        // SAFETY: the contract of endmntent.
+        unsafe { fclose(file) };
+    }
+    1
+}
+
+/// The close of libc's own streams, for those who call it by itself.
+pub unsafe fn file_close(file: *mut FILE) -> c_int {
+    // SAFETY: a stream of libc.
+    process().inspect(|process| unsafe { forget_descriptor(process, file) });
+    // SAFETY: the program's own arguments.
+    unsafe { next::_IO_file_close(file) }
+}
+
+/// As [`file_close`], with what waits written first.
+pub unsafe fn file_close_it(file: *mut FILE) -> c_int {
+    // SAFETY: a stream of libc.
+    process().inspect(|process| unsafe { forget_descriptor(process, file) });
+    // SAFETY: the program's own arguments.
+    unsafe { next::_IO_file_close_it(file) }
+}
+
+/// As [`file_close_it`], and the stream is no more.
+pub unsafe fn file_finish(file: *mut FILE, always_zero: c_int) {
+    // SAFETY: a stream of libc.
+    process().inspect(|process| unsafe { forget_descriptor(process, file) });
+    // SAFETY: the program's own arguments.
+    unsafe { next::_IO_file_finish(file, always_zero) }
+}
+
 /// libc is about to close the descriptor of one of its own streams without asking us.
 ///
 /// # Safety

@@ -1,4 +1,7 @@
-//! The ledger of file calls as a page, and what real programs import beside it.
+//! The ledger of file calls as a page, and beside it what real programs import, what each libc offers,
+//! and what headers and code say of that.
+
+pub mod opinions;
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -6,7 +9,7 @@ use std::io;
 use std::path::Path;
 use std::process::Command;
 
-use tidelock_ffi::ledger::{Action, Entry, LEDGER, unlisted};
+use tidelock_ffi::ledger::{Action, Entry, LEDGER, NUMBERS, unlisted};
 
 /// docs/hooks.md.
 #[must_use]
@@ -14,21 +17,33 @@ pub fn page() -> String {
     let mut page = String::from(HEAD);
     for (title, text, wanted) in SECTIONS {
         let _ = write!(page, "\n## {title}\n\n{text}\n\n{}", columns(*wanted));
-        let mut lines: Vec<(String, &str, Vec<&str>)> = Vec::new();
-        for entry in LEDGER.iter().filter(|entry| wanted(entry.action)) {
-            let errno = errno(*entry);
-            match lines.iter_mut().find(|(e, note, _)| *e == errno && *note == entry.note) {
-                Some((_, _, names)) => names.push(entry.name),
-                None => lines.push((errno, entry.note, vec![entry.name])),
-            }
-        }
-        for (errno, note, names) in lines {
-            let names = names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(" ");
-            let _ = writeln!(page, "| {names} | {errno}{note} |");
-        }
+        page.push_str(&lines(LEDGER.iter().copied(), *wanted));
+    }
+    page.push_str(NUMBERS_HEAD);
+    for (title, text, wanted) in NUMBERS_SECTIONS {
+        let _ = write!(page, "\n### {title}\n\n{text}\n\n{}", columns(*wanted));
+        page.push_str(&lines(NUMBERS.iter().map(|one| one.entry), *wanted));
     }
     page.push_str(TAIL);
     page
+}
+
+/// The lines of a section: names with one reason share one.
+fn lines(entries: impl Iterator<Item = Entry>, wanted: fn(Action) -> bool) -> String {
+    let mut lines: Vec<(String, &str, Vec<&str>)> = Vec::new();
+    for entry in entries.filter(|entry| wanted(entry.action)) {
+        let errno = errno(entry);
+        match lines.iter_mut().find(|(e, note, _)| *e == errno && *note == entry.note) {
+            Some((_, _, names)) => names.push(entry.name),
+            None => lines.push((errno, entry.note, vec![entry.name])),
+        }
+    }
+    let mut text = String::new();
+    for (errno, note, names) in lines {
+        let names = names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(" ");
+        let _ = writeln!(text, "| {names} | {errno}{note} |");
+    }
+    text
 }
 
 fn errno(entry: Entry) -> String {
@@ -53,7 +68,7 @@ fn columns(wanted: fn(Action) -> bool) -> &'static str {
 /// # Errors
 /// If nm of binutils cannot be run, or cannot read the file.
 pub fn unlisted_imports(program: &Path) -> io::Result<BTreeSet<String>> {
-    let text = nm("--undefined-only", program)?;
+    let text = output("nm", &["-D", "--undefined-only"], program)?;
     let imports = text.lines().filter_map(of_libc);
     Ok(unlisted(imports).map(str::to_owned).collect())
 }
@@ -63,7 +78,7 @@ pub fn unlisted_imports(program: &Path) -> io::Result<BTreeSet<String>> {
 /// # Errors
 /// As [`unlisted_imports`].
 pub fn exports(library: &Path) -> io::Result<BTreeSet<String>> {
-    let text = nm("--defined-only", library)?;
+    let text = output("nm", &["-D", "--defined-only"], library)?;
     Ok(text.lines().filter_map(|line| line.split_whitespace().last()).map(str::to_owned).collect())
 }
 
@@ -74,8 +89,22 @@ pub fn hooked() -> BTreeSet<String> {
     hooked.map(|entry| entry.name.to_owned()).collect()
 }
 
-fn nm(which: &str, program: &Path) -> io::Result<String> {
-    let output = Command::new("nm").args(["-D", which]).arg(program).output()?;
+/// The functions that a library of glibc offers, also to programs of long ago.
+///
+/// # Errors
+/// As [`unlisted_imports`].
+pub fn functions(library: &Path) -> io::Result<BTreeSet<String>> {
+    let text = output("nm", &["-D", "--defined-only"], library)?;
+    let function = |line: &str| {
+        let words: Vec<_> = line.split_whitespace().collect();
+        let [_, "T" | "W" | "i", name] = words[..] else { return None };
+        name.split('@').next().map(str::to_owned)
+    };
+    Ok(text.lines().filter_map(function).collect())
+}
+
+fn output(program: &str, arguments: &[&str], of: &Path) -> io::Result<String> {
+    let output = Command::new(program).args(arguments).arg(of).output()?;
     if !output.status.success() {
         return Err(io::Error::other(String::from_utf8_lossy(&output.stderr).into_owned()));
     }
@@ -104,8 +133,9 @@ const HEAD: &str = "\
 # Hooks: every file call of libc, and what becomes of it
 
 Generated from the ledger (`crates/ffi/src/ledger/table.rs`) by `cargo run -p tidelock-testkit --bin hooks-doc`;
-do not edit. A test compares this page with the ledger, and the ledger with what the installed PostgreSQL imports:
-a file call that is not listed fails it.
+do not edit. Tests compare this page with the ledger, and the ledger with every function of the libc at hand and of
+glibc 2.28 to 2.42, with what the installed PostgreSQL imports, and with the C headers and libc's own code: a file call
+that is not listed fails them.
 
 In a program that is not listed, and for every file that is not ours, a hook makes the same system call with
 the same arguments, without libc. What differs from libc then:
@@ -116,11 +146,25 @@ the same arguments, without libc. What differs from libc then:
   libc does; only x86-64 is built and tested.
 ";
 
+const NUMBERS_HEAD: &str = "
+## System calls by number
+
+`syscall(2)`, in a listed program. A number that is not here is refused: ENOSYS, as by a kernel without it. (A system
+call by the instruction itself is seen by nobody; on a visible descriptor the kernel refuses it: EBADF.)
+";
+
+const NUMBERS_SECTIONS: &[Section] = &[
+    ("By function", "On every file as the function of that name.", |action| action == Action::Hook),
+    ("Refused by number", "Whatever the file is.", |action| matches!(action, Action::Refuse(_))),
+    ("Straight", "To the kernel, with the program's own arguments.", |action| {
+        action == Action::Pass
+    }),
+];
+
 const TAIL: &str = "
 ## Not file calls
 
-Functions that take no descriptor, path or stream are listed, by the beginning of their names or one by one, in
-`crates/ffi/src/ledger/other.rs`.
+Functions that take no descriptor, path or stream are listed one by one in `crates/ffi/src/ledger/other.rs`.
 ";
 
 #[cfg(test)]

@@ -23,6 +23,7 @@ pub mod headers;
 pub mod ledger;
 pub mod marker;
 pub mod model;
+pub mod net;
 pub mod pg;
 pub mod powercut;
 pub mod sim;

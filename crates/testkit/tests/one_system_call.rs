@@ -18,7 +18,7 @@ fn an_aligned_page_takes_one_system_call() {
     let product = Product::find().unwrap_or_else(|error| panic!("{error}"));
     let dir = place.protect(&product, "postgres").unwrap_or_else(|error| panic!("{error}"));
     let trace = dir.with_extension("trace");
-    let traced = place.run_traced(&product, &program, &dir, &trace);
+    let traced = place.run_traced(&product, &program, &dir, &trace, &[]);
     let ended = traced.unwrap_or_else(|error| panic!("{error}\nhint: install strace"));
     assert!(ended.good(), "{ended}");
     assert!(ended.output.contains("bad 0\n"), "{}", ended.output);

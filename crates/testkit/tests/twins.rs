@@ -48,6 +48,7 @@ twins! {
     dup_shares_the_offset
     errno_is_kept
     fallocate_keeps_bytes
+    files_that_libc_opens_itself
     fork_shares_the_offset
     fortified_calls
     fortified_calls_narrow
@@ -56,15 +57,19 @@ twins! {
     holes_read_as_zeros
     io_uring_and_libaio
     listings_hide_the_keyring
+    login_takes_the_terminal
     map_private
     map_shared
     open_file_locks
     open_flags_and_errors
+    other_names_of_libc
     pages_by_one_call
     partial_blocks_write_only
     poll_select_epoll
     random_calls_against_a_model
     random_stdio_against_a_model
+    raw_calls_by_number
+    raw_stat_calls
     raw_system_calls
     record_locks
     rename_over

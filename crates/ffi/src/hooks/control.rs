@@ -158,6 +158,11 @@ pub unsafe fn ttyname_r(fd: c_int, into: *mut c_char, len: size_t) -> c_int {
     unsafe { next::ttyname_r(fd, into, len) }
 }
 
+pub unsafe fn ttyname_r_chk(fd: c_int, into: *mut c_char, len: size_t, room: size_t) -> c_int {
+    // SAFETY: the contract of ttyname_r.
+    unsafe { ttyname_r(fd, into, len.min(room)) }
+}
+
 /// The variadic argument as an address.
 fn pointer<T>(arg: c_long) -> *mut T {
     <*mut c_void>::from_word(arg).cast()

@@ -26,6 +26,18 @@ pub unsafe fn opendir(path: *const c_char) -> *mut DIR {
     unsafe { next::opendir(path) }
 }
 
+pub unsafe fn closedir(directory: *mut DIR) -> c_int {
+    if let Some(process) = process()
+        && !directory.is_null()
+    {
+        // libc closes the descriptor without asking us.
+        // SAFETY: the contract of closedir.
+        process.forget(unsafe { libc::dirfd(directory) });
+    }
+    // SAFETY: the contract of closedir.
+    unsafe { next::closedir(directory) }
+}
+
 pub unsafe fn readdir(directory: *mut DIR) -> *mut dirent {
     loop {
         // SAFETY: the contract of readdir.

@@ -6,10 +6,11 @@
 //! UNSAFETY: see hooks.rs.
 #![expect(unsafe_code, reason = "C functions with the contract of libc's")]
 
-use core::ffi::{c_int, c_void};
+use core::ffi::{c_char, c_int, c_void};
 
 use libc::pid_t;
 
+use crate::hooks::{close, duplicate};
 use crate::process::process;
 use crate::raw::Outcome as _;
 use crate::{fork, next};
@@ -80,4 +81,41 @@ pub unsafe fn daemon(stay: c_int, keep_open: c_int) -> c_int {
         (0..=2).for_each(|fd| process.forget(fd));
     }
     done
+}
+
+pub unsafe fn forkpty(
+    master: *mut c_int,
+    name: *mut c_char,
+    settings: *const c_void,
+    size: *const c_void,
+) -> pid_t {
+    // SAFETY: the contract of forkpty.
+    let child = unsafe { next::forkpty(master, name, settings, size) };
+    if child == 0
+        && let Some(process) = process()
+    {
+        // libc has put the terminal there without asking us.
+        (0..=2).for_each(|fd| process.forget(fd));
+    }
+    child
+}
+
+/// What libc's does, by the functions that know the table.
+pub unsafe fn login_tty(fd: c_int) -> c_int {
+    let _: c_int = raw!(SYS_setsid);
+    let taken: c_int = raw!(SYS_ioctl, fd, libc::TIOCSCTTY, 0);
+    if taken < 0 {
+        return -1;
+    }
+    for onto in 0..=2 {
+        // SAFETY: takes numbers only.
+        if unsafe { duplicate::dup2(fd, onto) } < 0 {
+            return -1;
+        }
+    }
+    if fd > 2 {
+        // SAFETY: takes a number only.
+        unsafe { close::close(fd) };
+    }
+    0
 }

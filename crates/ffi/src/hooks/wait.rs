@@ -36,6 +36,19 @@ pub unsafe fn ppoll(
     unsafe { correct(fds, n, ready) }
 }
 
+/// The call itself: the kernel counts the timeout down, in the program's memory.
+pub(crate) unsafe fn ppoll_counting(
+    fds: *mut pollfd,
+    n: nfds_t,
+    timeout: *mut timespec,
+    mask: *const sigset_t,
+    size: usize,
+) -> c_int {
+    let ready: c_int = raw!(SYS_ppoll, fds, n, timeout, mask, size);
+    // SAFETY: the contract of ppoll, and the kernel has just filled them.
+    unsafe { correct(fds, n, ready) }
+}
+
 pub unsafe fn poll_chk(fds: *mut pollfd, n: nfds_t, timeout: c_int, _room: usize) -> c_int {
     // SAFETY: the contract of poll.
     unsafe { poll(fds, n, timeout) }
@@ -111,6 +124,25 @@ pub unsafe fn pselect(
     let signals = (mask, SIGNAL_SET);
     let signals = [crate::raw::Word::word(signals.0), crate::raw::Word::word(signals.1)];
     let others: c_int = raw!(SYS_pselect6, n, read, write, except, left, signals.as_ptr());
+    // SAFETY: the contract of pselect.
+    unsafe { taken.put_back(sets, others) }
+}
+
+/// The call itself: the signals come with their size, and the kernel counts the timeout down.
+pub(crate) unsafe fn pselect6(
+    n: c_int,
+    read: *mut fd_set,
+    write: *mut fd_set,
+    except: *mut fd_set,
+    timeout: *mut timespec,
+    signals: *const c_long,
+) -> c_int {
+    let sets = [read, write, except];
+    let mut now = timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the contract of pselect.
+    let taken = try_or_fail!(unsafe { Taken::from(n, sets) });
+    let timeout = if taken.ready() > 0 { &raw mut now } else { timeout };
+    let others: c_int = raw!(SYS_pselect6, n, read, write, except, timeout, signals);
     // SAFETY: the contract of pselect.
     unsafe { taken.put_back(sets, others) }
 }

@@ -11,7 +11,8 @@ macro_rules! ledger {
 hooks {
     "The engine judges the path: sealed files are opened behind a visible descriptor, all \
         others as they are." {
-        open::open(path: *const c_char, flags: c_int, mode: mode_t) -> c_int: open, open64;
+        open::open(path: *const c_char, flags: c_int, mode: mode_t) -> c_int: open, open64,
+            __open, __open64, __open_nocancel, __open64_nocancel;
         open::openat(at: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int: openat,
             openat64;
         open::creat(path: *const c_char, mode: mode_t) -> c_int: creat, creat64;
@@ -27,21 +28,24 @@ hooks {
             mkostemps, mkostemps64;
     }
     "The descriptor and its entry in the table go together; hidden descriptors stay." {
-        close::close(fd: c_int) -> c_int: close;
+        close::close(fd: c_int) -> c_int: close, __close, __close_nocancel,
+            __close_nocancel_nostatus;
         close::close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int: close_range;
         close::closefrom(lowest: c_int) -> (): closefrom;
     }
     "Opened, sealed and counted in plain bytes by the engine." {
-        bytes::read(fd: c_int, into: *mut c_void, len: size_t) -> ssize_t: read;
+        bytes::read(fd: c_int, into: *mut c_void, len: size_t) -> ssize_t: read,
+            __read, __read_nocancel;
         bytes::read_chk(fd: c_int, into: *mut c_void, len: size_t, room: size_t) -> ssize_t:
             __read_chk;
         bytes::pread(fd: c_int, into: *mut c_void, len: size_t, at: off_t) -> ssize_t: pread,
-            pread64;
+            pread64, __pread64, __pread64_nocancel, __libc_pread;
         bytes::pread_chk(fd: c_int, into: *mut c_void, len: size_t, at: off_t, room: size_t) ->
             ssize_t: __pread_chk, __pread64_chk;
-        bytes::write(fd: c_int, from: *const c_void, len: size_t) -> ssize_t: write;
+        bytes::write(fd: c_int, from: *const c_void, len: size_t) -> ssize_t: write,
+            __write, __write_nocancel;
         bytes::pwrite(fd: c_int, from: *const c_void, len: size_t, at: off_t) -> ssize_t: pwrite,
-            pwrite64;
+            pwrite64, __pwrite64, __libc_pwrite;
         vectors::readv(fd: c_int, pieces: *const iovec, n: c_int) -> ssize_t: readv;
         vectors::writev(fd: c_int, pieces: *const iovec, n: c_int) -> ssize_t: writev;
         vectors::preadv(fd: c_int, pieces: *const iovec, n: c_int, at: off_t) -> ssize_t: preadv,
@@ -57,12 +61,14 @@ hooks {
             ssize_t: pwritev2, pwritev64v2;
     }
     "Plain offsets; the end is that of the plain file." {
-        bytes::lseek(fd: c_int, at: off_t, whence: c_int) -> off_t: lseek, lseek64;
+        bytes::lseek(fd: c_int, at: off_t, whence: c_int) -> off_t: lseek, lseek64,
+            __lseek, llseek;
     }
     "The kernel's answer with the size of the plain file; `.tidelock` is not there." {
         stat::stat(path: *const c_char, into: *mut Stat) -> c_int: stat, stat64;
         stat::lstat(path: *const c_char, into: *mut Stat) -> c_int: lstat, lstat64;
-        stat::fstat(fd: c_int, into: *mut Stat) -> c_int: fstat, fstat64;
+        stat::fstat(fd: c_int, into: *mut Stat) -> c_int: fstat, fstat64,
+            __fstat64;
         stat::fstatat(at: c_int, path: *const c_char, into: *mut Stat, flags: c_int) -> c_int:
             fstatat, fstatat64;
         stat::statx(at: c_int, path: *const c_char, flags: c_int, mask: c_uint, into: *mut Statx) ->
@@ -99,12 +105,13 @@ hooks {
     }
     "Duplicates share one open file, in the kernel and in the table." {
         duplicate::dup(fd: c_int) -> c_int: dup;
-        duplicate::dup2(fd: c_int, onto: c_int) -> c_int: dup2;
+        duplicate::dup2(fd: c_int, onto: c_int) -> c_int: dup2, __dup2;
         duplicate::dup3(fd: c_int, onto: c_int, flags: c_int) -> c_int: dup3;
     }
     "Duplicates, flags as the program gave them, record locks in plain bytes; leases and \
         unknown commands: EINVAL." {
-        control::fcntl(fd: c_int, command: c_int, arg: c_long) -> c_int: fcntl, fcntl64;
+        control::fcntl(fd: c_int, command: c_int, arg: c_long) -> c_int: fcntl, fcntl64,
+            __fcntl, __libc_fcntl64, __fcntl_nocancel;
     }
     "Inode flags, bytes left, close-on-exec; sharing bytes between files: EOPNOTSUPP; else \
         ENOTTY." {
@@ -114,6 +121,8 @@ hooks {
         control::isatty(fd: c_int) -> c_int: isatty;
         control::ttyname(fd: c_int) -> *mut c_char: ttyname;
         control::ttyname_r(fd: c_int, into: *mut c_char, len: size_t) -> c_int: ttyname_r;
+        control::ttyname_r_chk(fd: c_int, into: *mut c_char, len: size_t, room: size_t) -> c_int:
+            __ttyname_r_chk;
     }
     "Held on the real file, in plain bytes." {
         locks::flock(fd: c_int, operation: c_int) -> c_int: flock;
@@ -139,10 +148,10 @@ hooks {
     }
     "A private map is a copy of at most 256 MiB; a shared one is refused: ENODEV." {
         map::mmap(address: *mut c_void, len: size_t, protection: c_int, flags: c_int, fd: c_int, at:
-            off_t) -> *mut c_void: mmap, mmap64;
+            off_t) -> *mut c_void: mmap, mmap64, __mmap;
     }
     "A sealed file is always ready, as every regular file." {
-        wait::poll(fds: *mut pollfd, n: nfds_t, timeout: c_int) -> c_int: poll;
+        wait::poll(fds: *mut pollfd, n: nfds_t, timeout: c_int) -> c_int: poll, __poll;
         wait::poll_chk(fds: *mut pollfd, n: nfds_t, timeout: c_int, room: size_t) -> c_int:
             __poll_chk;
         wait::ppoll(fds: *mut pollfd, n: nfds_t, timeout: *const timespec, mask: *const sigset_t) ->
@@ -150,7 +159,7 @@ hooks {
         wait::ppoll_chk(fds: *mut pollfd, n: nfds_t, timeout: *const timespec, mask: *const
             sigset_t, room: size_t) -> c_int: __ppoll_chk;
         wait::select(n: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set, timeout:
-            *mut timeval) -> c_int: select;
+            *mut timeval) -> c_int: select, __select;
         wait::pselect(n: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set, timeout:
             *const timespec, mask: *const sigset_t) -> c_int: pselect;
     }
@@ -193,24 +202,30 @@ hooks {
             Filter, order: Order) -> c_int: scandirat, scandirat64;
     }
     "Answered by fork: a child that shares memory would change the table of its parent." {
-        processes::vfork() -> pid_t: vfork, __vfork;
+        processes::vfork() -> pid_t: vfork, __vfork, __libc_vfork;
     }
     "From here on offsets are shared with another process; fork itself tells by its handlers." {
         processes::fork_without_handlers() -> pid_t: _Fork;
         processes::clone(run: *mut c_void, stack: *mut c_void, flags: c_int, arg: *mut c_void,
-            parent: *mut c_void, thread: *mut c_void, child: *mut c_void) -> c_int: clone;
+            parent: *mut c_void, thread: *mut c_void, child: *mut c_void) -> c_int: clone,
+            __clone;
         processes::daemon(stay: c_int, keep_open: c_int) -> c_int: daemon;
     }
-    "What opens files, moves names or changes descriptors goes the way of its function; \
-        openat2 and io_uring_setup: ENOSYS; all else straight, where the kernel refuses a \
-        visible descriptor: EBADF." {
+    "Puts a terminal on 0, 1 and 2, which stand for nothing else from then on." {
+        processes::login_tty(fd: c_int) -> c_int: login_tty;
+        processes::forkpty(master: *mut c_int, name: *mut c_char, settings: *const c_void, size:
+            *const c_void) -> pid_t: forkpty;
+    }
+    "By number: see below." {
         direct::syscall(number: c_long, a: c_long, b: c_long, c: c_long, d: c_long, e: c_long, f:
             c_long) -> c_long: syscall;
     }
     "On a sealed file a stream of fopencookie, byte-oriented for ever; ',ccs=' is refused: \
         EINVAL." {
-        streams::fopen(path: *const c_char, mode: *const c_char) -> *mut FILE: fopen, fopen64;
-        streams::fdopen(fd: c_int, mode: *const c_char) -> *mut FILE: fdopen;
+        streams::fopen(path: *const c_char, mode: *const c_char) -> *mut FILE: fopen,
+            fopen64, _IO_fopen;
+        streams::fdopen(fd: c_int, mode: *const c_char) -> *mut FILE: fdopen,
+            _IO_fdopen;
     }
     "Standard streams are replaced by new ones; other streams of libc cannot be: EOPNOTSUPP." {
         streams::freopen(path: *const c_char, mode: *const c_char, file: *mut FILE) -> *mut FILE:
@@ -232,9 +247,19 @@ hooks {
         proc::readlinkat_chk(at: c_int, path: *const c_char, into: *mut c_char, len: size_t, room:
             size_t) -> ssize_t: __readlinkat_chk;
     }
+    "A stream as by fopen and fclose; those of libc close the descriptor without asking us, so \
+        the table is cleared first." {
+        streams::setmntent(path: *const c_char, mode: *const c_char) -> *mut FILE: setmntent,
+            __setmntent;
+        streams::endmntent(file: *mut FILE) -> c_int: endmntent, __endmntent;
+        streams::file_close(file: *mut FILE) -> c_int: _IO_file_close;
+        streams::file_close_it(file: *mut FILE) -> c_int: _IO_file_close_it;
+        streams::file_finish(file: *mut FILE, always_zero: c_int) -> (): _IO_file_finish;
+        listing::closedir(directory: *mut DIR) -> c_int: closedir;
+    }
     "The descriptor behind a stream of ours; closing a stream of libc also clears the table." {
         streams::fileno(file: *mut FILE) -> c_int: fileno, fileno_unlocked;
-        streams::fclose(file: *mut FILE) -> c_int: fclose;
+        streams::fclose(file: *mut FILE) -> c_int: fclose, _IO_fclose;
     }
     "By the kernel; a new limit of descriptors moves what is hidden." {
         limits::setrlimit(resource: c_int, limit: *const rlimit) -> c_int: setrlimit, setrlimit64;
@@ -296,6 +321,29 @@ refusals {
         open::open_by_handle_at(mount: c_int, handle: *mut c_void, flags: c_int) -> c_int:
             open_by_handle_at;
     }
+    EOPNOTSUPP "libc, or the kernel, would write plain bytes to the path within itself." {
+        within::updwtmp(path: *const c_char, entry: *const c_void) -> (): updwtmp, updwtmpx;
+        within::utmpname(path: *const c_char) -> c_int: utmpname, utmpxname;
+        within::acct(path: *const c_char) -> c_int: acct;
+        within::swapon(path: *const c_char, flags: c_int) -> c_int: swapon;
+        within::file_fopen(file: *mut FILE, path: *const c_char, mode: *const c_char, small: c_int)
+            -> *mut FILE: _IO_file_fopen;
+        within::file_open(file: *mut FILE, path: *const c_char, flags: c_int, mode: c_int, access:
+            c_int, small: c_int) -> *mut FILE: _IO_file_open;
+    }
+    EOPNOTSUPP "The child would write plain bytes there before it is another program. A relative \
+        path for writing is refused after another action, which may have changed the directory." {
+        within::spawn_opens(actions: *mut c_void, fd: c_int, path: *const c_char, flags: c_int,
+            mode: mode_t) -> c_int: posix_spawn_file_actions_addopen;
+    }
+    ENOSYS "May take a hidden descriptor from another process of the server; refused whatever it \
+        is." {
+        within::pidfd_getfd(pidfd: c_int, fd: c_int, flags: c_uint) -> c_int: pidfd_getfd;
+    }
+    EINVAL "The kernel would open files for writing as they are; events that are read only are \
+        given." {
+        within::fanotify_init(flags: c_uint, event_flags: c_uint) -> c_int: fanotify_init;
+    }
 }
 passes {
     "Works on a FILE, whose bytes go through the functions that it was opened with." {
@@ -319,31 +367,48 @@ passes {
         __fpurge
         __freading __fwriting __freadable __fwritable __flbf __fbufsize __fsetlocking __freadptr
         _flushlbf
+        malloc_info malloc_stats _IO_feof _IO_ferror _IO_fflush _IO_fgetpos _IO_fgetpos64
+        _IO_fgets _IO_flockfile _IO_flush_all _IO_flush_all_linebuffered _IO_fprintf
+        _IO_fputs _IO_fread _IO_fsetpos _IO_fsetpos64 _IO_ftell _IO_ftrylockfile
+        _IO_funlockfile _IO_fwrite _IO_gets _IO_printf _IO_puts _IO_setbuffer _IO_setvbuf
+        _IO_ungetc _IO_vfprintf _IO_vfscanf __vfscanf __underflow gets __gets_chk __fseeko64
+        __ftello64 __libc_readline_unlocked __nss_readline putpwent putgrent putspent
+        putsgent fgetpwent fgetgrent fgetpwent_r fgetgrent_r fgetspent fgetspent_r fgetsgent
+        fgetsgent_r addmntent __getmntent_r xdrstdio_create err errx warn warnx verr verrx
+        vwarn vwarnx error error_at_line argp_error argp_failure argp_help argp_state_help
+        argp_usage argp_parse __fp_query __fp_nquery __fp_resstat __p_query
+        clnt_perror clnt_pcreateerror clnt_perrno fmtmsg printf_size
     }
     "The variable of a standard stream; it follows the descriptor when a sealed file comes to \
         lie there." {
         stdin stdout stderr
     }
-    "A stream on a sealed file is byte-oriented for ever: the call looks at that first, and fails." {
+    "A stream on a sealed file is byte-oriented for ever: the call looks at that first, and \
+        fails." {
         fwide fputwc fputws fputwc_unlocked fputws_unlocked fwprintf vfwprintf wprintf vwprintf
         fwscanf vfwscanf wscanf vwscanf __fwprintf_chk __vfwprintf_chk __wprintf_chk
+        __isoc99_fwscanf __isoc99_vfwscanf __isoc99_wscanf __isoc99_vwscanf __isoc23_fwscanf
+        __isoc23_vfwscanf __isoc23_wscanf __isoc23_vwscanf __vwprintf_chk
     }
     "A stream on memory or on functions of the program, not on a file." {
         fopencookie fmemopen open_memstream open_wmemstream
     }
     "libc writes to the descriptor within itself: a sealed file is refused by the kernel, EBADF." {
         backtrace_symbols_fd psiginfo
+        __backtrace_symbols_fd eventfd_read eventfd_write herror
     }
     "Lies in /tmp and is deleted at once; no policy holds there." {
         tmpfile tmpfile64
     }
     "Makes a name, not a file." {
         mktemp tempnam tmpnam tmpnam_r mkdtemp
+        __mktemp
     }
     "Names of files and directories are not sealed." {
         mkdir mkdirat mkfifo mkfifoat mknod mknodat __xmknod __xmknodat access faccessat
         eaccess euidaccess realpath __realpath_chk
         canonicalize_file_name getcwd __getcwd_chk get_current_dir_name getwd __getwd_chk
+        ftok
     }
     "Owner, mode, times and extended attributes of a name are those of the file." {
         chmod fchmodat lchmod chown lchown utime utimes lutimes futimesat getxattr lgetxattr
@@ -352,51 +417,68 @@ passes {
     }
     "About the file system." {
         statfs statfs64 statvfs statvfs64 pathconf fpathconf sync mount umount umount2 quotactl
+        swapoff
+        __statfs fsconfig fsmount fsopen fspick mount_setattr move_mount open_tree
     }
     "A directory is not sealed; what is read of it comes through readdir." {
-        fdopendir closedir globfree globfree64 rewinddir seekdir telldir dirfd alphasort alphasort64
+        fdopendir globfree globfree64 rewinddir seekdir telldir dirfd alphasort alphasort64
         versionsort versionsort64
     }
     "Lists names within libc, `.tidelock` among them, with sizes on the disk; opening goes \
         through open." {
         fts_open fts_read fts_children fts_close fts_set
         fts64_open fts64_read fts64_children fts64_close getdents64 getdirentries
+        getdirentries64 fts64_set
     }
     "Works on a handle of the visible descriptor, which leads to the anchor." {
         name_to_handle_at
     }
     "Tells its handlers, which were registered at start." {
-        fork __register_atfork pthread_atfork forkpty
+        fork __register_atfork pthread_atfork
+        __fork __libc_fork
     }
     "The child calls nothing of ours before it is another program; hidden descriptors are \
         closed on exec, visible ones are anchors that nobody can use." {
         posix_spawn posix_spawnp posix_spawn_file_actions_init posix_spawn_file_actions_destroy
-        posix_spawn_file_actions_addopen posix_spawn_file_actions_addclose
+        posix_spawn_file_actions_addclose
         posix_spawn_file_actions_adddup2
         posix_spawn_file_actions_addchdir_np posix_spawn_file_actions_addfchdir_np system popen
         pclose
         execve execv execvp execvpe execl execlp execle fexecve execveat
+        __libc_system _IO_popen _IO_proc_open _IO_proc_close pidfd_spawn pidfd_spawnp
+        posix_spawn_file_actions_addclosefrom_np posix_spawn_file_actions_addtcsetpgrp_np
+        wordexp
     }
-    "Not a regular file: nothing to seal." {
+    "Not a regular file, or one in /dev/shm: nothing to seal." {
         pipe pipe2 socket socketpair accept accept4 eventfd timerfd_create signalfd inotify_init
         inotify_init1
-        inotify_add_watch inotify_rm_watch fanotify_init fanotify_mark epoll_create epoll_create1
+        inotify_add_watch inotify_rm_watch fanotify_mark epoll_create epoll_create1
         epoll_wait
         epoll_pwait epoll_pwait2 memfd_create shm_open shm_unlink sem_open sem_unlink mq_open
         pidfd_open
-        openpty login_tty posix_openpt grantpt unlockpt ptsname ptsname_r getpt
+        openpty posix_openpt grantpt unlockpt ptsname ptsname_r getpt
+        __pipe timerfd_settime timerfd_gettime pidfd_getpid pidfd_send_signal __mq_open_2
+        mq_close mq_getattr mq_notify mq_receive mq_send mq_setattr mq_timedreceive
+        mq_timedsend mq_unlink __shm_get_name __shm_directory sem_close __ptsname_r_chk
     }
     "Only on sockets; a visible descriptor that is sent along is an anchor that the receiver \
         cannot use." {
         send sendto sendmsg sendmmsg recv recvfrom recvmsg recvmmsg __recv_chk __recvfrom_chk
+        bind connect __connect listen getpeername getsockname getsockopt setsockopt shutdown
+        sockatmark isfdtype __send __recv __sendmmsg __socket getsourcefilter
+        setsourcefilter getipv4sourcefilter setipv4sourcefilter bindresvport rcmd rcmd_af
+        rexec rexec_af rresvport rresvport_af rtime
     }
     "Works on memory; of a sealed file only private copies are ever mapped." {
         munmap mremap mprotect msync madvise posix_madvise mlock mlock2 munlock mlockall munlockall
         mincore
         remap_file_pages brk sbrk
+        __munmap __mprotect __madvise __sbrk pkey_alloc pkey_free pkey_get pkey_set
+        pkey_mprotect process_madvise process_mrelease
     }
     "Loads code within libc; a library in a protected directory is sealed and therefore refused." {
         dlopen dlmopen
+        __libc_dlopen_mode
     }
     "Works on requests that were refused when they were made." {
         aio_error aio_error64 aio_return aio_return64 aio_cancel aio_cancel64 aio_suspend
@@ -405,17 +487,65 @@ passes {
     "Works on terminals; on a sealed file the kernel answers EBADF." {
         tcgetattr tcsetattr tcsendbreak tcdrain tcflush tcflow tcgetpgrp tcsetpgrp tcgetsid ctermid
     }
-    "A path of the operating system, opened within libc." {
-        syslog __syslog_chk vsyslog openlog closelog setmntent getmntent endmntent getpass catopen
-        catgets catclose
-        acct swapon swapoff getloadavg setutxent getutxent updwtmp
-        getmntent_r hasmntopt __vsyslog_chk setutent getutent endutent getutline pututline utmpname
+    "A path of the operating system, or the one that utmpname was given, opened within libc." {
+        syslog __syslog_chk vsyslog openlog closelog getmntent getpass
+        getloadavg setutxent getutxent
+        getmntent_r hasmntopt __vsyslog_chk setutent getutent endutent getutline pututline
         setpwent endpwent
         setgrent endgrent
+        getutent_r getutid getutid_r getutline_r getutxid getutxline endutxent pututxline
+        login logout logwtmp getlogin getlogin_r ttyslot cuserid lckpwdf ulckpwdf setspent
+        endspent setsgent endsgent getspent getspent_r getsgent getsgent_r getttyent
+        getttynam setttyent endttyent getfsent getfsfile getfsspec setfsent endfsent
+        getusershell setusershell endusershell ruserpass ruserok ruserok_af iruserok
+        iruserok_af __ivaliduser sethostid gethostid __nss_files_fopen __nss_files_data_open
+        __file_change_detection_for_fp __file_change_detection_for_path
+        __file_change_detection_for_stat __file_is_unchanged
     }
     "Changes what paths mean for the whole process; a server that does so does it before it \
         opens its directory." {
         chroot pivot_root unshare setns
+    }
+    "Machinery of libc's streams, exported for programs of long ago: works on what a FILE was \
+        opened with; of a sealed file behind libc's own FILE the kernel refuses the descriptor, \
+        EBADF." {
+        _IO_adjust_column _IO_adjust_wcolumn _IO_default_doallocate _IO_default_finish
+        _IO_default_pbackfail _IO_default_uflow _IO_default_xsgetn _IO_default_xsputn
+        _IO_do_write _IO_doallocbuf _IO_enable_locks _IO_file_attach _IO_file_doallocate
+        _IO_file_init _IO_file_overflow _IO_file_read _IO_file_seek _IO_file_seekoff
+        _IO_file_setbuf _IO_file_stat _IO_file_sync _IO_file_underflow _IO_file_write
+        _IO_file_xsputn _IO_free_backup_area _IO_free_wbackup_area _IO_getline
+        _IO_getline_info _IO_init _IO_init_marker _IO_init_wmarker _IO_iter_begin
+        _IO_iter_end _IO_iter_file _IO_iter_next _IO_least_wmarker _IO_link_in _IO_list_lock
+        _IO_list_resetlock _IO_list_unlock _IO_marker_delta _IO_marker_difference _IO_padn
+        _IO_peekc_locked _IO_remove_marker _IO_seekmark _IO_seekoff _IO_seekpos
+        _IO_seekwmark _IO_setb _IO_sgetn _IO_sputbackc _IO_sputbackwc _IO_str_init_readonly
+        _IO_str_init_static _IO_str_overflow _IO_str_pbackfail _IO_str_seekoff
+        _IO_str_underflow _IO_sungetc _IO_sungetwc _IO_switch_to_get_mode
+        _IO_switch_to_main_wget_area _IO_switch_to_wbackup_area _IO_switch_to_wget_mode
+        _IO_un_link _IO_unsave_markers _IO_unsave_wmarkers _IO_wdefault_doallocate
+        _IO_wdefault_finish _IO_wdefault_pbackfail _IO_wdefault_uflow _IO_wdefault_xsgetn
+        _IO_wdefault_xsputn _IO_wdo_write _IO_wdoallocbuf _IO_wfile_overflow
+        _IO_wfile_seekoff _IO_wfile_sync _IO_wfile_underflow _IO_wfile_xsputn
+        _IO_wmarker_delta _IO_wsetb __woverflow __wuflow __wunderflow
+    }
+    "Reads a file of the program's choice within libc: of a sealed one the bytes on the disk, \
+        which its own checks refuse." {
+        __open_catalog catopen catgets catclose iconv_open bindtextdomain getdate getdate_r
+    }
+    "Memory of another process: not a file." {
+        process_vm_readv process_vm_writev ptrace
+    }
+    "Writes addresses, not data, to a file that the environment names (MALLOC_TRACE, \
+        GMON_OUT_PREFIX) or to gmon.out, only in programs that are built or told to be measured." {
+        mtrace muntrace monstartup __monstartup moncontrol _mcleanup
+    }
+    "The kernel only tells the limit." {
+        getrlimit getrlimit64 __getrlimit
+    }
+    "No kernel of today carries it out: ENOSYS." {
+        getmsg getpmsg putmsg putpmsg isastream fattach fdetach gtty stty revoke chflags
+        fchflags uselib setlogin bdflush sstk ustat nfsservctl
     }
 }
     } };

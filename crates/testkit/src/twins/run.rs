@@ -153,7 +153,8 @@ impl Place {
         self.run(self.limited(&product.command, call), dir)
     }
 
-    /// The same for a program that takes the directory, with all system calls written to `trace`.
+    /// The same for a program that takes the directory, with system calls written to `trace`: all, or those that
+    /// the options of strace name.
     ///
     /// # Errors
     /// When strace cannot be started.
@@ -163,9 +164,11 @@ impl Place {
         program: &Path,
         dir: &Path,
         trace: &Path,
+        options: &[&str],
     ) -> Result<Ended> {
         let strace = [OsStr::new("-f"), OsStr::new("-o"), trace.as_os_str()];
-        let call = strace.into_iter().chain([product.command.as_os_str()]);
+        let call = strace.into_iter().chain(options.iter().map(OsStr::new));
+        let call = call.chain([product.command.as_os_str()]);
         let call = call.chain(exec(dir, program)).chain([dir.as_os_str()]);
         self.run(self.limited(Path::new("strace"), call), dir)
     }
