@@ -9,6 +9,7 @@
 //!   File         read.rs       aligned: one system call; else through scratch memory
 //!     |          write.rs      aligned: one system call; else under the file's lock, write/window.rs
 //!     |          resize.rs     truncate, extend, allocate
+//!   without keys  guard.rs     nothing plain where sealed bytes belong
 //!   Kernel (trait)             takes Sealed only
 //! ```
 //!
@@ -20,6 +21,7 @@
 
 mod errno;
 mod file;
+mod guard;
 mod kernel;
 mod keytable;
 mod moving;
@@ -37,6 +39,7 @@ mod write;
 
 pub use errno::Errno;
 pub use file::{Access, OpenFile};
+pub use guard::Verdict;
 pub use kernel::{Fd, FileStat, Kernel, Links, Reach, SCRATCH_MAX, Stripe, System};
 pub use keytable::KeyTable;
 pub use path::PathBuffer;

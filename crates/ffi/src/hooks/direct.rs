@@ -11,6 +11,7 @@ use core::ffi::{c_int, c_long, c_uint};
 use libc::rlimit;
 use tidelock_engine::Errno;
 
+use crate::guard;
 use crate::hooks::{close, control, duplicate, limits, names, open, processes, size};
 use crate::process::process;
 use crate::raw::{self, Outcome as _};
@@ -24,7 +25,7 @@ pub unsafe fn syscall(
     e: c_long,
     f: c_long,
 ) -> c_long {
-    if process().is_some() {
+    if process().is_some() || guard::is_at_work() && is_guarded(number) {
         // SAFETY: the contract of syscall: the arguments that the call of this number wants.
         if let Some(result) = unsafe { by_function(number, a, b, c, d, e) } {
             return c_long::from(result);
@@ -43,6 +44,22 @@ pub unsafe fn syscall(
 }
 
 const SHARES_MEMORY: c_long = libc::CLONE_VM as c_long;
+
+/// The calls by which a program without keys could make or fill a file.
+const fn is_guarded(number: c_long) -> bool {
+    matches!(
+        number,
+        libc::SYS_open
+            | libc::SYS_openat
+            | libc::SYS_creat
+            | libc::SYS_truncate
+            | libc::SYS_rename
+            | libc::SYS_renameat
+            | libc::SYS_renameat2
+            | libc::SYS_link
+            | libc::SYS_linkat
+    )
+}
 
 /// The calls that must not go round us.
 #[expect(clippy::multiple_unsafe_ops_per_block, reason = "one table, one call is made")]
