@@ -110,9 +110,9 @@ pub(crate) unsafe fn fopen(path: *const c_char, mode: *const c_char) -> *mut FIL
     let Some(wanted) = Mode::parse(unsafe { CStr::from_ptr(mode) }.to_bytes()) else {
         return straight();
     };
-    // SAFETY: the contract of fopen.
     let waits = match wanted.flags & libc::O_ACCMODE {
         0 => Ok(None),
+        // SAFETY: the contract of fopen.
         _ => unsafe { wait_for(libc::AT_FDCWD, path, wanted.flags, 0o666) },
     };
     match waits {
@@ -198,9 +198,11 @@ pub(crate) unsafe fn renameat2(
     flags: c_uint,
 ) -> c_int {
     // SAFETY: the contract of renameat2.
-    if let (Some(process), Ok(from), Ok(to)) =
-        (judge(), unsafe { path_of(from) }, unsafe { path_of(to) })
-        && let Err(error) = process.guard_rename((Fd(from_at), from), (Fd(to_at), to), flags)
+    let from_path = unsafe { path_of(from) };
+    // SAFETY: as above.
+    let to_path = unsafe { path_of(to) };
+    if let (Some(process), Ok(old), Ok(new)) = (judge(), from_path, to_path)
+        && let Err(error) = process.guard_rename((Fd(from_at), old), (Fd(to_at), new), flags)
     {
         return raw::fail(error);
     }
@@ -215,9 +217,11 @@ pub(crate) unsafe fn linkat(
     flags: c_int,
 ) -> c_int {
     // SAFETY: the contract of linkat.
-    if let (Some(process), Ok(from), Ok(to)) =
-        (judge(), unsafe { path_of(from) }, unsafe { path_of(to) })
-        && let Err(error) = process.guard_link((Fd(from_at), from), (Fd(to_at), to), flags)
+    let from_path = unsafe { path_of(from) };
+    // SAFETY: as above.
+    let to_path = unsafe { path_of(to) };
+    if let (Some(process), Ok(old), Ok(new)) = (judge(), from_path, to_path)
+        && let Err(error) = process.guard_link((Fd(from_at), old), (Fd(to_at), new), flags)
     {
         return raw::fail(error);
     }
