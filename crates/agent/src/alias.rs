@@ -2,7 +2,7 @@
 //! has now.
 //!
 //! ```text
-//!   unit-postgresql@15-main.sock, .programs --> ID.sock, ID.programs
+//!   unit-postgresql@15-main.sock, .programs, .policy --> ID.sock, ID.programs, ID.policy
 //!   unit-postgresql@15-main.start               a copy of ID.start, which is believed as no link is
 //! ```
 //!
@@ -14,6 +14,7 @@ use std::os::unix::fs::{OpenOptionsExt, symlink};
 use std::path::{Path, PathBuf};
 
 use crate::error::Error;
+use crate::notice::notice_beside;
 use crate::rundir::{RunDir, programs_beside};
 use crate::starter::starter_beside;
 
@@ -48,6 +49,7 @@ pub fn publish(alias: &Path, socket: &Path) -> Result<(), Error> {
     }
     copy(&starter_beside(socket), &starter_beside(alias))?;
     link(&programs_beside(socket), &programs_beside(alias))?;
+    link(&notice_beside(socket), &notice_beside(alias))?;
     link(socket, alias)
 }
 
@@ -96,15 +98,17 @@ mod tests {
         assert!(is_alias(&alias) && !alias.to_string_lossy().contains([':', '\\']));
         for id in ["00", "11"] {
             let socket = home.path().join(format!("{id}.sock"));
-            for file in [programs_beside(&socket), starter_beside(&socket)] {
+            for file in [programs_beside(&socket), notice_beside(&socket), starter_beside(&socket)]
+            {
                 fs::write(file, id).unwrap();
             }
             publish(&alias, &socket).unwrap();
             assert_eq!(fs::read_link(&alias).unwrap(), Path::new(&format!("{id}.sock")));
             assert_eq!(fs::read_to_string(programs_beside(&alias)).unwrap(), id);
+            assert_eq!(fs::read_to_string(notice_beside(&alias)).unwrap(), id);
             assert_eq!(fs::read_to_string(starter_beside(&alias)).unwrap(), id);
         }
-        assert_eq!(fs::read_dir(home.path()).unwrap().count(), 7);
+        assert_eq!(fs::read_dir(home.path()).unwrap().count(), 10);
         assert!(publish(&alias, Path::new("/elsewhere/00.sock")).is_err());
         assert!(publish(&home.path().join("00.sock"), &home.path().join("11.sock")).is_err());
     }

@@ -2,9 +2,10 @@
 //!
 //! ```text
 //!   tidelock exec --spawn--> agent detach --> agent serve       (spawn)
-//!                                                |  RUNDIR/ID.sock, ID.programs, ID.start, ID.audit.log
+//!                                                |  RUNDIR/ID.sock, ID.programs, ID.policy, ID.start, ID.audit.log
 //!   listed program: preload library --Request--> |             (server, peer, audit)
 //!                                   <--Grant---- |             (wire)
+//!   program without keys: preload library reads ID.policy     (notice)
 //!   a unit's environment --> unit-NAME.sock --> ID.sock        (alias)
 //!   tidelock exec, status   --Allow, Status----> |             (client)
 //! ```
@@ -20,6 +21,7 @@ pub mod audit;
 pub mod client;
 mod error;
 mod memory;
+mod notice;
 mod peer;
 mod rundir;
 pub mod server;
@@ -29,5 +31,6 @@ pub mod wire;
 
 pub use error::Error;
 pub use memory::{LockedBytes, Primitives};
+pub use notice::{MAX_NOTICE, Notice, notice_beside};
 pub use rundir::{RunDir, programs_beside};
 pub use starter::Starter;

@@ -3,6 +3,7 @@
 //!
 //! Holds the grant as bytes in locked memory, and nothing else of the keyring.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::fd::OwnedFd;
@@ -28,6 +29,7 @@ use zeroize::Zeroizing;
 use crate::audit::{Audit, ChainKey, Details, Event, Log};
 use crate::error::Error;
 use crate::memory::{LockedBytes, Primitives};
+use crate::notice::{Notice, notice_beside};
 use crate::peer::{Peer, Program, descends, is_alive, judge};
 use crate::rundir::{RunDir, programs_beside};
 use crate::starter::{Starter, starter_beside};
@@ -135,9 +137,11 @@ impl Server {
         let grant = (primitives.lock)(grant);
         let chain = ChainKey::of(&keyring, primitives.lock);
         let (policy, generation) = (keyring.policy().clone(), keyring.generation());
+        let layout = keyring.layout();
         drop(keyring);
         let socket = options.run_dir.socket(id);
         let helpers = helpers(id, directory);
+        write_beside(&notice_beside(&socket), &Notice::encode(directory, layout, &policy))?;
         write_beside(&programs_beside(&socket), &list(&policy, &helpers))?;
         let starter = Starter { program: myself.path.clone(), directory: directory.into() };
         let path = starter_beside(&socket);
@@ -294,7 +298,9 @@ impl Server {
     fn grant(&mut self, place: usize, peer: &Peer) -> Result<bool, RefusalReason> {
         self.refresh_helpers();
         let program = peer.program.as_ref();
-        let listed = program.is_some_and(|it| self.policy.lists(it.bytes()));
+        let listed = program.is_some_and(|it| {
+            self.policy.lists(it.bytes()) || is_linked(&self.policy, it, peer.uid)
+        });
         let helps = program.is_some_and(|it| self.helpers.contains(&it.path));
         let allowed = program.is_some_and(|it| self.is_allowed(it, peer.pid));
         // The policy decides before the configuration does, as it did when the directory was made.
@@ -352,6 +358,9 @@ impl Server {
         self.grant = (self.primitives.lock)(grant);
         (self.policy, self.generation) = (keyring.policy().clone(), keyring.generation());
         self.audit.set_key(ChainKey::of(&keyring, self.primitives.lock));
+        let notice = Notice::encode(&self.directory, keyring.layout(), &self.policy);
+        // Without it, programs without keys are judged by the policy as it was.
+        let _ = write_beside(&notice_beside(&self.socket), &notice);
         drop(keyring);
         // Without the announcement, running programs keep what they have until they start again.
         let _ = folder.announce(self.generation);
@@ -498,12 +507,40 @@ fn helpers(keyring: KeyringId, directory: &Path) -> Vec<PathBuf> {
 /// told so by its environment, not here, where it would concern all others of its name.
 fn list(policy: &Policy, helpers: &[PathBuf]) -> Vec<u8> {
     let mut text = Vec::new();
+    let linked = policy.programs().iter().flat_map(|entry| links(entry)).map(|(_, file)| file);
+    let linked: BTreeSet<PathBuf> = linked.collect();
     let listed = policy.programs().iter().map(|program| program.as_bytes());
-    for program in listed.chain(helpers.iter().map(|path| path.as_os_str().as_bytes())) {
+    let paths = linked.iter().chain(helpers).map(|path| path.as_os_str().as_bytes());
+    for program in listed.chain(paths) {
         text.extend_from_slice(program);
         text.push(b'\n');
     }
     text
+}
+
+/// Where a link by a listed name is looked for: what a process runs tells the file behind it only.
+const FOLDERS: [&str; 6] =
+    ["/usr/bin", "/usr/sbin", "/usr/local/bin", "/usr/local/sbin", "/bin", "/sbin"];
+
+/// The links by a listed name, or at a listed path, that lead to a file of another name; and these files.
+fn links(entry: &str) -> Vec<(PathBuf, PathBuf)> {
+    let places = match entry.starts_with('/') {
+        true => vec![PathBuf::from(entry)],
+        false => FOLDERS.iter().map(|folder| Path::new(folder).join(entry)).collect(),
+    };
+    let leads = |place: PathBuf| {
+        let file = fs::canonicalize(&place).ok()?;
+        let named = tidelock_keys::names_program(entry.as_bytes(), file.as_os_str().as_bytes());
+        (!named).then_some((place, file))
+    };
+    places.into_iter().filter_map(leads).collect()
+}
+
+/// True if a link by a listed name leads to this program. It counts only where nobody but root can put links.
+fn is_linked(policy: &Policy, program: &Program, uid: u32) -> bool {
+    let entries = policy.programs().iter().flat_map(|entry| links(entry));
+    let mut ours = entries.filter(|(_, file)| *file == program.path);
+    ours.any(|(link, _)| !Program { path: link, ..program.clone() }.is_writable_by(uid))
 }
 
 /// Writes a file of mode 0600 whole, in place of an older one.

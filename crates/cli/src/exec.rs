@@ -13,6 +13,7 @@ mod program;
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
+use std::io::IsTerminal;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
@@ -65,9 +66,15 @@ impl Exec {
             console::warn(
                 format!(
                     "{} empties the environment: what it starts loads no library",
-                    program.listed.display()
+                    program.called.display()
                 ),
                 "put it before `tidelock exec`, for example `sudo -u postgres tidelock exec ...`",
+            );
+        }
+        if program.is_shell() && std::io::stderr().is_terminal() {
+            console::warn(
+                shell_words(&program),
+                "name the program itself: tidelock exec -D DIR -- PROGRAM",
             );
         }
         let library = Library::find()?;
@@ -76,7 +83,7 @@ impl Exec {
         for protected in &directories {
             let socket = self.agent(protected)?;
             if let Some(connection) = client::connect(&socket)? {
-                connection.allow(&program.listed)?;
+                connection.allow(&program.path)?;
             }
             sockets.push(socket);
         }
@@ -93,7 +100,7 @@ impl Exec {
             .args(&arguments)
             .env(PRELOAD, preload(&library, std::env::var_os(PRELOAD)))
             .env(AGENT, joined(&sockets))
-            .env(NAMED, &program.listed)
+            .env(NAMED, &program.path)
             .exec();
         Err(Error::io("run", program.called)(error))
     }
@@ -159,6 +166,18 @@ impl Exec {
         }
         Ok(spawn::start(&keyring, &protected.path, &options, &AgentCommand::this_program())?)
     }
+}
+
+/// Only where somebody reads: a script that starts a listed server is in order.
+fn shell_words(program: &Program) -> String {
+    let shell = program.path.display();
+    let is = match &program.script {
+        Some(script) => format!("{} is a script of {shell}", script.display()),
+        None => format!("{shell} is a shell"),
+    };
+    format!(
+        "{is}: it gets keys, and of what it starts only what the profile lists; other programs cannot write here"
+    )
 }
 
 /// Each once. One that is configured to be made when there is nothing is made here.

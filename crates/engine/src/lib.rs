@@ -11,6 +11,7 @@
 //!     |          resize.rs     truncate, extend, allocate
 //!   Words        gate.rs       who may write beside whom                  turn.rs, parity.rs
 //!     |          sequence.rs   what readers may rely on                   roster.rs
+//!   without keys  guard.rs     nothing plain where sealed bytes belong
 //!   Kernel (trait)             takes Sealed only
 //! ```
 //!
@@ -23,6 +24,7 @@
 mod errno;
 mod file;
 mod gate;
+mod guard;
 mod kernel;
 mod keytable;
 mod moving;
@@ -44,6 +46,7 @@ mod write;
 
 pub use errno::Errno;
 pub use file::{Access, OpenFile};
+pub use guard::Verdict;
 pub use kernel::{Fd, FileStat, Kernel, Links, SCRATCH_MAX, System};
 pub use keytable::KeyTable;
 pub use path::PathBuffer;

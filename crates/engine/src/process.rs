@@ -556,8 +556,13 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
         file: &OpenFile<'_, S, C, P>,
         into: &mut PathBuffer,
     ) -> Result<(), Errno> {
+        Self::path_of_number(file.hidden(), into)
+    }
+
+    /// `/proc/self/fd/N`.
+    pub(crate) fn path_of_number(fd: Fd, into: &mut PathBuffer) -> Result<(), Errno> {
         let mut digits = [0u8; 10];
-        let mut number = file.hidden().0.cast_unsigned();
+        let mut number = fd.0.cast_unsigned();
         let mut at = digits.len();
         loop {
             at -= 1;

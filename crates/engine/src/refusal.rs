@@ -41,6 +41,11 @@ pub enum Refusal {
     /// A tablespace directory that cannot be told to belong to one protected directory.
     #[error("the tablespace belongs to no protected directory, or to several; name one with -D")]
     WhichDirectory,
+    /// A program without keys writes where bytes must be sealed.
+    #[error(
+        "this program has no keys, and what is written here must be sealed; name it: `tidelock exec -D DIR -- PROGRAM`, or list it with --program"
+    )]
+    WithoutKeys,
 }
 
 impl Refusal {
@@ -50,6 +55,7 @@ impl Refusal {
         match self {
             Self::Unsupported(_) => Errno::OPNOTSUPP,
             Self::TooManyKeys => Errno::NFILE,
+            Self::WithoutKeys => Errno::PERM,
             _ => Errno::IO,
         }
     }

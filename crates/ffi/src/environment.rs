@@ -11,7 +11,8 @@ pub(crate) struct Environment(*const *const c_char);
 
 impl Environment {
     /// # Safety
-    /// `array` is null, or a null-terminated array of C strings; both stay as they are while this lives.
+    /// `array` is null, or a null-terminated array of C strings that is this process's own, so that entries may be
+    /// taken out of it; nobody else changes either while this lives.
     pub(crate) const unsafe fn new(array: *const *const c_char) -> Self {
         Self(array)
     }
@@ -19,6 +20,28 @@ impl Environment {
     /// The value of a variable; `name` ends with its equals sign.
     pub(crate) fn value(self, name: &[u8]) -> Option<&'static [u8]> {
         self.entries().find_map(|entry| entry.to_bytes().strip_prefix(name))
+    }
+
+    /// Takes a variable away, from this process and those that it will start; `name` ends with its equals sign.
+    pub(crate) fn remove(self, name: &[u8]) {
+        let mut kept = 0;
+        for (index, entry) in self.entries().enumerate() {
+            if !entry.to_bytes().starts_with(name) {
+                // SAFETY: the entry that was read last.
+                let from = unsafe { self.0.add(index) };
+                // SAFETY: not behind it.
+                let to = unsafe { self.0.add(kept) }.cast_mut();
+                // SAFETY: both are within the array, which is the process's own to change.
+                unsafe { core::ptr::copy(from, to, 1) };
+                kept += 1;
+            }
+        }
+        if !self.0.is_null() {
+            // SAFETY: at most where the end was.
+            let end = unsafe { self.0.add(kept) }.cast_mut();
+            // SAFETY: within the array.
+            unsafe { end.write(core::ptr::null()) };
+        }
     }
 
     /// Every `NAME=VALUE`.
@@ -47,12 +70,17 @@ mod tests {
 
     #[test]
     fn variables_are_found_by_their_whole_name() {
-        let array = [c"AB=1".as_ptr(), c"A=2=3".as_ptr(), c"odd".as_ptr(), core::ptr::null()];
+        let mut array = [c"AB=1".as_ptr(), c"A=2=3".as_ptr(), c"odd".as_ptr(), core::ptr::null()];
         // SAFETY: an array of C strings with a null behind them.
-        let environment = unsafe { Environment::new(array.as_ptr()) };
+        let environment = unsafe { Environment::new(array.as_mut_ptr()) };
         assert_eq!(environment.value(b"A="), Some(&b"2=3"[..]));
         assert_eq!(environment.value(b"B="), None);
         assert_eq!(environment.entries().count(), 3);
+        environment.remove(b"A=");
+        assert_eq!((environment.value(b"A="), environment.entries().count()), (None, 2));
+        assert_eq!(environment.value(b"AB="), Some(&b"1"[..]));
+        environment.remove(b"B=");
+        assert_eq!(environment.entries().count(), 2);
         // SAFETY: null is allowed.
         assert_eq!(unsafe { Environment::new(core::ptr::null()) }.entries().count(), 0);
     }

@@ -13,6 +13,9 @@ use crate::starter;
 /// How often an agent is started: one that was about to end may have been asked.
 const STARTS: u32 = 2;
 
+/// A list of programs is no longer.
+const MAX_LIST: usize = 64 * 1024;
+
 /// What an agent gave.
 pub(crate) struct Granted {
     /// The directory, its policy and its keys.
@@ -26,7 +29,7 @@ pub(crate) struct Granted {
 pub(crate) fn lists(socket: &[u8], exe: &[u8]) -> bool {
     let stem = socket.strip_suffix(b".sock").unwrap_or(socket);
     let path = [stem, b".programs"].concat();
-    match read_file(&path) {
+    match read_file(&path, MAX_LIST) {
         Some(list) => list
             .split(|&byte| byte == b'\n')
             .any(|entry| !entry.is_empty() && tidelock_keys::names_program(entry, exe)),
@@ -128,10 +131,11 @@ fn exchange(socket: &[u8]) -> Result<Granted, Failure> {
     }
 }
 
-fn read_file(path: &[u8]) -> Option<Vec<u8>> {
+/// The bytes of a file beside a socket, if there is one of at most this size.
+pub(crate) fn read_file(path: &[u8], most: usize) -> Option<Vec<u8>> {
     let file =
         rustix::fs::openat(CWD, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
-    let mut bytes = vec![0u8; 64 * 1024];
+    let mut bytes = vec![0u8; most];
     let mut count = 0;
     loop {
         match rustix::io::read(&file, bytes.get_mut(count..)?) {

@@ -9,8 +9,8 @@
 //! ```
 //!
 //! No hook allocates, logs, looks up symbols or takes a lock of its own. errno is touched on
-//! failure only. Before the library has started, and in programs that are not listed, everything
-//! goes straight to the kernel.
+//! failure only. Before the library has started everything goes straight to the kernel; in programs
+//! without keys too, but what the guard judges (guard.rs).
 //!
 //! UNSAFETY: hooks take what C programs pass. Each has the contract of the C function of the same
 //! name, and relies on nothing else: memory of the given length, strings with a final zero byte.

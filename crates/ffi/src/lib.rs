@@ -8,7 +8,8 @@
 //!   Linux           system.rs, words.rs      Kernel and System: rustix, sys.rs
 //!   Xts             xts.rs, datakeys.rs      UnitCipher: AWS-LC (renewal.rs: newer keys)
 //!                   scratch.rs, memory.rs    fixed pool; locked memory
-//!   start           start.rs                 from ld.so to a working engine, or inert
+//!   start           start.rs                 from ld.so to a working engine, a guard, or inert
+//!   guard           guard.rs                 in programs without keys: no plain bytes where sealed ones belong
 //! ```
 //!
 //! The libc symbols are defined by the preload library alone, from the ledger; the feature `exports` adds the
@@ -22,6 +23,7 @@ pub mod hooks;
 pub mod datakeys;
 mod environment;
 pub mod fork;
+mod guard;
 mod handshake;
 pub mod ledger;
 mod limits;

@@ -41,6 +41,10 @@ impl<const N: usize> core::fmt::Write for Line<N> {
 pub(crate) fn refusal(path: &[u8], why: Refusal) {
     let mut line = Line::<1024>::new();
     line.push(b"tidelock: ");
+    if let Some(program) = crate::guard::program() {
+        line.push(program.get(..200).unwrap_or(program));
+        line.push(b": ");
+    }
     let name = path.get(..700).unwrap_or(path);
     line.push(name);
     // The line takes what fits.

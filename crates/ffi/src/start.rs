@@ -1,6 +1,6 @@
 //! From ld.so to a working engine: is this program listed, which directories, which keys?
 //!
-//! In a program that is not listed nothing happens but the reading of one small file. In a listed one
+//! In a program that is not listed two small files are read, and the guard begins (guard.rs). In a listed one
 //! everything is ready before main, or the process ends with an error and a hint: it never runs unprotected.
 //!
 //! UNSAFETY: the environment as main gets it, and a mapping for good.
@@ -17,8 +17,8 @@ use tidelock_engine::{Decided, Errno, Fd, PathBuffer, System};
 use crate::environment::Environment;
 use crate::process::{ActivePolicy, begin, process, starting};
 use crate::{
-    datakeys, handshake, hooks, limits, memory, next, recovery, renewal, report, scratch, system,
-    words,
+    datakeys, guard, handshake, hooks, limits, memory, next, recovery, renewal, report, scratch,
+    system, words,
 };
 
 /// The sockets of the agents, separated by colons, one for each protected directory.
@@ -51,7 +51,12 @@ pub unsafe fn start(environment: *const *const c_char) {
     let mut sockets = agents.split(|&byte| byte == b':').filter(|socket| !socket.is_empty());
     // It asks whatever the lists say: an agent that was started anew does not know it, and refuses.
     let named = environment.value(NAMED) == Some(exe.as_bytes());
-    if named || sockets.clone().any(|socket| handshake::lists(socket, exe.as_bytes())) {
+    let listed = sockets.clone().any(|socket| handshake::lists(socket, exe.as_bytes()));
+    if listed {
+        // What a server starts is not what the user named: a shell of archive_command stays without keys.
+        environment.remove(NAMED);
+    }
+    if named || listed {
         memory::start();
         scratch::start();
         memory::serve_aws_lc();
@@ -65,6 +70,8 @@ pub unsafe fn start(environment: *const *const c_char) {
         begin();
         attach_links();
         refuse_inherited();
+    } else {
+        guard::start(sockets, exe.as_bytes());
     }
 }
 
@@ -161,7 +168,7 @@ fn conceal(fd: OwnedFd) -> i32 {
 
 /// Links of a protected directory that lead out of it, such as pg_wal and the tablespaces: their
 /// targets belong to it, by whatever path they are reached.
-fn attach_links() {
+pub(crate) fn attach_links() {
     let mut number = 0;
     while let Some(directory) = starting().roots().path(number) {
         attach_links_in(directory);

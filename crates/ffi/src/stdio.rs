@@ -27,14 +27,14 @@ use libc::FILE;
 use tidelock_engine::{Decided, Descriptor, Errno, Fd};
 
 use crate::hooks::{File, close, duplicate, path as path_of};
-use crate::next;
 use crate::process::{ActiveProcess, process};
 use crate::raw::{self, fail};
+use crate::{guard, next};
 use mode::Mode;
 
 pub unsafe fn fopen(path: *const c_char, mode: *const c_char) -> *mut FILE {
     // SAFETY: the contract of fopen.
-    let process = process_or!(unsafe { next::fopen(path, mode) });
+    let process = process_or!(unsafe { guard::fopen(path, mode) });
     // SAFETY: the contract of fopen.
     let wanted = try_or_fail!(unsafe { parse(mode) });
     // SAFETY: the contract of fopen.
@@ -66,7 +66,7 @@ pub unsafe fn fopen(path: *const c_char, mode: *const c_char) -> *mut FILE {
 
 pub unsafe fn fdopen(fd: c_int, mode: *const c_char) -> *mut FILE {
     // SAFETY: the contract of fdopen.
-    let file = sealed_or!(fd, unsafe { next::fdopen(fd, mode) });
+    let file = sealed_or!(fd, unsafe { guard::fdopen(fd, mode) });
     // SAFETY: the contract of fdopen.
     let wanted = try_or_fail!(unsafe { parse(mode) });
     try_or_fail!(adapt(fd, &file, wanted));
@@ -91,7 +91,7 @@ fn adapt(fd: c_int, file: &File, wanted: Mode) -> Result<(), Errno> {
 
 pub unsafe fn freopen(path: *const c_char, mode: *const c_char, file: *mut FILE) -> *mut FILE {
     // SAFETY: the contract of freopen.
-    let process = process_or!(unsafe { next::freopen(path, mode, file) });
+    let process = process_or!(unsafe { guard::freopen(path, mode, file) });
     let ours = streams::of(file);
     // SAFETY: the contract of freopen.
     let onto_sealed = unsafe { is_for_us(process, path) };

@@ -1,7 +1,8 @@
 //! A program by its name: which file runs, and would ld.so load the library into it?
 //!
-//! ld.so only warns when it cannot, and a musl or static program does not even do that: the files
-//! would be written plain, or not be readable. So all of it is refused before.
+//! ld.so only warns when it cannot, and a musl or static program does not even do that; a program of Go has the
+//! library and goes round it, since its file calls are system calls of its own. The files would be written plain,
+//! or not be readable. So all of it is refused before, by what the ELF file says.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
@@ -10,8 +11,8 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use object::elf::{EM_X86_64, FileHeader64, PT_INTERP};
-use object::read::elf::{ElfFile64, FileHeader, ProgramHeader};
+use object::elf::{DT_NEEDED, EM_X86_64, FileHeader64, PT_INTERP};
+use object::read::elf::{Dyn, ElfFile64, FileHeader, ProgramHeader};
 use object::{Endianness, Object, ObjectSection, ReadCache};
 use rustix::io::Errno;
 
@@ -26,6 +27,16 @@ const MAX_SCRIPTS: u32 = 4;
 
 /// They clean the environment, or are set-user-ID, which root's caller does not see.
 const CHANGE_USERS: &[&[u8]] = &[b"sudo", b"doas", b"pkexec", b"su"];
+/// What they start is another program, without keys unless it is listed.
+const SHELLS: &[&[u8]] = &[
+    b"sh", b"ash", b"bash", b"busybox", b"csh", b"dash", b"fish", b"ksh", b"ksh93", b"mksh",
+    b"rbash", b"tcsh", b"zsh",
+];
+/// Sections and a note that every linker of Go leaves, also in stripped programs and those with C in them.
+const GO_SECTIONS: &[&[u8]] = &[b".go.buildinfo", b".note.go.buildid", b".gopclntab"];
+const GO_NOTE: &[u8] = b"Go";
+/// glibc's file calls are in this one.
+const LIBC: &[u8] = b"libc.so.6";
 
 /// A program that was found.
 pub(crate) struct Program {
@@ -33,17 +44,18 @@ pub(crate) struct Program {
     pub(crate) called: PathBuf,
     /// The file that runs in the end, canonical: what /proc/PID/exe will be.
     pub(crate) path: PathBuf,
-    /// The file to list for this run, canonical. Of a script it is the script itself, which is never
-    /// any process's file: its interpreter would get keys for every other script too. The listed
-    /// programs that it starts have them.
-    pub(crate) listed: PathBuf,
+    /// The script, canonical, if it is one: then `path` is its interpreter, the one file that is named for this
+    /// run. A script is never any process's file.
+    pub(crate) script: Option<PathBuf>,
 }
 
 /// What the loader would make of a file.
 #[derive(PartialEq, Eq, Debug)]
 enum Shape {
-    Script(PathBuf),
+    Script(Vec<OsString>),
+    Go,
     Static,
+    NoLibc,
     Interpreted(PathBuf),
     OtherMachine,
     Unknown,
@@ -55,30 +67,15 @@ impl Program {
     /// # Errors
     /// [`Error::Usage`] if there is none.
     pub(crate) fn find(name: &OsStr) -> Result<Self> {
-        let called = if name.as_bytes().contains(&b'/') {
-            PathBuf::from(name)
-        } else {
-            let path = std::env::var_os("PATH").unwrap_or_else(|| "/usr/bin:/bin".into());
-            std::env::split_paths(&path)
-                .map(|folder| folder.join(name))
-                .find(|file| is_executable(file))
-                .ok_or_else(|| missing(name, "is in no directory of $PATH"))?
-        };
-        if !is_executable(&called) {
-            return Err(missing(name, "is not a file that can be run"));
-        }
+        let called = in_path(name)?;
         let mut path = fs::canonicalize(&called).map_err(Error::io("find", &called))?;
-        let listed = path.clone();
+        let first = path.clone();
         for _ in 0..MAX_SCRIPTS {
-            match shape(&path)? {
-                Shape::Script(interpreter) => {
-                    path = fs::canonicalize(&interpreter)
-                        .map_err(Error::io("find the interpreter", &interpreter))?;
-                }
-                _ => break,
-            }
+            let Shape::Script(line) = shape(&path)? else { break };
+            path = interpreter(&line)?;
         }
-        Ok(Self { called, path, listed })
+        let script = (path != first).then_some(first);
+        Ok(Self { called, path, script })
     }
 
     /// # Errors
@@ -88,10 +85,22 @@ impl Program {
             Err(Error::refused(format!("{} {why}", self.path.display()), hint))
         };
         match shape(&self.path)? {
+            Shape::Go => {
+                return refuse(
+                    "is a Go program: its file calls go round libc, so nothing of it would be sealed",
+                    "no build of it will do, static or dynamic; put its files on an encrypted disk",
+                );
+            }
             Shape::Static => {
                 return refuse(
                     "is a static program: nothing can be preloaded into it",
-                    "use the build of your distribution, which is dynamic",
+                    "use a build that is linked dynamically with glibc; `tidelock profile check` tells if it will do",
+                );
+            }
+            Shape::NoLibc => {
+                return refuse(
+                    "does not use glibc (it needs no libc.so.6): its file calls go round the library",
+                    "use a build that is linked dynamically with glibc; `tidelock profile check` tells if it will do",
                 );
             }
             Shape::Interpreted(loader) if is_musl(&loader) => {
@@ -130,8 +139,14 @@ impl Program {
 
     /// A program that starts others as another user, without LD_PRELOAD.
     pub(crate) fn drops_the_environment(&self) -> bool {
-        let name = self.listed.file_name().unwrap_or_default().as_bytes();
-        CHANGE_USERS.contains(&name)
+        let first = self.script.as_ref().unwrap_or(&self.path);
+        CHANGE_USERS.contains(&first.file_name().unwrap_or_default().as_bytes())
+    }
+
+    /// A shell, or a script of one: it gets keys, and the programs that it starts do not.
+    pub(crate) fn is_shell(&self) -> bool {
+        let name = self.path.file_name().unwrap_or_default().as_bytes();
+        SHELLS.contains(&name)
     }
 
     /// The loader ignores LD_PRELOAD for programs that run with more rights than their caller.
@@ -159,7 +174,7 @@ fn shape(path: &Path) -> Result<Shape> {
     let count = read_some(&mut file, &mut first).map_err(Error::io("read", path))?;
     let first = first.get(..count).unwrap_or_default();
     if let Some(line) = first.strip_prefix(b"#!") {
-        return Ok(interpreter(line).map_or(Shape::Unknown, Shape::Script));
+        return Ok(words(line).map_or(Shape::Unknown, Shape::Script));
     }
     if !first.starts_with(&object::elf::ELFMAG) {
         return Ok(Shape::Unknown);
@@ -178,21 +193,90 @@ fn elf_shape(data: &ReadCache<File>) -> object::Result<Shape> {
     if header.e_machine(endian) != EM_X86_64 {
         return Ok(Shape::OtherMachine);
     }
+    let mut loader = None;
     for segment in header.program_headers(endian, data)? {
+        if let Ok(Some(mut notes)) = segment.notes(endian, data) {
+            while let Ok(Some(note)) = notes.next() {
+                if note.name() == GO_NOTE {
+                    return Ok(Shape::Go);
+                }
+            }
+        }
         if segment.p_type(endian) == PT_INTERP
-            && let Ok(Some(loader)) = segment.interpreter(endian, data)
+            && let Ok(Some(found)) = segment.interpreter(endian, data)
         {
-            return Ok(Shape::Interpreted(PathBuf::from(OsString::from_vec(loader.to_vec()))));
+            loader = Some(PathBuf::from(OsString::from_vec(found.to_vec())));
         }
     }
-    Ok(Shape::Static)
+    // A file without section headers tells less; ld.so does not need them.
+    let sections = header.sections(endian, data)?;
+    let is_go = |name: &&[u8]| sections.section_by_name(endian, name).is_some();
+    if GO_SECTIONS.iter().any(is_go) {
+        return Ok(Shape::Go);
+    }
+    let Some(loader) = loader else { return Ok(Shape::Static) };
+    if is_glibc(&loader)
+        && let Some((entries, link)) = sections.dynamic(endian, data)?
+    {
+        let strings = sections.strings(endian, data, link)?;
+        let needed = entries.iter().filter(|entry| entry.tag(endian) == DT_NEEDED);
+        let libc = |entry: &_| Dyn::string(entry, endian, strings) == Ok(LIBC);
+        if !needed.clone().any(libc) {
+            return Ok(Shape::NoLibc);
+        }
+    }
+    Ok(Shape::Interpreted(loader))
 }
 
-/// Behind `#!`: blanks, the interpreter, perhaps an argument.
-fn interpreter(line: &[u8]) -> Option<PathBuf> {
+/// Behind `#!`: blanks, the interpreter, perhaps an argument, in which there may be blanks.
+fn words(line: &[u8]) -> Option<Vec<OsString>> {
     let line = line.split(|byte| *byte == b'\n').next()?;
-    let name = line.split(|byte| b" \t\0".contains(byte)).find(|word| !word.is_empty())?;
-    Some(PathBuf::from(OsStr::from_bytes(name)))
+    let words = line.split(|byte| b" \t\r\0".contains(byte)).filter(|word| !word.is_empty());
+    let words: Vec<_> = words.map(|word| OsStr::from_bytes(word).to_owned()).collect();
+    (!words.is_empty()).then_some(words)
+}
+
+/// The program that an interpreter line means: of `env NAME` the one of that name.
+///
+/// # Errors
+/// [`Error::Usage`] if it is in no directory of $PATH.
+fn interpreter(line: &[OsString]) -> Result<PathBuf> {
+    let (first, rest) =
+        line.split_first().ok_or_else(|| missing(OsStr::new("#!"), "names nothing"))?;
+    let path = fs::canonicalize(first).map_err(Error::io("find the interpreter", first))?;
+    if Path::new(first).file_name() != Some(OsStr::new("env")) {
+        return Ok(path);
+    }
+    // env(1): options, `-S` before several words, settings, then the program.
+    let is_name = |word: &&OsString| {
+        let word = word.as_bytes();
+        !word.starts_with(b"-") && !word.contains(&b'=')
+    };
+    match rest.iter().find(is_name) {
+        Some(name) => {
+            let found = in_path(name)?;
+            fs::canonicalize(&found).map_err(Error::io("find the interpreter", &found))
+        }
+        None => Ok(path),
+    }
+}
+
+/// As a shell does: by its path, or in $PATH.
+fn in_path(name: &OsStr) -> Result<PathBuf> {
+    let found = if name.as_bytes().contains(&b'/') {
+        PathBuf::from(name)
+    } else {
+        let path = std::env::var_os("PATH").unwrap_or_else(|| "/usr/bin:/bin".into());
+        std::env::split_paths(&path)
+            .map(|folder| folder.join(name))
+            .find(|file| is_executable(file))
+            .ok_or_else(|| missing(name, "is in no directory of $PATH"))?
+    };
+    if is_executable(&found) {
+        Ok(found)
+    } else {
+        Err(missing(name, "is not a file that can be run"))
+    }
 }
 
 fn is_musl(loader: &Path) -> bool {
@@ -251,14 +335,20 @@ mod tests {
 
     #[test]
     fn the_interpreter_of_a_script_is_found() {
-        for (line, path) in [
-            ("/bin/sh\nexit", "/bin/sh"),
-            (" /usr/bin/perl -w\n", "/usr/bin/perl"),
-            ("/usr/bin/env python3\n", "/usr/bin/env"),
+        let sh = fs::canonicalize("/bin/sh").unwrap();
+        for line in [
+            "/bin/sh\nexit",
+            " /bin/sh -w\n",
+            "/usr/bin/env sh\n",
+            "/usr/bin/env -S sh -e -u\n",
+            "/usr/bin/env A=b sh",
         ] {
-            assert_eq!(interpreter(line.as_bytes()), Some(path.into()));
+            let words = words(line.as_bytes()).unwrap();
+            assert_eq!(interpreter(&words).unwrap(), sh, "{line}");
         }
-        assert_eq!(interpreter(b"\n"), None);
+        assert_eq!(words(b"\n"), None);
+        let none = words(b"/usr/bin/env no-such-interpreter").unwrap();
+        assert!(interpreter(&none).is_err());
     }
 
     #[test]

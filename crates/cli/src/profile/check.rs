@@ -32,6 +32,8 @@ pub(crate) struct Check {
 #[derive(Serialize)]
 struct Report {
     program: PathBuf,
+    /// The script that it runs.
+    script: Option<PathBuf>,
     libraries: Vec<PathBuf>,
     /// Needed, and not where they are looked for.
     missing: Vec<String>,
@@ -61,7 +63,7 @@ impl Check {
         let imports = Imports::of(&program.path)?;
         let exe = program.path.as_os_str().as_encoded_bytes();
         let listed = profile.programs.iter().any(|entry| names_program(entry.as_bytes(), exe));
-        let report = report(program.path, self.profile, listed, imports);
+        let report = report(program, self.profile, listed, imports);
         if self.json {
             console::print_json("profile check", &report)?;
         } else {
@@ -82,7 +84,7 @@ impl Check {
     }
 }
 
-fn report(program: PathBuf, profile: String, listed: bool, imports: Imports) -> Report {
+fn report(program: Program, profile: String, listed: bool, imports: Imports) -> Report {
     let mut hooked = Vec::new();
     let mut refused: BTreeMap<&str, Group> = BTreeMap::new();
     let mut passed: BTreeMap<&str, Group> = BTreeMap::new();
@@ -109,7 +111,8 @@ fn report(program: PathBuf, profile: String, listed: bool, imports: Imports) -> 
         .collect();
     hooked.sort_unstable();
     Report {
-        program,
+        program: program.path,
+        script: program.script,
         libraries: imports.libraries,
         missing: imports.missing,
         profile,
@@ -125,6 +128,9 @@ fn text(report: &Report) -> String {
     let mut lines = Vec::new();
     let mut add = |label: &str, words: String| lines.push(format!("{label:<13}{words}\n"));
     add("program", report.program.display().to_string());
+    if let Some(script) = &report.script {
+        add("script", format!("{}: `exec` names its interpreter", script.display()));
+    }
     add("loading", "64-bit, glibc: the library is loaded into it".to_owned());
     let listed = if report.listed { "listed" } else { "not listed: gets keys only from `exec`" };
     add("profile", format!("{}: {listed}", report.profile));

@@ -15,7 +15,11 @@ use crate::next;
 macro_rules! on_hidden {
     ($number:ident, $fd:expr $(, $arg:expr)*) => {{
         let (fd, _file) = try_or_fail!(beneath($fd));
-        raw!($number, fd $(, $arg)*)
+        let done = raw!($number, fd $(, $arg)*);
+        match crate::guard::StandIn::after(&done, fd) {
+            Some(other) => raw!($number, other.number() $(, $arg)*),
+            None => done,
+        }
     }};
 }
 

@@ -7,6 +7,7 @@ use core::ffi::{c_int, c_void};
 
 use libc::{off_t, size_t, ssize_t};
 
+use crate::guard;
 use crate::hooks::{buffer, buffer_mut, count, offset as answer_offset, place};
 
 pub unsafe fn read(fd: c_int, into: *mut c_void, len: size_t) -> ssize_t {
@@ -24,14 +25,20 @@ pub unsafe fn pread(fd: c_int, into: *mut c_void, len: size_t, at: off_t) -> ssi
 }
 
 pub unsafe fn write(fd: c_int, from: *const c_void, len: size_t) -> ssize_t {
-    let file = sealed_or!(fd, raw!(SYS_write, fd, from, len));
+    let straight = || raw!(SYS_write, fd, from, len);
+    // SAFETY: the contract of write.
+    let file = sealed_or!(fd, unsafe { guard::written(fd, from, len, straight) });
     // SAFETY: the contract of write.
     let from = unsafe { buffer(from, len) };
     count(from.and_then(|from| file.write(from)))
 }
 
 pub unsafe fn pwrite(fd: c_int, from: *const c_void, len: size_t, at: off_t) -> ssize_t {
-    let file = sealed_or!(fd, raw!(SYS_pwrite64, fd, from, len, at));
+    // Only what comes to lie at the beginning can be a header.
+    let looked_at = if at == 0 { len } else { 0 };
+    let straight = || raw!(SYS_pwrite64, fd, from, len, at);
+    // SAFETY: the contract of pwrite.
+    let file = sealed_or!(fd, unsafe { guard::written(fd, from, looked_at, straight) });
     // SAFETY: the contract of pwrite.
     let from = unsafe { buffer(from, len) };
     count(from.and_then(|from| file.pwrite(from, place(at)?)))
@@ -56,7 +63,7 @@ pub unsafe fn pread_chk(
 }
 
 pub unsafe fn lseek(fd: c_int, at: off_t, whence: c_int) -> off_t {
-    let file = sealed_or!(fd, raw!(SYS_lseek, fd, at, whence));
+    let file = sealed_or!(fd, guard::sought(raw!(SYS_lseek, fd, at, whence), fd, at));
     answer_offset(file.seek(at, whence))
 }
 

@@ -11,13 +11,13 @@ use tidelock_engine::{Descriptor, Errno};
 
 use crate::hooks::{File, NOTTY, descriptor, duplicate, is_ours, locks, none};
 use crate::raw::Outcome as _;
-use crate::{next, raw};
+use crate::{guard, next, raw};
 
 pub unsafe fn fcntl(fd: c_int, command: c_int, arg: c_long) -> c_int {
     if matches!(command, libc::F_DUPFD | libc::F_DUPFD_CLOEXEC) {
         return duplicate::from(fd, c_int::from_word(arg), command == libc::F_DUPFD_CLOEXEC);
     }
-    let file = sealed_or!(fd, raw!(SYS_fcntl, fd, command, arg));
+    let file = sealed_or!(fd, straight_fcntl(fd, command, arg));
     match command {
         libc::F_GETFD | libc::F_SETFD => raw!(SYS_fcntl, fd, command, arg),
         libc::F_GETFL => get_flags(&file),
@@ -81,7 +81,7 @@ pub unsafe fn ioctl(fd: c_int, request: c_ulong, arg: c_long) -> c_int {
     if request == libc::FICLONE && is_ours(c_int::from_word(arg)) {
         return raw::fail(Errno::OPNOTSUPP);
     }
-    let file = sealed_or!(fd, raw!(SYS_ioctl, fd, request, arg));
+    let file = sealed_or!(fd, straight_ioctl(fd, request, arg));
     match request {
         libc::FIOCLEX => raw!(SYS_fcntl, fd, libc::F_SETFD, libc::FD_CLOEXEC),
         libc::FIONCLEX => raw!(SYS_fcntl, fd, libc::F_SETFD, 0),
@@ -107,6 +107,28 @@ pub unsafe fn ioctl(fd: c_int, request: c_ulong, arg: c_long) -> c_int {
             raw::fail(Errno::OPNOTSUPP)
         }
         _ => raw::fail(NOTTY),
+    }
+}
+
+/// A file that waits for sealed bytes shares none within the kernel.
+fn straight_ioctl(fd: c_int, request: c_ulong, arg: c_long) -> c_int {
+    let done: c_int = raw!(SYS_ioctl, fd, request, arg);
+    let shares = matches!(request, libc::FICLONE | libc::FICLONERANGE);
+    if done < 0 && shares && raw::errno() == Errno::BADF && guard::is_waiting(fd) {
+        return raw::fail(Errno::OPNOTSUPP);
+    }
+    done
+}
+
+/// The flags of one that waits are those that it will have.
+fn straight_fcntl(fd: c_int, command: c_int, arg: c_long) -> c_int {
+    let done: c_int = raw!(SYS_fcntl, fd, command, arg);
+    match command {
+        libc::F_GETFL if done >= 0 && done & libc::O_PATH != 0 && guard::is_waiting(fd) => {
+            libc::O_RDWR
+        }
+        libc::F_SETFL if done < 0 && raw::errno() == Errno::BADF && guard::is_waiting(fd) => 0,
+        _ => done,
     }
 }
 

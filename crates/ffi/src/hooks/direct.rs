@@ -12,6 +12,7 @@ use core::ffi::{c_char, c_int, c_long, c_uint, c_void};
 use libc::{iovec, mode_t, off_t, size_t, ssize_t, timespec, timeval};
 use tidelock_engine::Errno;
 
+use crate::guard;
 use crate::hooks::{
     attributes, beneath, bytes, close, control, direct, duplicate, is_empty, limits, locks, map,
     names, open, proc, processes, size, stat, sync, transfer, vectors, wait, within,
@@ -30,7 +31,7 @@ pub unsafe fn syscall(
     f: c_long,
 ) -> c_long {
     let words = [a, b, c, d, e, f];
-    if process().is_some() {
+    if process().is_some() || guard::is_at_work() && is_guarded(number) {
         // SAFETY: the contract of syscall: the arguments that the call of this number wants.
         if let Some(answer) = unsafe { by_function(number, words) } {
             return answer;
@@ -152,6 +153,22 @@ pub(crate) unsafe fn clone3(arguments: *const c_long, len: size_t) -> c_long {
 fn made(flags: c_long, straight: impl FnOnce() -> c_long) -> c_long {
     let makes_process = flags & SHARES_MEMORY == 0;
     raw::answer(if makes_process { processes::around_fork(straight) } else { straight() })
+}
+
+/// The calls by which a program without keys could make or fill a file.
+const fn is_guarded(number: c_long) -> bool {
+    matches!(
+        number,
+        libc::SYS_open
+            | libc::SYS_openat
+            | libc::SYS_creat
+            | libc::SYS_truncate
+            | libc::SYS_rename
+            | libc::SYS_renameat
+            | libc::SYS_renameat2
+            | libc::SYS_link
+            | libc::SYS_linkat
+    )
 }
 
 /// libc's function returns the error, the call sets errno.

@@ -9,11 +9,11 @@ use tidelock_engine::{Descriptor, Errno};
 
 use crate::hooks::{descriptor, number};
 use crate::process::process;
-use crate::{raw, stdio};
+use crate::{guard, raw, stdio};
 
 pub unsafe fn dup(fd: c_int) -> c_int {
     match descriptor(fd) {
-        Descriptor::Foreign => foreign(raw!(SYS_dup, fd)),
+        Descriptor::Foreign => guard::landed(foreign(raw!(SYS_dup, fd))),
         _ => from(fd, 0, false),
     }
 }
@@ -40,7 +40,7 @@ pub unsafe fn dup3(fd: c_int, onto: c_int, flags: c_int) -> c_int {
 /// F_DUPFD and F_DUPFD_CLOEXEC of any descriptor.
 pub(crate) fn from(fd: c_int, lowest: c_int, cloexec: bool) -> c_int {
     let command = if cloexec { libc::F_DUPFD_CLOEXEC } else { libc::F_DUPFD };
-    let file = sealed_or!(fd, foreign(raw!(SYS_fcntl, fd, command, lowest)));
+    let file = sealed_or!(fd, guard::landed(foreign(raw!(SYS_fcntl, fd, command, lowest))));
     let process = process_or!(raw::fail(Errno::BADF));
     if lowest < 0 {
         return raw::fail(Errno::INVAL);
@@ -49,7 +49,7 @@ pub(crate) fn from(fd: c_int, lowest: c_int, cloexec: bool) -> c_int {
 }
 
 fn over(fd: c_int, onto: c_int, flags: c_int) -> c_int {
-    let process = process_or!(raw!(SYS_dup3, fd, onto, flags));
+    let process = process_or!(guard::landed(raw!(SYS_dup3, fd, onto, flags)));
     match process.descriptor(fd) {
         Descriptor::Sealed(file) => {
             let done = process.duplicate_onto(&file, onto, flags & libc::O_CLOEXEC != 0);

@@ -7,6 +7,7 @@ use core::ffi::{c_char, c_int, c_uint};
 
 use tidelock_engine::{Errno, Fd, System as _};
 
+use crate::guard;
 use crate::hooks::{directory, is_control, is_empty, is_ours, none, path as path_of};
 use crate::process::{ActiveProcess, process};
 use crate::raw;
@@ -33,7 +34,8 @@ pub unsafe fn renameat2(
     to: *const c_char,
     flags: c_uint,
 ) -> c_int {
-    let process = process_or!(raw!(SYS_renameat2, from_at, from, to_at, to, flags));
+    // SAFETY: the contract of renameat2.
+    let process = process_or!(unsafe { guard::renameat2(from_at, from, to_at, to, flags) });
     // SAFETY: the contract of renameat2.
     let from = try_or_fail!(unsafe { path_of(from) });
     // SAFETY: the contract of renameat2.
@@ -55,7 +57,8 @@ pub unsafe fn linkat(
     to: *const c_char,
     flags: c_int,
 ) -> c_int {
-    let process = process_or!(raw!(SYS_linkat, from_at, from, to_at, to, flags));
+    // SAFETY: the contract of linkat.
+    let process = process_or!(unsafe { guard::linkat(from_at, from, to_at, to, flags) });
     // SAFETY: the contract of linkat.
     if flags & libc::AT_EMPTY_PATH != 0 && unsafe { is_empty(from) } && is_ours(from_at) {
         // The name would be that of the anchor.

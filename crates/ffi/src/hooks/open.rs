@@ -9,6 +9,7 @@ use core::ffi::{c_char, c_int};
 
 use libc::mode_t;
 
+use crate::guard;
 use crate::hooks::{directory, number, path as path_of};
 use crate::stdio;
 
@@ -19,7 +20,8 @@ pub unsafe fn open(path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
 
 pub unsafe fn openat(at: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
     let mode = if needs_mode(flags) { mode } else { 0 };
-    let process = process_or!(raw!(SYS_openat, at, path, flags, mode));
+    // SAFETY: the contract of openat.
+    let process = process_or!(unsafe { guard::openat(at, path, flags, mode) });
     // SAFETY: the contract of openat.
     let path = try_or_fail!(unsafe { path_of(path) });
     let at = try_or_fail!(directory(at, path));

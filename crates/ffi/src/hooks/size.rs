@@ -10,15 +10,16 @@ use tidelock_engine::{Descriptor, Errno};
 use tidelock_format::PlainOffset;
 
 use crate::hooks::{File, descriptor, none, path as path_of, place};
-use crate::{next, raw};
+use crate::{guard, next, raw};
 
 pub unsafe fn ftruncate(fd: c_int, len: off_t) -> c_int {
-    let file = sealed_or!(fd, raw!(SYS_ftruncate, fd, len));
+    let file = sealed_or!(fd, guard::cut(raw!(SYS_ftruncate, fd, len), fd, len));
     none(place(len).and_then(|len| file.set_len(len)))
 }
 
 pub unsafe fn truncate(path: *const c_char, len: off_t) -> c_int {
-    let process = process_or!(raw!(SYS_truncate, path, len));
+    // SAFETY: the contract of truncate.
+    let process = process_or!(unsafe { guard::truncate(path, len) });
     // SAFETY: the contract of truncate.
     let path = unsafe { path_of(path) };
     none(path.and_then(|path| process.truncate_at(path, place(len)?)))

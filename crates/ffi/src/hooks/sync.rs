@@ -5,17 +5,25 @@
 
 use core::ffi::c_int;
 
+use crate::guard::StandIn;
+
 pub unsafe fn fsync(fd: c_int) -> c_int {
-    let file = sealed_or!(fd, raw!(SYS_fsync, fd));
+    let file = sealed_or!(fd, straight(fd, |fd| raw!(SYS_fsync, fd)));
     raw!(SYS_fsync, file.hidden().0)
 }
 
 pub unsafe fn fdatasync(fd: c_int) -> c_int {
-    let file = sealed_or!(fd, raw!(SYS_fdatasync, fd));
+    let file = sealed_or!(fd, straight(fd, |fd| raw!(SYS_fdatasync, fd)));
     raw!(SYS_fdatasync, file.hidden().0)
 }
 
 pub unsafe fn syncfs(fd: c_int) -> c_int {
     let file = sealed_or!(fd, raw!(SYS_syncfs, fd));
     raw!(SYS_syncfs, file.hidden().0)
+}
+
+/// As it is, or on another descriptor of a file that waits for sealed bytes.
+fn straight(fd: c_int, sync: impl Fn(c_int) -> c_int) -> c_int {
+    let done = sync(fd);
+    StandIn::after(&done, fd).map_or(done, |other| sync(other.number()))
 }

@@ -9,6 +9,7 @@ use core::ffi::{c_int, c_uint};
 use libc::{iovec, loff_t, off_t, size_t, ssize_t};
 use tidelock_engine::Errno;
 
+use crate::guard;
 use crate::hooks::is_ours;
 use crate::raw::fail;
 
@@ -16,7 +17,7 @@ pub unsafe fn sendfile(to: c_int, from: c_int, at: *mut off_t, len: size_t) -> s
     if is_ours(to) || is_ours(from) {
         return fail(Errno::INVAL);
     }
-    raw!(SYS_sendfile, to, from, at, len)
+    guard::not_this_way(raw!(SYS_sendfile, to, from, at, len), to, Errno::INVAL)
 }
 
 pub unsafe fn splice(
@@ -30,7 +31,7 @@ pub unsafe fn splice(
     if is_ours(to) || is_ours(from) {
         return fail(Errno::INVAL);
     }
-    raw!(SYS_splice, from, from_at, to, to_at, len, flags)
+    guard::not_this_way(raw!(SYS_splice, from, from_at, to, to_at, len, flags), to, Errno::INVAL)
 }
 
 pub unsafe fn tee(from: c_int, to: c_int, len: size_t, flags: c_uint) -> ssize_t {
@@ -58,5 +59,6 @@ pub unsafe fn copy_file_range(
     if is_ours(to) || is_ours(from) {
         return fail(Errno::XDEV);
     }
-    raw!(SYS_copy_file_range, from, from_at, to, to_at, len, flags)
+    let done = raw!(SYS_copy_file_range, from, from_at, to, to_at, len, flags);
+    guard::not_this_way(done, to, Errno::XDEV)
 }

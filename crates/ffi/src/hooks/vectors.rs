@@ -10,7 +10,7 @@ use libc::{iovec, off_t, ssize_t};
 use tidelock_engine::Errno;
 
 use crate::hooks::{File, buffer_mut, count, place};
-use crate::raw;
+use crate::{guard, raw};
 
 pub unsafe fn readv(fd: c_int, pieces: *const iovec, n: c_int) -> ssize_t {
     let file = sealed_or!(fd, raw!(SYS_readv, fd, pieces, n));
@@ -47,13 +47,19 @@ pub unsafe fn preadv2(
 }
 
 pub unsafe fn writev(fd: c_int, pieces: *const iovec, n: c_int) -> ssize_t {
-    let file = sealed_or!(fd, raw!(SYS_writev, fd, pieces, n));
+    let straight = || raw!(SYS_writev, fd, pieces, n);
+    // SAFETY: the contract of writev.
+    let file = sealed_or!(fd, unsafe { guard::written_vector(fd, pieces, n, straight) });
     // SAFETY: the contract of writev.
     count(unsafe { with(pieces, n, |from| file.writev(from)) })
 }
 
 pub unsafe fn pwritev(fd: c_int, pieces: *const iovec, n: c_int, at: off_t) -> ssize_t {
-    let file = sealed_or!(fd, raw!(SYS_pwritev, fd, pieces, n, at, 0));
+    // Only what comes to lie at the beginning can be a header.
+    let looked_at = if at == 0 { n } else { 0 };
+    let straight = || raw!(SYS_pwritev, fd, pieces, n, at, 0);
+    // SAFETY: the contract of pwritev.
+    let file = sealed_or!(fd, unsafe { guard::written_vector(fd, pieces, looked_at, straight) });
     // SAFETY: the contract of pwritev.
     count(place(at).and_then(|at| unsafe { with(pieces, n, |from| file.pwritev(from, at)) }))
 }

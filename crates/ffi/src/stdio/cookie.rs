@@ -29,7 +29,7 @@ pub struct Functions {
 }
 
 /// A new stream on the descriptor, or null and errno; the descriptor stays open then.
-pub(super) fn stream(fd: c_int, mode: Mode) -> *mut FILE {
+pub(crate) fn stream(fd: c_int, mode: Mode) -> *mut FILE {
     let entry = try_or_fail!(streams::claim(fd).ok_or(Errno::MFILE));
     let cookie = core::ptr::from_ref(entry).cast_mut().cast();
     let functions = Functions { read, write, seek, close };

@@ -81,6 +81,20 @@ fn follow(fd: c_int) {
     raw::set_errno(before);
 }
 
+/// The same for a descriptor that waits for sealed bytes (guard.rs).
+#[cold]
+pub(crate) fn follow_waiting(fd: c_int) {
+    let before = raw::errno();
+    // SAFETY: libc's variable; programs do not change it while they change its descriptor.
+    let old = unsafe { *variable(fd) };
+    // SAFETY: a stream, or null.
+    if streams::of(old).is_none() && !old.is_null() && unsafe { next::fileno(old) } == fd {
+        let mode = if fd == 0 { libc::O_RDONLY } else { libc::O_WRONLY };
+        replace(old, fd, Mode::of(mode));
+    }
+    raw::set_errno(before);
+}
+
 fn variable(fd: c_int) -> *mut *mut FILE {
     match fd {
         0 => &raw mut stdin,
@@ -108,13 +122,13 @@ pub(super) fn input() -> *mut FILE {
 }
 
 /// True for what stdin, stdout or stderr is now.
-pub(super) fn is_one(file: *mut FILE) -> bool {
+pub(crate) fn is_one(file: *mut FILE) -> bool {
     holder(file).is_some()
 }
 
 /// Puts a new stream on the descriptor in place of the standard stream `old`; null and errno if
 /// there is none.
-pub(super) fn replace(old: *mut FILE, fd: c_int, mode: Mode) -> *mut FILE {
+pub(crate) fn replace(old: *mut FILE, fd: c_int, mode: Mode) -> *mut FILE {
     let Some(variable) = holder(old) else {
         // The variable has followed the descriptor already.
         // SAFETY: libc's variable.
@@ -188,7 +202,7 @@ pub(super) fn restart(file: *mut FILE, mode: Mode) -> *mut FILE {
 }
 
 /// "/proc/self/fd/N".
-pub(super) fn name_of(fd: c_int, into: &mut [u8; 32]) -> &[u8] {
+pub(crate) fn name_of(fd: c_int, into: &mut [u8; 32]) -> &[u8] {
     let mut rest = into.as_mut_slice();
     // 14 letters, 11 digits and a zero byte fit.
     let _ = std::io::Write::write_fmt(&mut rest, format_args!("/proc/self/fd/{fd}\0"));

@@ -1,0 +1,233 @@
+//! Programs below `tidelock exec` that have no keys: they read, remove and copy sealed bytes, and no plain byte of
+//! theirs gets a name that must be sealed.
+//!
+//! What is refused ends with an error and a line that says why; what is allowed leaves nothing that
+//! `tidelock verify` finds. Programs that go round libc are not here: nothing in them could guard.
+
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+use std::ffi::OsStr;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use tidelock_testkit::twins::{Ended, Place, Product};
+
+/// The words of the guard.
+const WHY: &str = "this program has no keys";
+
+/// A protected directory with a sealed file `log`, and a plain place beside it.
+struct Guarded {
+    place: Place,
+    product: Product,
+    sealed: PathBuf,
+    plain: PathBuf,
+}
+
+impl Guarded {
+    fn new(name: &str) -> Self {
+        let place = Place::new(name).unwrap();
+        let product = Product::find().unwrap_or_else(|error| panic!("{error}"));
+        let sealed = place.protect(&product, "postgres").unwrap_or_else(|error| panic!("{error}"));
+        let plain = place.plain();
+        let guarded = Self { place, product, sealed, plain };
+        fs::write(guarded.plain.join("plain"), "plain words\n").unwrap();
+        fs::create_dir(guarded.sealed.join("pg_wal")).unwrap();
+        // The shell that is named has keys, and what it redirects is sealed.
+        let script = r#"echo sealed words > "$0/log"; echo sealed words > "$0/pg_wal/1""#;
+        let made = guarded.exec("/bin/sh", &["-c", script], true);
+        assert!(made.good(), "{made}");
+        guarded.check("log");
+        guarded
+    }
+
+    /// Runs PROGRAM by `exec`, the protected directory as its last argument if wanted.
+    fn exec(&self, program: &str, args: &[&str], with_dir: bool) -> Ended {
+        let mut args: Vec<&OsStr> = args.iter().map(OsStr::new).collect();
+        if with_dir {
+            args.push(self.sealed.as_os_str());
+        }
+        self.place.run_sealed(&self.product, Path::new(program), &args, &self.sealed).unwrap()
+    }
+
+    /// Runs a line of a shell without keys: `$D` is the protected directory, `$O` the plain place.
+    fn line(&self, line: &str) -> Ended {
+        let script = format!("D=$1; O=$2; {line}");
+        let (sealed, plain) = (self.sealed.to_str().unwrap(), self.plain.to_str().unwrap());
+        self.exec("/usr/bin/timeout", &["60", "/bin/sh", "-c", &script, "sh", sealed, plain], false)
+    }
+
+    /// Nothing plain lies where sealed bytes belong, and `log` is as it was.
+    fn check(&self, what: &str) {
+        self.place
+            .verify(&self.product, &self.sealed)
+            .unwrap_or_else(|why| panic!("{what}: {why}"));
+        let log = self.place.cat(&self.product, &self.sealed.join("log"));
+        assert_eq!(log.unwrap_or_else(|why| panic!("{what}: {why}")), b"sealed words\n", "{what}");
+    }
+
+    #[track_caller]
+    fn refuses(&self, what: &str, ended: &Ended) {
+        assert!(!ended.good(), "{what}: it ended well");
+        assert!(ended.messages.contains(WHY), "{what}: {ended}");
+        self.check(what);
+    }
+
+    #[track_caller]
+    fn allows(&self, line: &str) {
+        let ended = self.line(line);
+        assert!(ended.good(), "{line}: {ended}");
+        assert!(ended.messages.is_empty(), "{line}: {ended}");
+        self.check(line);
+    }
+}
+
+#[test]
+fn what_a_wrapper_starts_writes_no_plain_bytes() {
+    let guarded = Guarded::new("wrappers");
+    let from = format!("if={}", guarded.plain.join("plain").display());
+    let to = format!("of={}", guarded.sealed.join("new").display());
+    let wrappers: [&[&str]; 7] = [
+        &["/usr/bin/nice"],
+        &["/usr/bin/timeout", "60"],
+        &["/usr/bin/env", "A=b"],
+        &["/usr/bin/setsid", "--wait"],
+        &["/usr/bin/nohup"],
+        &["/usr/bin/stdbuf", "-oL"],
+        &["/usr/bin/ionice", "-c3"],
+    ];
+    for wrapper in wrappers {
+        let args: Vec<&str> =
+            wrapper.iter().skip(1).copied().chain(["/bin/dd", &from, &to, "status=none"]).collect();
+        let ended = guarded.exec(wrapper[0], &args, false);
+        guarded.refuses(wrapper[0], &ended);
+    }
+}
+
+#[test]
+fn plain_bytes_are_refused_whoever_writes_them() {
+    let guarded = Guarded::new("refused");
+    for line in [
+        r#"echo plain > "$D/new""#,
+        r#"echo plain >> "$D/new""#,
+        r#"echo plain >> "$D/log""#,
+        r#"bash -c 'echo plain > "$0/new"' "$D""#,
+        r#"bash -c 'echo plain >> "$0/log"' "$D""#,
+        r#"cat "$O/plain" > "$D/pg_wal/RECOVERYXLOG""#,
+        r#"cd "$D/pg_wal" && cat "$O/plain" > ../new"#,
+        r#"exec 5> "$D/new"; cat "$O/plain" > /proc/self/fd/5"#,
+        r#"ln -s "$D" "$O/link"; cp "$O/plain" "$O/link/new""#,
+        r#"cp "$O/plain" "$D/new""#,
+        r#"cp --sparse=always "$O/plain" "$D/new""#,
+        // To be cut to nothing is to be removed, which is allowed.
+        r#"cp "$D/log" "$D/new"; cp -a "$O/plain" "$D/new""#,
+        r#"mv "$O/plain" "$D/new""#,
+        r#"ln "$O/plain" "$D/new""#,
+        r#"mkdir "$O/tree"; cp "$O/plain" "$O/tree"; mv "$O/tree" "$D/tree""#,
+        r#"cp "$O/plain" "$D/a.conf" && mv "$D/a.conf" "$D/new""#,
+        r#"tar -C "$O" -cf "$O/plain.tar" plain; tar -C "$D" -xf "$O/plain.tar""#,
+        r#"dd if="$O/plain" of="$D/new" status=none"#,
+        r#"dd if="$O/plain" of="$D/log" conv=notrunc status=none"#,
+        r#"truncate -s 10 "$D/log""#,
+        r#"truncate -s 10 "$D/new""#,
+        r#"sort -o "$D/new" "$O/plain""#,
+        r#"sort "$O/plain" > "$D/new""#,
+        r#"tee "$D/new" < "$O/plain" > /dev/null"#,
+        r#"gzip -c "$O/plain" > "$D/new""#,
+        r#"sed -n w"$D/new" "$O/plain""#,
+        r#"awk '{ print > OUT }' OUT="$D/new" "$O/plain""#,
+        r#"/usr/bin/python3 -c 'import sys; f = open(sys.argv[1] + "/new", "w"); f.write("plain"); f.close()' "$D""#,
+        r#"/usr/bin/python3 -c 'import sys; open(sys.argv[1] + "/log", "a").write("plain")' "$D""#,
+        r#"/usr/bin/python3 -c 'import sys; print("plain")' > "$D/new""#,
+        r#"/usr/bin/python3 -c 'import shutil, sys; shutil.copyfile(*sys.argv[1:])' "$O/plain" "$D/new""#,
+        r#"perl -e 'open(my $f, ">", "$ARGV[0]/new") or die; print $f "plain"; close($f) or die' "$D""#,
+        r#"perl -e 'open(my $f, ">>", "$ARGV[0]/log") or die "$!"' "$D""#,
+    ] {
+        let ended = guarded.line(line);
+        guarded.refuses(line, &ended);
+        fs::write(guarded.plain.join("plain"), "plain words\n").unwrap();
+        let _ = fs::remove_file(guarded.sealed.join("new"));
+    }
+}
+
+#[test]
+fn sealed_bytes_are_copied_and_plain_names_stay_writable() {
+    let guarded = Guarded::new("allowed");
+    for line in [
+        r#"cat "$D/log" > "$O/copy"; head -c 5 "$O/copy" | tail -c 4 | grep -qx TDLK"#,
+        // archive_command and restore_command.
+        r#"test ! -f "$O/archived" && cp "$D/pg_wal/1" "$O/archived""#,
+        r#"cp "$O/archived" "$D/pg_wal/RECOVERYXLOG""#,
+        r#"cp "$O/archived" "$D/pg_wal/RECOVERYXLOG" && cmp "$O/archived" "$D/pg_wal/RECOVERYXLOG""#,
+        r#"cat "$O/archived" > "$D/pg_wal/RECOVERYXLOG""#,
+        r#"gzip -c "$D/log" > "$O/log.gz"; gzip -dc "$O/log.gz" > "$D/a"; cmp "$D/a" "$O/copy""#,
+        // Through libc's own stdout.
+        r#"base64 "$O/copy" > "$O/text"; base64 -d "$O/text" > "$D/b"; cmp "$D/b" "$O/copy""#,
+        r#"cp -a "$O/copy" "$D/c"; cp --sparse=always "$O/copy" "$D/c2"; cmp "$D/c2" "$O/copy""#,
+        r#"dd if="$O/copy" of="$D/d" bs=4096 status=none; cmp "$D/d" "$O/copy""#,
+        r#"tar -C "$D" -cf "$O/sealed.tar" log; rm "$D/log"; tar -C "$D" -xf "$O/sealed.tar""#,
+        r#"cp "$O/copy" "$O/moved"; mv "$O/moved" "$D/e"; mv "$D/e" "$D/f"; ln "$D/f" "$D/g""#,
+        r#"mkdir "$O/tree"; cp "$O/copy" "$O/tree"; mv "$O/tree" "$D/tree"; mv "$D/tree" "$D/tree2""#,
+        r#"/usr/bin/python3 -c 'import shutil, sys; shutil.copyfile(*sys.argv[1:])' "$O/copy" "$D/h""#,
+        r#"perl -MFile::Copy -e 'copy(@ARGV) or die "$!"' "$O/copy" "$D/i""#,
+        r#"tee "$D/j" < "$O/copy" > /dev/null; cmp "$D/j" "$O/copy""#,
+        // Empty files are neither plain nor sealed.
+        r#"touch "$D/standby.signal"; : > "$D/empty"; cp -a "$D/empty" "$D/empty2""#,
+        r#": > "$O/empty"; exec 5>> "$O/empty"; mv "$O/empty" "$D/empty3"; echo plain >&5"#,
+        // Plain by the profile.
+        r#"echo 5 > "$D/postmaster.pid"; echo a = 1 >> "$D/x.conf"; cp "$O/plain" "$D/y.conf""#,
+        r#"echo plain > "$D/x.conf" && mv "$D/x.conf" "$D/z.conf" && grep -q plain "$D/z.conf""#,
+        r#"rm "$D/f" && mkdir "$D/sub" && rmdir "$D/sub" && mkfifo "$D/pipe" && rm "$D/pipe""#,
+        // Elsewhere nothing is looked at.
+        r#"echo plain > "$O/x"; echo plain >> "$O/x"; mv "$O/x" "$O/y"; ln "$O/y" "$O/z""#,
+        r#"tail -c +1 "$D/log" | wc -c > "$O/count""#,
+    ] {
+        guarded.allows(line);
+    }
+    for copy in ["pg_wal/RECOVERYXLOG", "a", "b", "c", "c2", "d", "g", "h", "i", "j", "tree2/copy"]
+    {
+        let words = guarded.place.cat(&guarded.product, &guarded.sealed.join(copy)).unwrap();
+        assert_eq!(words, b"sealed words\n", "{copy}");
+    }
+}
+
+#[test]
+fn the_interpreter_of_a_named_script_has_keys() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let guarded = Guarded::new("scripts");
+    let make = |name: &str, text: &str| {
+        let path = guarded.plain.join(name);
+        fs::write(&path, text).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let python = "import sys\nopen(sys.argv[1] + '/NAME', 'w').write('sealed words\\n')\n";
+    let direct = make("direct.py", &format!("#!/usr/bin/python3\n{}", python.replace("NAME", "1")));
+    let by_env = make(
+        "env.pl",
+        "#!/usr/bin/env perl\nopen(F, '>', \"$ARGV[0]/2\"); print F \"sealed words\\n\";\n",
+    );
+    let nested = make("nested", &format!("#!{direct}\n"));
+    for (script, name) in [(&direct, "1"), (&by_env, "2")] {
+        let ended = guarded.exec(script, &[], true);
+        assert!(ended.good() && ended.messages.is_empty(), "{script}: {ended}");
+        let words = guarded.place.cat(&guarded.product, &guarded.sealed.join(name)).unwrap();
+        assert_eq!(words, b"sealed words\n", "{script}");
+    }
+    // A script whose interpreter is a script: python runs the first one with the second as its argument.
+    let ended = guarded.exec(&nested, &[], false);
+    assert!(!ended.good() && ended.messages.contains("NotADirectoryError"), "{ended}");
+    guarded.check("scripts");
+}
+
+#[test]
+fn a_listed_program_does_not_hand_on_what_exec_named() {
+    let guarded = Guarded::new("named");
+    let shown = guarded.exec("/usr/bin/env", &[], false);
+    assert!(shown.output.contains("TIDELOCK_PROGRAM=/usr/bin/env\n"), "{}", shown.output);
+    // The profile lists this name.
+    let listed = guarded.plain.join("pg_ctl");
+    fs::copy("/usr/bin/env", &listed).unwrap();
+    let shown = guarded.exec(listed.to_str().unwrap(), &[], false);
+    assert!(shown.good() && shown.output.contains("TIDELOCK_AGENT="), "{shown}{}", shown.output);
+    assert!(!shown.output.contains("TIDELOCK_PROGRAM"), "{}", shown.output);
+}
