@@ -4,7 +4,8 @@
 //!   hooks (ffi)
 //!     | numbers and paths of the program
 //!   Process      process.rs    descriptors: which open file is this?      table.rs, keytable.rs
-//!     |          resolve.rs    paths: whose file is this?                 path.rs, roots.rs
+//!     |          resolve.rs    paths: whose file is this?                 path.rs, roots.rs, ancestry.rs
+//!     |          names.rs      rename and link: what may get which name?
 //!     |          open.rs       header, policy and key must agree
 //!   File         read.rs       aligned: one system call; else through scratch memory
 //!     |          write.rs      aligned: one system call; else under the file's lock, write/window.rs
@@ -18,11 +19,13 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), warn(clippy::indexing_slicing))]
 
+mod ancestry;
 mod errno;
 mod file;
 mod kernel;
 mod keytable;
 mod moving;
+mod names;
 mod open;
 mod path;
 mod process;
@@ -35,6 +38,7 @@ mod sequence;
 mod table;
 mod write;
 
+pub use ancestry::Identity;
 pub use errno::Errno;
 pub use file::{Access, OpenFile};
 pub use kernel::{Fd, FileStat, Kernel, Links, Reach, SCRATCH_MAX, Stripe, System};

@@ -41,6 +41,12 @@ pub enum Refusal {
     /// A tablespace directory that cannot be told to belong to one protected directory.
     #[error("the tablespace belongs to no protected directory, or to several; name one with -D")]
     WhichDirectory,
+    /// Below a protected directory whose keys this program does not have.
+    #[error(
+        "it lies in another protected directory, whose keys this program does not have; start the program \
+         with that directory too (-D), or write elsewhere"
+    )]
+    AnotherDirectory,
 }
 
 impl Refusal {
@@ -50,6 +56,7 @@ impl Refusal {
         match self {
             Self::Unsupported(_) => Errno::OPNOTSUPP,
             Self::TooManyKeys => Errno::NFILE,
+            Self::AnotherDirectory => Errno::ACCES,
             _ => Errno::IO,
         }
     }

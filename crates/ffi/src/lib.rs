@@ -27,6 +27,7 @@ pub mod ledger;
 mod limits;
 mod lock;
 pub mod memory;
+mod mounts;
 mod next;
 mod primitives;
 pub mod process;
