@@ -35,7 +35,7 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
     /// into a protected directory whose keys are not here, and those of the kernel.
     pub fn rename(&self, from: Name<'_>, to: Name<'_>, flags: u32) -> Result<(), Errno> {
         let source = self.moved(from)?;
-        let target = self.whose_name(to, false)?;
+        let target = self.whose_name(to)?;
         self.may_take(&source, from, target, to)?;
         if flags & RENAME_WHITEOUT != 0 && (is_inside(source.decided) || is_inside(target)) {
             // It leaves a device behind: no engine wants that, and many file systems say the same.
@@ -46,7 +46,7 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
             if let (Decided::Root(_), _) | (_, Decided::Root(_)) = (source.decided, other.decided) {
                 return Err(Errno::XDEV);
             }
-            let back = self.whose_name(from, false)?;
+            let back = self.whose_name(from)?;
             self.may_take(&other, to, back, from)?;
         }
         self.system.rename(from, to, flags)
@@ -57,7 +57,7 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
     /// # Errors
     /// As [`rename`](Self::rename).
     pub fn link(&self, from: Name<'_>, to: Name<'_>, flags: i32) -> Result<(), Errno> {
-        let target = self.whose_name(to, false)?;
+        let target = self.whose_name(to)?;
         if flags & AT_SYMLINK_FOLLOW != 0
             && let Some(file) = self.named_descriptor(from.1)
         {
@@ -127,10 +127,10 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
     }
 
     /// Whose a name will be.
-    fn whose_name(&self, name: Name<'_>, follow: bool) -> Result<Decided, Errno> {
-        match self.decide(name.0, name.1, follow)? {
+    fn whose_name(&self, name: Name<'_>) -> Result<Decided, Errno> {
+        match self.decide(name.0, name.1, false)? {
             Decided::Outside => {
-                let place = self.resolve(name.0, name.1, follow)?;
+                let place = self.resolve(name.0, name.1, false)?;
                 self.judge_in(place.directory, place.name.as_bytes(), name.1)
             }
             known => Ok(known),
