@@ -25,25 +25,19 @@ const HOMES: &[&str] = &["/var/lib/postgresql", "/var/lib/pgsql"];
 /// # Errors
 /// [`Error::Refused`].
 pub(super) fn refuse_wrong_level(dir: &Path, profile: &str) -> Result<()> {
-    let above = dir.ancestors().skip(1);
-    if let Some(above) = above.into_iter().find(|above| is_there(&above.join(FOLDER))) {
+    let mut above = dir.ancestors().skip(1);
+    if let Some(above) = above.find(|above| is_there(&above.join(FOLDER))) {
         return Err(Error::refused(
             format!("{} lies in another protected directory, {}", dir.display(), above.display()),
             "a file has the keys of one directory: choose one outside, or use that one",
         ));
     }
     if profile == "postgres" && is_home(dir) {
+        let is_top = HOMES.iter().any(|home| dir == Path::new(home));
+        let example = dir.join(if is_top { "15/main" } else { "main" });
         return Err(Error::refused(
             format!("{} is where packages keep data directories, not one itself", dir.display()),
-            format!(
-                "protect the data directory itself, for example {}",
-                dir.join(if HOMES.iter().any(|home| dir == Path::new(home)) {
-                    "15/main"
-                } else {
-                    "main"
-                })
-                .display()
-            ),
+            format!("protect the data directory itself, for example {}", example.display()),
         ));
     }
     Ok(())
