@@ -10,6 +10,7 @@
 
 mod library;
 mod program;
+mod target;
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
@@ -79,6 +80,7 @@ impl Exec {
         }
         let library = Library::find()?;
         let directories = open_each(dirs)?;
+        target::warn_if_elsewhere(&program.called, &arguments, &directories);
         let mut sockets = Vec::new();
         for protected in &directories {
             let socket = self.agent(protected)?;

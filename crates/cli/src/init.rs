@@ -4,6 +4,7 @@
 //! exists is not this command's work.
 
 mod auto;
+mod nearby;
 mod place;
 mod undo;
 
@@ -64,6 +65,7 @@ impl Init {
         let _alone = place::lock(&self.dir)?;
         let place = Place::check(&self.dir, self.owner)?;
         let profile = profile(&self.profile)?;
+        nearby::refuse_wrong_level(&place.path, &profile.name)?;
         let layout = profile.layout()?;
         let policy = Policy::compile(&profile, &self.plain, &self.program)
             .map_err(tidelock_keys::Error::from)?;

@@ -9,6 +9,7 @@ use core::sync::atomic::AtomicU64;
 use tidelock_cipher::{Sealed, SealedHeader};
 use tidelock_format::{DiskOffset, DiskSize};
 
+use crate::ancestry::Identity;
 use crate::errno::Errno;
 use crate::refusal::Refusal;
 use crate::words::{Actor, Words};
@@ -158,6 +159,15 @@ pub trait System: Kernel {
 
     /// fstatat(2) without following a last link.
     fn stat_at(&self, at: Fd, path: &[u8]) -> Result<FileStat, Errno>;
+
+    /// Which directory this is, by whatever path it was opened.
+    fn identity(&self, directory: Fd) -> Result<Identity, Errno>;
+
+    /// The path, within its file system, of the directory that is mounted by this mount; its length in `into`.
+    ///
+    /// # Errors
+    /// ENOENT if there is no such mount here.
+    fn mount_origin(&self, mount: u64, into: &mut [u8]) -> Result<usize, Errno>;
 
     /// renameat2(2), linkat(2): paths end with a zero byte.
     fn rename(&self, from: (Fd, &[u8]), to: (Fd, &[u8]), flags: u32) -> Result<(), Errno>;

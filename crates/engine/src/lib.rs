@@ -4,7 +4,8 @@
 //!   hooks (ffi)
 //!     | numbers and paths of the program
 //!   Process      process.rs    descriptors: which open file is this?      table.rs, keytable.rs
-//!     |          resolve.rs    paths: whose file is this?                 path.rs, roots.rs
+//!     |          resolve.rs    paths: whose file is this?                 path.rs, roots.rs, ancestry.rs
+//!     |          names.rs      rename and link: what may get which name?
 //!     |          open.rs       header, policy and key must agree
 //!   File         read.rs       aligned: one system call; else through scratch memory
 //!     |          write.rs      aligned: one system call; else with the file's gate alone, write/window.rs
@@ -21,6 +22,7 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), warn(clippy::indexing_slicing))]
 
+mod ancestry;
 mod errno;
 mod file;
 mod gate;
@@ -28,6 +30,7 @@ mod guard;
 mod kernel;
 mod keytable;
 mod moving;
+mod names;
 mod open;
 mod parity;
 mod path;
@@ -44,6 +47,7 @@ mod turn;
 mod words;
 mod write;
 
+pub use ancestry::Identity;
 pub use errno::Errno;
 pub use file::{Access, OpenFile};
 pub use guard::Verdict;

@@ -7,6 +7,7 @@ use tidelock_format::{
     Class, DiskOffset, DiskSize, HeaderError, Layout, PROBE_LEN, Probe, looks_sealed,
 };
 
+use crate::ancestry::O_PATH_DIRECTORY;
 use crate::errno::Errno;
 use crate::gate::Alone;
 use crate::kernel::{Fd, FileStat, Links, SCRATCH_MAX, System};
@@ -59,18 +60,35 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
         let mut text = PathBuffer::new();
         if let Some(decided) = self.judge_text(at, path, &mut text) {
             let lookup = Lookup { at, path, links: Links::Refuse };
-            match self.open_decided(lookup, flags, mode, decided, text.as_bytes()) {
+            let decided = match decided {
+                // Below /proc without a link are the kernel's files.
+                Decided::Outside if writes(flags) && !text.as_bytes().starts_with(b"/proc/") => {
+                    self.judge_outside(at, path, Links::Refuse)
+                }
+                known => Ok(known),
+            };
+            let opened = decided.and_then(|decided| {
+                self.open_decided(lookup, flags, mode, decided, text.as_bytes())
+            });
+            match opened {
                 Err(Errno::LOOP | Errno::NOSYS) => {}
                 done => return done,
             }
         }
         let follow = flags & O_NOFOLLOW == 0 && flags & (O_CREAT | O_EXCL) != O_CREAT | O_EXCL;
-        let place = self.resolve(at, path, follow)?;
+        let mut place = self.resolve(at, path, follow)?;
         if follow && place.decided_by_proc() {
+            drop(place);
             return self.open_by_proc(Lookup { at, path, links: Self::AS_FLAGS }, flags, mode);
         }
-        if place.name.as_bytes().is_empty() || place.decided == Decided::Outside {
-            // A directory, a link below /proc, or a file that no policy knows: as the program wants it.
+        let is_directory = place.name.as_bytes().is_empty();
+        if place.decided == Decided::Outside && writes(flags) && !is_directory {
+            place.decided = self.judge_in(place.directory, place.name.as_bytes(), path)?;
+        }
+        if is_directory || place.decided == Decided::Outside {
+            // A directory, a link below /proc, or a file that no policy knows: as the program wants it, with the
+            // lowest number that is free.
+            drop(place);
             let lookup = Lookup { at, path, links: Self::AS_FLAGS };
             return self.open_decided(lookup, flags, mode, Decided::Outside, path);
         }
@@ -88,6 +106,13 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
         found?;
         let decided = match self.roots.decide(real.as_bytes()) {
             decided @ (Decided::Sealed(..) | Decided::Control(_)) => decided,
+            Decided::Outside if writes(flags) && is_path(real.as_bytes()) => {
+                match self.judge_outside(Fd::CWD, real.as_c(), Links::Follow) {
+                    // The file has no name any more.
+                    Err(Errno::NOENT | Errno::NOTDIR) => Decided::Outside,
+                    judged => judged?,
+                }
+            }
             _ => Decided::Outside,
         };
         self.open_decided(lookup, flags, mode, decided, real.as_bytes())
@@ -97,6 +122,13 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
     fn open_unnamed(&self, at: Fd, path: &[u8], flags: i32, mode: u32) -> Result<i32, Errno> {
         match self.decide(at, path, true)? {
             Decided::Outside => {
+                let directory = self.system.open(at, path, O_PATH_DIRECTORY, 0, Self::AS_FLAGS)?;
+                let judged = self.judge_in(directory, b"", path);
+                // An O_PATH descriptor: closing it cannot lose anything.
+                let _ = self.system.close(directory);
+                if judged? != Decided::Outside {
+                    return Err(Errno::OPNOTSUPP);
+                }
                 self.open_plain(Lookup { at, path, links: Self::AS_FLAGS }, flags, mode, path)
             }
             _ => Err(Errno::OPNOTSUPP),
@@ -397,10 +429,20 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
         Traits { class, zero_rule, stripe, locks: false }
     }
 
-    fn refuse<T>(&self, name: &[u8], why: Refusal) -> Result<T, Errno> {
+    pub(crate) fn refuse<T>(&self, name: &[u8], why: Refusal) -> Result<T, Errno> {
         self.system.report(name.strip_suffix(b"\0").unwrap_or(name), why);
         Err(why.errno())
     }
+}
+
+/// True if an open with these flags may change bytes or make a file.
+const fn writes(flags: i32) -> bool {
+    flags & O_PATH == 0 && (flags & O_ACCMODE != 0 || flags & (O_CREAT | O_TRUNC) != 0)
+}
+
+/// The kernel's word for an open file is a path: not "pipe:[17]", nor one of its own files.
+fn is_path(real: &[u8]) -> bool {
+    real.starts_with(b"/") && !real.starts_with(b"/proc/")
 }
 
 /// What became of a descriptor that was opened where sealed files are.

@@ -5,6 +5,7 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed};
 use tidelock_cipher::{KeySlot, UnitCipher};
 use tidelock_format::{COPY_LEN, DiskSize, Probe, SECOND_COPY_AT};
 
+use crate::ancestry::Outside;
 use crate::errno::Errno;
 use crate::file::OpenFile;
 use crate::gate;
@@ -28,6 +29,7 @@ pub struct Process<S, C, P> {
     pub(crate) table: Table,
     pub(crate) keys: KeyTable,
     pub(crate) moving: Moving,
+    pub(crate) outside: Outside,
 }
 
 /// Where a real file goes when it is opened, and which number the program sees.
@@ -59,6 +61,7 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
             table: Table::new(),
             keys: KeyTable::new(),
             moving: Moving::new(),
+            outside: Outside::new(),
         }
     }
 
@@ -344,58 +347,6 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
         // An O_PATH descriptor: closing it loses nothing.
         let _ = self.system.close(fd);
         found.map(|stat| stat.size)
-    }
-
-    /// rename(2) and its kin: EXDEV where the bytes would have to be other ones.
-    ///
-    /// # Errors
-    /// EXDEV, ENOENT for what is hidden, and those of the kernel.
-    pub fn rename(&self, from: (Fd, &[u8]), to: (Fd, &[u8]), flags: u32) -> Result<(), Errno> {
-        self.may_move(from, to)?;
-        self.system.rename(from, to, flags)
-    }
-
-    /// linkat(2), under the same rule.
-    ///
-    /// # Errors
-    /// As [`rename`](Self::rename).
-    pub fn link(&self, from: (Fd, &[u8]), to: (Fd, &[u8]), flags: i32) -> Result<(), Errno> {
-        self.may_move(from, to)?;
-        self.system.link(from, to, flags)
-    }
-
-    fn may_move(&self, from: (Fd, &[u8]), to: (Fd, &[u8])) -> Result<(), Errno> {
-        use Decided::{Ambiguous, Control, Outside, Plain, Root, Sealed};
-        let source = self.decide(from.0, from.1, false)?;
-        let target = self.decide(to.0, to.1, false)?;
-        let allowed = match (source, target) {
-            (Control(_) | Ambiguous, _) => return Err(Errno::NOENT),
-            (_, Control(_) | Ambiguous) => return Err(Errno::PERM),
-            (Outside | Plain(_), Outside | Plain(_)) => true,
-            (Sealed(a, old), Sealed(b, new)) if a == b => old.zero_rule() == new.zero_rule(),
-            (Root(_), _) | (_, Root(_)) => true,
-            _ => false,
-        };
-        if allowed || self.is_movable(from, source, target)? { Ok(()) } else { Err(Errno::XDEV) }
-    }
-
-    /// What has no sealed bytes itself moves freely within a protected directory: directories, links, sockets.
-    fn is_movable(
-        &self,
-        from: (Fd, &[u8]),
-        source: Decided,
-        target: Decided,
-    ) -> Result<bool, Errno> {
-        use Decided::{Plain, Sealed};
-        let stat = self.system.stat_at(from.0, from.1)?;
-        if stat.regular {
-            return Ok(stat.size.0 == 0);
-        }
-        let root = |decided| match decided {
-            Plain(root) | Sealed(root, _) => Some(root),
-            _ => None,
-        };
-        Ok(!stat.directory || root(source) == root(target))
     }
 
     /// truncate(2), through a descriptor of its own.

@@ -46,6 +46,12 @@ pub enum Refusal {
         "this program has no keys, and what is written here must be sealed; name it: `tidelock exec -D DIR -- PROGRAM`, or list it with --program"
     )]
     WithoutKeys,
+    /// Below a protected directory whose keys this program does not have.
+    #[error(
+        "it lies in another protected directory, whose keys this program does not have; start the program \
+         with that directory too (-D), or write elsewhere"
+    )]
+    AnotherDirectory,
 }
 
 impl Refusal {
@@ -56,6 +62,7 @@ impl Refusal {
             Self::Unsupported(_) => Errno::OPNOTSUPP,
             Self::TooManyKeys => Errno::NFILE,
             Self::WithoutKeys => Errno::PERM,
+            Self::AnotherDirectory => Errno::ACCES,
             _ => Errno::IO,
         }
     }

@@ -6,6 +6,7 @@
 
 use tidelock_cipher::UnitCipher;
 
+use crate::ancestry::Identity;
 use crate::errno::Errno;
 use crate::kernel::{Fd, Links, System};
 use crate::path::{PathBuffer, components, split_last};
@@ -175,10 +176,14 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
         let fd = self.system.open(Fd::CWD, link.as_c(), O_PATH | O_CLOEXEC, 0, Links::Follow)?;
         let mut real = PathBuffer::new();
         let found = real.fill(|room| self.system.path_of(fd, room));
+        let identity = self.system.identity(fd);
         self.system.close(fd)?;
         found?;
         if self.roots.decide(real.as_bytes()) == Decided::Outside {
             self.roots.attach(root, real.as_bytes(), relative)?;
+            if let Ok(Identity { device, inode, .. }) = identity {
+                self.roots.identify(real.as_bytes(), device, inode);
+            }
         }
         Ok(())
     }

@@ -32,6 +32,10 @@ pub trait Decide {
     /// What to do with a file outside whose path says by itself that it belongs to such a directory: a tablespace
     /// (`.../PG_15_202209061/5/2619`). `path` is absolute.
     fn decide_elsewhere(&self, path: &[u8]) -> Option<Sealing>;
+
+    /// True if what lies below a directory is judged the same when the directory's name changes from `from` to `to`,
+    /// both relative to the protected directory.
+    fn same_below(&self, from: &[u8], to: &[u8]) -> bool;
 }
 
 /// Whose a path is.
@@ -69,6 +73,8 @@ pub struct Roots<P> {
 struct Root<P> {
     policy: P,
     layout: Layout,
+    /// Its path within its file system, whatever is mounted where.
+    origin: OnceLock<Fixed<MOUNT_PATH>>,
 }
 
 /// A directory (or file) whose names are judged as if they lay at `prefix` below the root.
@@ -76,6 +82,8 @@ struct Mount {
     root: u8,
     path: Fixed<MOUNT_PATH>,
     prefix: Fixed<MOUNT_PREFIX>,
+    /// Device and inode.
+    identity: OnceLock<(u64, u64)>,
 }
 
 struct Fixed<const N: usize> {
@@ -116,7 +124,7 @@ impl<P: Decide> Roots<P> {
     /// # Errors
     /// ENAMETOOLONG, or ENFILE if there are too many.
     pub fn add(&self, path: &[u8], policy: P, layout: Layout) -> Result<u8, Errno> {
-        let mut new = Root { policy, layout };
+        let mut new = Root { policy, layout, origin: OnceLock::new() };
         for (number, place) in (0u8..).zip(&self.roots) {
             match place.set(new) {
                 Ok(()) => {
@@ -134,7 +142,10 @@ impl<P: Decide> Roots<P> {
     /// # Errors
     /// ENAMETOOLONG, or ENFILE if there are too many.
     pub fn attach(&self, root: u8, path: &[u8], prefix: &[u8]) -> Result<(), Errno> {
-        let mount = |()| Some(Mount { root, path: Fixed::new(path)?, prefix: Fixed::new(prefix)? });
+        let mount = |()| {
+            let identity = OnceLock::new();
+            Some(Mount { root, path: Fixed::new(path)?, prefix: Fixed::new(prefix)?, identity })
+        };
         let mut new = mount(()).ok_or(Errno::NAMETOOLONG)?;
         for place in &self.mounts {
             if place.get().is_some_and(|have| have.path.get() == path) {
@@ -146,6 +157,53 @@ impl<P: Decide> Roots<P> {
             }
         }
         Err(Errno::NFILE)
+    }
+
+    /// Tells which directory the path `path`, attached before, is.
+    pub fn identify(&self, path: &[u8], device: u64, inode: u64) {
+        for mount in self.mounts.iter().map_while(OnceLock::get) {
+            if mount.path.get() == path {
+                // Who was quicker has told the same.
+                let _ = mount.identity.set((device, inode));
+            }
+        }
+    }
+
+    /// Tells the path of directory `root` within its file system.
+    pub fn locate(&self, root: u8, origin: &[u8]) {
+        if let (Some(root), Some(origin)) = (self.root(root), Fixed::new(origin)) {
+            // Told once, while the library starts.
+            let _ = root.origin.set(origin);
+        }
+    }
+
+    /// The protected directory that this directory belongs to, and its name there: empty if it is the protected
+    /// directory itself.
+    pub(crate) fn identified(&self, device: u64, inode: u64) -> Option<(u8, &[u8])> {
+        let mut mounts = self.mounts.iter().map_while(OnceLock::get);
+        let mount = mounts.find(|mount| mount.identity.get() == Some(&(device, inode)))?;
+        Some((mount.root, mount.prefix.get()))
+    }
+
+    /// True if a protected directory or what belongs to it lies on this device.
+    pub(crate) fn is_on_device(&self, device: u64) -> bool {
+        let mut identities = self.mounts.iter().map_while(OnceLock::get);
+        identities.any(|mount| mount.identity.get().is_some_and(|&(on, _)| on == device))
+    }
+
+    /// The protected directory that holds what has this path within its file system, and its name there.
+    pub(crate) fn with_origin<'p>(&self, path: &'p [u8]) -> Option<(u8, &'p [u8])> {
+        let roots = (0u8..).zip(self.roots.iter().map_while(OnceLock::get));
+        roots
+            .filter_map(|(number, root)| {
+                Some((number, path::strip_prefix(path, root.origin.get()?.get())?))
+            })
+            .min_by_key(|(_, rest)| rest.len())
+    }
+
+    /// True if what lies below the directory `from` of `root` is judged the same below `to`.
+    pub(crate) fn same_below(&self, root: u8, from: &[u8], to: &[u8]) -> bool {
+        self.root(root).is_some_and(|root| root.policy.same_below(from, to))
     }
 
     /// True if no directory is protected: then nothing is ours.
@@ -197,11 +255,7 @@ impl<P: Decide> Roots<P> {
     fn decide_below(&self, mount: &Mount, rest: &[u8]) -> Decided {
         let prefix = mount.prefix.get();
         if prefix.is_empty() {
-            return match path::components(rest).next() {
-                None => Decided::Root(mount.root),
-                Some(CONTROL) => Decided::Control(mount.root),
-                Some(_) => self.judge(mount.root, rest),
-            };
+            return self.decide_relative(mount.root, rest);
         }
         let mut relative = PathBuffer::new();
         let joined = relative
@@ -211,6 +265,15 @@ impl<P: Decide> Roots<P> {
             Ok(()) => self.judge(mount.root, relative.as_bytes()),
             // Too long to be judged is too long to be opened.
             Err(_) => Decided::Sealed(mount.root, Class::Bytes),
+        }
+    }
+
+    /// Whose a name relative to directory `root` is.
+    pub(crate) fn decide_relative(&self, root: u8, relative: &[u8]) -> Decided {
+        match path::components(relative).next() {
+            None => Decided::Root(root),
+            Some(CONTROL) => Decided::Control(root),
+            Some(_) => self.judge(root, relative),
         }
     }
 

@@ -28,6 +28,7 @@ mod handshake;
 pub mod ledger;
 mod limits;
 pub mod memory;
+mod mounts;
 mod next;
 mod primitives;
 pub mod process;

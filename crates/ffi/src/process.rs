@@ -31,6 +31,10 @@ impl Decide for ActivePolicy {
         let tail = self.0.tablespace_tail(path)?;
         Some(sealing(self.0.decide_tablespace(tail)))
     }
+
+    fn same_below(&self, from: &[u8], to: &[u8]) -> bool {
+        self.0.same_below(from, to)
+    }
 }
 
 const fn sealing(decision: Decision) -> Sealing {

@@ -17,8 +17,8 @@ use tidelock_engine::{Decided, Errno, Fd, PathBuffer, System};
 use crate::environment::Environment;
 use crate::process::{ActivePolicy, begin, process, starting};
 use crate::{
-    datakeys, guard, handshake, hooks, limits, memory, next, recovery, renewal, report, scratch,
-    system, words,
+    datakeys, guard, handshake, hooks, limits, memory, mounts, next, recovery, renewal, report,
+    scratch, system, words,
 };
 
 /// The sockets of the agents, separated by colons, one for each protected directory.
@@ -105,6 +105,7 @@ fn set_up(granted: &handshake::Granted, socket: &[u8], exe: &[u8]) -> Result<(),
         .roots()
         .add(directory, ActivePolicy::new(grant.policy.clone()), grant.layout)
         .map_err(errno("its path is too long, or there are too many directories"))?;
+    mounts::learn(root, directory);
     if !datakeys::take_granted(root, grant) {
         return Err("it has more data keys than this library can hold".into());
     }

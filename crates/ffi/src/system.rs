@@ -12,13 +12,15 @@ use core::sync::atomic::{
 use std::io::IoSlice;
 use std::os::fd::{BorrowedFd, IntoRawFd};
 
-use rustix::fs::{AtFlags, FallocateFlags, Mode, OFlags, ResolveFlags, SeekFrom};
+use rustix::fs::{AtFlags, FallocateFlags, Mode, OFlags, ResolveFlags, SeekFrom, StatxFlags};
 use tidelock_cipher::{Sealed, SealedHeader};
-use tidelock_engine::{Actor, Errno, Fd, FileStat, Kernel, Links, Refusal, System, Words};
+use tidelock_engine::{
+    Actor, Errno, Fd, FileStat, Identity, Kernel, Links, Refusal, System, Words,
+};
 use tidelock_format::{DiskOffset, DiskSize};
 
 use crate::scratch::{self, Scratch};
-use crate::{report, sys, words};
+use crate::{mounts, report, sys, words};
 
 const ROOTS: usize = 8;
 const SPARES: usize = 8;
@@ -298,6 +300,23 @@ impl System for Linux {
         rustix::fs::statat(borrow(at), text(path)?, AtFlags::SYMLINK_NOFOLLOW)
             .map(|stat| file_stat(&stat))
             .map_err(error)
+    }
+
+    fn identity(&self, directory: Fd) -> Result<Identity, Errno> {
+        let wanted = StatxFlags::INO | StatxFlags::CTIME | StatxFlags::MNT_ID;
+        let stat = rustix::fs::statx(borrow(directory), c"", AtFlags::EMPTY_PATH, wanted)
+            .map_err(error)?;
+        let tells_mount = stat.stx_mask & StatxFlags::MNT_ID.bits() != 0;
+        Ok(Identity {
+            device: rustix::fs::makedev(stat.stx_dev_major, stat.stx_dev_minor),
+            inode: stat.stx_ino,
+            mount: if tells_mount { stat.stx_mnt_id } else { 0 },
+            changed: (stat.stx_ctime.tv_sec, stat.stx_ctime.tv_nsec),
+        })
+    }
+
+    fn mount_origin(&self, mount: u64, into: &mut [u8]) -> Result<usize, Errno> {
+        mounts::origin(mount, into)
     }
 
     fn rename(&self, from: (Fd, &[u8]), to: (Fd, &[u8]), flags: u32) -> Result<(), Errno> {

@@ -75,6 +75,11 @@ impl Decide for ByDirectory {
     fn decide_elsewhere(&self, _path: &[u8]) -> Option<Sealing> {
         None
     }
+
+    fn same_below(&self, from: &[u8], to: &[u8]) -> bool {
+        let below = |directory: &[u8]| self.decide(&[directory, b"/x"].concat());
+        below(from) == below(to)
+    }
 }
 
 impl SimDisk {
@@ -204,6 +209,11 @@ impl SimDisk {
     /// Makes a symbolic link.
     pub fn symlink(&self, path: &str, target: &str) {
         self.names.borrow_mut().insert_link(path.as_bytes(), target.as_bytes());
+    }
+
+    /// Makes a directory.
+    pub fn make_directory(&self, path: &str) {
+        self.names.borrow_mut().insert_directory(path.as_bytes());
     }
 
     /// Puts a file there, as a program without the library would.

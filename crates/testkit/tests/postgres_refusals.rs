@@ -134,3 +134,29 @@ fn children_that_the_server_starts_see_sealed_bytes() -> Result<()> {
     ))?;
     main.expect("SELECT l FROM o", "0")
 }
+
+#[test]
+fn a_server_writes_nothing_into_another_protected_directory() -> Result<()> {
+    let place = Place::new()?;
+    let marker = Marker::new();
+    let main = Cluster::started(&place, "main", Arm::Sealed)?;
+    let other = Cluster::new(&place, "other", Arm::Sealed)?;
+    main.sql(&format!("CREATE TABLE t AS SELECT '{}' AS b", marker.text()))?;
+    let copied = other.dir().join("copied");
+    let copy = format!("COPY t TO '{}'", copied.display());
+    says(&main.psql("postgres", &copy).fails()?, &["Permission denied"])?;
+    ensure(!copied.exists(), || format!("{} was made", copied.display()))?;
+    let log = fs::read_to_string(main.log()).map_err(Error::io("reading the server's log"))?;
+    ensure(log.contains("another protected directory"), || log)?;
+    let target = format!("server:{}", other.dir().join("backup").display());
+    let backup = main.tool("pg_basebackup").args(["-d", &main.conninfo(), "-X", "none", "-t"]);
+    says(&backup.arg(&target).fails()?, &["Permission denied"])?;
+    // Where nobody has keys, what a server writes is plain, as it always was.
+    let outside = place.join("home/copied");
+    main.sql(&format!("COPY t TO '{}'", outside.display()))?;
+    let text = fs::read_to_string(&outside).map_err(Error::io("reading the copy"))?;
+    ensure(text.contains(marker.text()), || text)?;
+    let found = marker.search(&[main.dir(), other.dir()]).map_err(Error::io("searching"))?;
+    ensure(found.findings.is_empty(), || format!("{found:?}"))?;
+    other.start()
+}

@@ -12,6 +12,7 @@ use tidelock_keys::{
     RecoveryKey,
 };
 
+use super::nearby;
 use super::place::{self, Place};
 use super::undo::Undo;
 use super::{profile, write_recovery_key};
@@ -66,6 +67,7 @@ fn make(dir: &Path, named: &Named) -> Result<()> {
     refuse_data(dir)?;
     let place = Place::check(dir, configured_owner(named)?)?;
     let profile = profile(config.profile.as_deref().unwrap_or("postgres"))?;
+    nearby::refuse_wrong_level(&place.path, &profile.name)?;
     let layout = profile.layout()?;
     let policy =
         Policy::compile(&profile, &config.plain, &[]).map_err(tidelock_keys::Error::from)?;

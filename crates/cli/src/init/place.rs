@@ -14,6 +14,7 @@ use tidelock_keys::{FOLDER, KEYRING, Places};
 
 use crate::error::{Error, Result};
 use crate::folder::{Entry, Folder};
+use crate::init::nearby;
 use crate::init::undo::Undo;
 use crate::owner::Owner;
 
@@ -237,6 +238,17 @@ fn refuse_entry(dir: &Path, folder: &Folder, name: &OsStr) -> Result<()> {
             }
             false => Ok(()),
         };
+    }
+    if let Some(data) = nearby::data_directory_below(folder.path()) {
+        return Err(Error::refused(
+            format!(
+                "{} is no data directory but has some in it: {}",
+                folder.path().display(),
+                data.display()
+            ),
+            "protect each data directory by itself: names are judged from its top, and here PG_VERSION and the \
+             configuration would be sealed too",
+        ));
     }
     Err(Error::refused(
         format!("{} is not empty: it has {}", folder.path().display(), name.display()),

@@ -65,6 +65,29 @@ impl Glob {
         matches(Components::new(&self.0, &[]), Components::new(prefix, tail))
     }
 
+    /// A path that the part of the pattern from byte `start` on covers, for the shorter ones; in `into`.
+    pub(crate) fn example<'i>(&self, start: usize, into: &'i mut [u8]) -> Option<&'i [u8]> {
+        let mut rest = self.0.get(start..)?;
+        let mut len = 0;
+        while let Some((&first, after)) = rest.split_first() {
+            let byte = match first {
+                b'[' => {
+                    let (&member, _) = after.split_first()?;
+                    rest = set_end(after)?;
+                    // What a negated set has not: a byte that no engine gives a meaning.
+                    if matches!(member, b'!' | b'^') { b'~' } else { member }
+                }
+                _ => {
+                    rest = after;
+                    if matches!(first, b'*' | b'?') { b'~' } else { first }
+                }
+            };
+            *into.get_mut(len)? = byte;
+            len += 1;
+        }
+        into.get(..len)
+    }
+
     /// True if the pattern covers the path.
     #[must_use]
     pub fn matches(&self, path: &[u8]) -> bool {

@@ -84,6 +84,10 @@ impl Names {
         self.0.insert(parts(path).join(&b'/'), Node::File(file));
     }
 
+    pub(super) fn insert_directory(&mut self, path: &[u8]) {
+        self.0.insert(parts(path).join(&b'/'), Node::Directory);
+    }
+
     pub(super) fn insert_link(&mut self, path: &[u8], target: &[u8]) {
         self.0.insert(parts(path).join(&b'/'), Node::Link(target.to_vec()));
     }

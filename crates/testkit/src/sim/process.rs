@@ -7,7 +7,9 @@ use std::rc::Rc;
 use std::sync::atomic::AtomicU64;
 
 use tidelock_cipher::{Sealed, SealedHeader};
-use tidelock_engine::{Actor, Errno, Fd, FileStat, Kernel, Links, Refusal, System, Words};
+use tidelock_engine::{
+    Actor, Errno, Fd, FileStat, Identity, Kernel, Links, Refusal, System, Words,
+};
 use tidelock_format::{DiskOffset, DiskSize};
 
 use super::SimDisk;
@@ -497,6 +499,19 @@ impl System for SimProcess {
         let (base, path) = self.base(at, path)?;
         let found = self.disk.names.borrow().find(&base, &path, false, true)?;
         Ok(self.disk.stat_node(&found.node.ok_or(Errno::NOENT)?))
+    }
+
+    fn identity(&self, directory: Fd) -> Result<Identity, Errno> {
+        self.disk.enter(Call::Stat)?;
+        let open = self.open_at(directory)?;
+        // One mount; directories have no numbers, so the path stands for one.
+        let inode =
+            open.path.iter().fold(7, |sum: u64, &byte| sum * 31 % (1 << 48) + u64::from(byte));
+        Ok(Identity { device: 1, inode, mount: 1, changed: (0, 0) })
+    }
+
+    fn mount_origin(&self, _mount: u64, _into: &mut [u8]) -> Result<usize, Errno> {
+        Err(Errno::NOENT)
     }
 
     fn rename(&self, from: (Fd, &[u8]), to: (Fd, &[u8]), flags: u32) -> Result<(), Errno> {

@@ -1,0 +1,146 @@
+//! rename and link between the classes of a protected directory and over its border, and what lies around it: on
+//! the simulated kernel.
+
+use std::rc::Rc;
+use std::thread;
+
+use tidelock_engine::{Errno, Fd, Refusal};
+use tidelock_format::Layout;
+use tidelock_testkit::sim::driver::c;
+use tidelock_testkit::sim::{Call, Engine, SimDisk};
+
+const O_RDWR_CREAT: i32 = 0o102;
+const RENAME_EXCHANGE: u32 = 2;
+const RENAME_WHITEOUT: u32 = 4;
+const AT_SYMLINK_FOLLOW: i32 = 0x400;
+
+fn with_room(work: impl FnOnce() + Send + 'static) {
+    let thread = thread::Builder::new().stack_size(64 << 20).spawn(work).expect("a thread");
+    if let Err(panic) = thread.join() {
+        std::panic::resume_unwind(panic);
+    }
+}
+
+fn start() -> (Rc<SimDisk>, Rc<Engine>) {
+    let disk = SimDisk::new(Layout::DEFAULT);
+    let engine = disk.process();
+    (disk, engine)
+}
+
+fn make(engine: &Engine, path: &str) -> Result<i32, Errno> {
+    engine.open(Fd::CWD, &c(path), O_RDWR_CREAT, 0o600)
+}
+
+fn rename(engine: &Engine, from: &str, to: &str, flags: u32) -> Result<(), Errno> {
+    engine.rename((Fd::CWD, &c(from)), (Fd::CWD, &c(to)), flags)
+}
+
+fn link(engine: &Engine, from: &str, to: &str, flags: i32) -> Result<(), Errno> {
+    engine.link((Fd::CWD, &c(from)), (Fd::CWD, &c(to)), flags)
+}
+
+#[test]
+fn an_empty_file_does_not_cross() {
+    with_room(|| {
+        let (_, engine) = start();
+        for path in ["/out/empty", "/pg/plain/empty", "/pg/paged/empty", "/pg/bytes/empty"] {
+            make(&engine, path).unwrap();
+        }
+        for (from, to) in [
+            ("/out/empty", "/pg/paged/new"),
+            ("/pg/paged/empty", "/out/new"),
+            ("/pg/plain/empty", "/pg/bytes/new"),
+            ("/pg/bytes/empty", "/pg/plain/new"),
+            ("/pg/paged/empty", "/pg/bytes/new"),
+        ] {
+            assert_eq!(rename(&engine, from, to, 0), Err(Errno::XDEV), "{from} -> {to}");
+            assert_eq!(link(&engine, from, to, 0), Err(Errno::XDEV), "{from} -> {to}");
+        }
+        rename(&engine, "/out/empty", "/pg/plain/new", 0).unwrap();
+        rename(&engine, "/pg/paged/empty", "/pg/log/new", 0).unwrap();
+    });
+}
+
+#[test]
+fn an_exchange_is_judged_both_ways_and_a_whiteout_is_refused() {
+    with_room(|| {
+        let (_, engine) = start();
+        make(&engine, "/out/file").unwrap();
+        make(&engine, "/out/other").unwrap();
+        make(&engine, "/pg/paged/file").unwrap();
+        for (from, to) in [("/out/file", "/pg/paged/file"), ("/pg/paged/file", "/out/file")] {
+            assert_eq!(rename(&engine, from, to, RENAME_EXCHANGE), Err(Errno::XDEV));
+        }
+        // A directory that takes the place of one of another class.
+        let classes = rename(&engine, "/pg/paged", "/pg/bytes", RENAME_EXCHANGE);
+        assert_eq!(classes, Err(Errno::XDEV));
+        assert_eq!(rename(&engine, "/out", "/pg", RENAME_EXCHANGE), Err(Errno::XDEV));
+        let whiteout = rename(&engine, "/pg/paged/file", "/pg/paged/new", RENAME_WHITEOUT);
+        assert_eq!(whiteout, Err(Errno::INVAL));
+        rename(&engine, "/out/file", "/out/new", RENAME_WHITEOUT).unwrap();
+    });
+}
+
+#[test]
+fn a_directory_takes_its_files_nowhere_else() {
+    with_room(|| {
+        let (_, engine) = start();
+        for (from, to) in [
+            ("/pg/paged", "/pg/plain/x"),
+            ("/pg/paged", "/pg/other"),
+            ("/pg/plain", "/pg/paged/x"),
+            ("/pg/bytes", "/out/x"),
+            ("/pg/plain", "/out/x"),
+            ("/out", "/pg/plain/x"),
+            ("/out", "/pg/bytes/x"),
+        ] {
+            assert_eq!(rename(&engine, from, to, 0), Err(Errno::XDEV), "{from} -> {to}");
+        }
+        rename(&engine, "/pg/plain", "/pg/also_plain", 0).unwrap();
+    });
+}
+
+#[test]
+fn a_followed_link_is_judged_by_what_it_leads_to() {
+    with_room(|| {
+        let (disk, engine) = start();
+        disk.put("/out/plain", b"tiny");
+        disk.symlink("/out/link", "plain");
+        let followed = link(&engine, "/out/link", "/pg/paged/name", AT_SYMLINK_FOLLOW);
+        assert_eq!(followed, Err(Errno::XDEV));
+        assert!(!disk.exists("/pg/paged/name"));
+        link(&engine, "/out/link", "/pg/paged/name", 0).unwrap();
+    });
+}
+
+#[test]
+fn what_lies_in_somebody_elses_protected_directory_is_not_written() {
+    with_room(|| {
+        let (disk, engine) = start();
+        make(&engine, "/out/file").unwrap();
+        disk.put("/out/theirs", b"tiny");
+        let calls = |path: &str| {
+            disk.forget_calls();
+            make(&engine, path).unwrap();
+            disk.trace().iter().filter(|call| **call == Call::Open).count()
+        };
+        // The directory and the file; that it has no protected one above is known by now.
+        assert_eq!(calls("/out/another"), 2);
+
+        let (disk, engine) = start();
+        disk.put("/out/theirs", b"tiny");
+        disk.make_directory("/out/.tidelock");
+        assert_eq!(make(&engine, "/out/file"), Err(Errno::ACCES));
+        assert_eq!(engine.open(Fd::CWD, &c("/out/theirs"), 1, 0), Err(Errno::ACCES));
+        assert_eq!(engine.truncate_at(&c("/out/theirs"), 0), Err(Errno::ACCES));
+        assert_eq!(engine.system().take_reports(), [Refusal::AnotherDirectory; 3]);
+        assert!(!disk.exists("/out/file"));
+        // Reading is free.
+        engine.open(Fd::CWD, &c("/out/theirs"), 0, 0).unwrap();
+        make(&engine, "/pg/plain/file").unwrap();
+        for (from, to) in [("/pg/plain/file", "/out/moved"), ("/out/theirs", "/out/moved")] {
+            assert_eq!(rename(&engine, from, to, 0), Err(Errno::ACCES), "{from} -> {to}");
+            assert_eq!(link(&engine, from, to, 0), Err(Errno::ACCES), "{from} -> {to}");
+        }
+    });
+}
