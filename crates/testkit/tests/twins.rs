@@ -28,11 +28,13 @@ macro_rules! twins {
 twins! {
     access_mode_is_kept
     advice_and_sync
+    append_after_fork
     append_from_eight_processes
     append_ignores_the_offset
     append_switched_by_fcntl
     at_calls_with_a_directory
     attributes_through_descriptors
+    bad_addresses
     chdir_then_relative
     children_are_started
     children_inherit_a_descriptor
@@ -55,8 +57,11 @@ twins! {
     hard_links
     holes_read_as_zeros
     io_uring_and_libaio
+    linked_through_proc
     listings_hide_the_keyring
     map_private
+    map_private_advice
+    map_private_changed
     map_shared
     open_file_locks
     open_flags_and_errors
@@ -73,6 +78,7 @@ twins! {
     seek_past_the_end
     signal_storm_on_odd_sizes
     signal_storm_on_pages
+    small_stacks
     stat_family_tells_plain_sizes
     stat_of_old_programs
     stdio_buffers
@@ -88,6 +94,7 @@ twins! {
     symlinks_lead_out
     temporary_files
     temporary_unnamed
+    thousands_of_files
     threads_on_one_file
     threads_with_files_of_their_own
     truncate_by_path
