@@ -63,6 +63,7 @@ twins! {
     map_private_advice
     map_private_changed
     map_shared
+    messages_and_descriptor_2
     open_file_locks
     open_flags_and_errors
     pages_by_one_call
