@@ -38,7 +38,7 @@ mod write;
 pub use errno::Errno;
 pub use file::{Access, OpenFile};
 pub use kernel::{Fd, FileStat, Kernel, Links, Reach, SCRATCH_MAX, Stripe, System};
-pub use keytable::KeyTable;
+pub use keytable::{KEYS, KeyPlace, KeyTable};
 pub use path::PathBuffer;
 pub use process::{Descriptor, Process};
 pub use refusal::Refusal;

@@ -46,13 +46,13 @@ pub enum Descriptor<'p, S: System, C: UnitCipher, P: Decide> {
 impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
     /// A process without protected directories.
     #[must_use]
-    pub const fn new(system: S, cipher: C) -> Self {
+    pub const fn new(system: S, cipher: C, keys: KeyTable) -> Self {
         Self {
             system,
             cipher,
             roots: Roots::new(),
             table: Table::new(),
-            keys: KeyTable::new(),
+            keys,
             moving: Moving::new(),
         }
     }

@@ -16,8 +16,8 @@ use crate::kernel::{Fd, Stripe};
 
 /// How many descriptors a program may have; a sealed file is not opened above.
 pub(crate) const DESCRIPTORS: usize = 65_536;
-/// How many open files there may be.
-const OPEN_FILES: usize = 16_384;
+/// How many open files there may be; one more is refused before anything is made.
+pub(crate) const OPEN_FILES: usize = 16_384;
 
 /// No file of ours.
 const FOREIGN: u32 = 0;
@@ -249,7 +249,7 @@ impl Table {
     /// A slot for an open that is under way.
     ///
     /// # Errors
-    /// `ENFILE` if all are taken.
+    /// `EMFILE` if all are taken.
     fn claim(&self) -> Result<u32, Errno> {
         let start = self.next.load(Relaxed) as usize;
         for step in 0..OPEN_FILES {
@@ -258,19 +258,19 @@ impl Table {
             if slot.users.load(Relaxed) == 0
                 && slot.users.compare_exchange(0, CLAIMED, AcqRel, Relaxed).is_ok()
             {
-                let index = u32::try_from(index).map_err(|_| Errno::NFILE)?;
+                let index = u32::try_from(index).map_err(|_| Errno::MFILE)?;
                 self.top.fetch_max(index + 1, Relaxed);
                 self.next.store(index, Relaxed);
                 return Ok(index);
             }
         }
-        Err(Errno::NFILE)
+        Err(Errno::MFILE)
     }
 
     /// A slot that is given back unless it is published.
     ///
     /// # Errors
-    /// `ENFILE` if all are taken.
+    /// `EMFILE` if all are taken.
     pub(crate) fn reserve(&self) -> Result<Claim<'_>, Errno> {
         Ok(Claim { table: self, index: self.claim()? })
     }

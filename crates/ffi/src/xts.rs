@@ -24,7 +24,7 @@ use tidelock_format::{
 use crate::memory::{IN_PROGRAMS, wipe_stack};
 use crate::{datakeys, renewal, sys};
 
-const SLOTS: usize = 4096;
+const SLOTS: usize = tidelock_engine::KEYS;
 const SPARES: usize = 32;
 
 /// AES-256-XTS with keys in locked memory.
