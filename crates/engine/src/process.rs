@@ -218,6 +218,12 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
 
     /// A fork has happened or is about to: every offset is shared with another process.
     pub fn forked(&self) {
+        let joined = self.table.indices().filter(|&index| self.table.join(index));
+        let files =
+            joined.map(|index| OpenFile { process: self, index, slot: self.table.slot(index) });
+        for file in files.filter(|file| !file.traits().shared && file.appends()) {
+            self.system.mark_appends(file.hidden(), true);
+        }
         self.table.mark_all_shared();
     }
 

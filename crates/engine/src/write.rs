@@ -13,7 +13,7 @@ use tidelock_cipher::{KeySlot, UnitCipher, open_units, seal_units};
 use tidelock_format::{BLOCK_USIZE, Span, UNIT, ZeroRule};
 
 use crate::errno::Errno;
-use crate::file::{Held, O_APPEND, OpenFile, place, whole_blocks};
+use crate::file::{Held, OpenFile, place, whole_blocks};
 use crate::kernel::{Reach, SCRATCH_MAX, System};
 use crate::roots::Decide;
 
@@ -99,8 +99,13 @@ impl<S: System, C: UnitCipher, P: Decide> OpenFile<'_, S, C, P> {
         self.write_locked(from, Target::At(at)).map(|(count, _)| count)
     }
 
-    fn appends(&self) -> bool {
-        self.flags().0 & O_APPEND != 0
+    /// True if these bytes would be written at once, with one system call and without a lock: that takes little of the stack.
+    #[inline]
+    pub fn is_at_once(&self, len: usize, at: u64) -> bool {
+        self.is_keyed()
+            && !self.traits().shared
+            && !self.appends()
+            && matches!(self.fast(len, at), Ok(Some(_)))
     }
 
     /// The key, if these bytes can be written without a lock.
