@@ -32,6 +32,7 @@ mod resize;
 mod resolve;
 mod roots;
 mod sequence;
+mod shown;
 mod table;
 mod write;
 
@@ -44,4 +45,5 @@ pub use process::{Descriptor, Process};
 pub use refusal::Refusal;
 pub use resolve::Place;
 pub use roots::{Decide, Decided, Roots, Sealing};
+pub use shown::{Shown, is_plain};
 pub use table::{OpenFlags, Table};

@@ -51,6 +51,7 @@ use aws_lc_sys as aws_lc;
 pub use primitives::{close_on_exec, primitives};
 pub use speed::speed;
 pub use system::{Linux, refresh_working_directory};
+pub use tidelock_engine::{Shown, is_plain};
 pub use xts::Xts;
 
 /// The C types of the ledger's signatures, for the crate that defines the symbols.
