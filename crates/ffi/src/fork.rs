@@ -1,7 +1,7 @@
 //! What a fork must leave in order: locks, locked memory, shared offsets.
 
 use crate::process::{process, starting};
-use crate::{lock, memory, renewal, scratch};
+use crate::{lock, memory, renewal, scratch, stack};
 
 /// Just before a fork.
 pub fn before() {
@@ -24,6 +24,7 @@ pub fn after_in_child() {
         memory::after_fork_in_child();
         lock::after_fork_in_child();
         scratch::after_fork_in_child();
+        stack::after_fork_in_child();
         renewal::after_fork_in_child();
         starting().cipher().after_fork_in_child();
     }

@@ -8,6 +8,8 @@
 //!   Linux           system.rs, lock.rs       Kernel and System: rustix, sys.rs
 //!   Xts             xts.rs, datakeys.rs      UnitCipher: AWS-LC (renewal.rs: newer keys)
 //!                   scratch.rs, memory.rs    fixed pool; locked memory
+//!                   stack.rs                 where the program's stack may be too small
+//!                   touch.rs                 memory that the program names: there, or EFAULT
 //!   start           start.rs                 from ld.so to a working engine, or inert
 //! ```
 //!
@@ -35,12 +37,14 @@ mod renewal;
 mod report;
 mod scratch;
 mod speed;
+mod stack;
 pub mod start;
 mod starter;
 #[doc(hidden)]
 pub mod stdio;
 pub mod sys;
 mod system;
+mod touch;
 mod xts;
 
 #[cfg(feature = "fips")]

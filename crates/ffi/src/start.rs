@@ -18,7 +18,7 @@ use crate::environment::Environment;
 use crate::process::{ActivePolicy, begin, process, starting};
 use crate::{
     datakeys, handshake, hooks, limits, lock, memory, next, recovery, renewal, report, scratch,
-    system,
+    stack, system,
 };
 
 /// The sockets of the agents, separated by colons, one for each protected directory.
@@ -53,6 +53,7 @@ pub unsafe fn start(environment: *const *const c_char) {
     let named = environment.value(NAMED) == Some(exe.as_bytes());
     if named || sockets.clone().any(|socket| handshake::lists(socket, exe.as_bytes())) {
         memory::start();
+        stack::start();
         report::start();
         scratch::start();
         memory::serve_aws_lc();

@@ -9,19 +9,19 @@ use libc::{off_t, size_t, ssize_t};
 use tidelock_engine::{Descriptor, Errno};
 use tidelock_format::PlainOffset;
 
-use crate::hooks::{File, descriptor, none, path as path_of, place};
+use crate::hooks::{File, aside, descriptor, none, path as path_of, place};
 use crate::{next, raw};
 
 pub unsafe fn ftruncate(fd: c_int, len: off_t) -> c_int {
     let file = sealed_or!(fd, raw!(SYS_ftruncate, fd, len));
-    none(place(len).and_then(|len| file.set_len(len)))
+    none(place(len).and_then(|len| aside(|| file.set_len(len))))
 }
 
 pub unsafe fn truncate(path: *const c_char, len: off_t) -> c_int {
     let process = process_or!(raw!(SYS_truncate, path, len));
     // SAFETY: the contract of truncate.
     let path = unsafe { path_of(path) };
-    none(path.and_then(|path| process.truncate_at(path, place(len)?)))
+    none(path.and_then(|path| aside(|| process.truncate_at(path, place(len)?))))
 }
 
 pub unsafe fn fallocate(fd: c_int, mode: c_int, at: off_t, len: off_t) -> c_int {
@@ -79,12 +79,13 @@ pub unsafe fn sync_file_range(fd: c_int, at: off_t, len: off_t, flags: c_uint) -
 }
 
 fn allocate(file: &File, mode: c_int, at: off_t, len: off_t) -> Result<(), Errno> {
-    file.allocate(mode, place(at)?, place(len)?)
+    let (at, len) = (place(at)?, place(len)?);
+    aside(|| file.allocate(mode, at, len))
 }
 
 fn reach(file: &File, end: off_t) -> Result<(), Errno> {
     let end = place(end)?;
-    if file.size()?.0 < end { file.set_len(end) } else { Ok(()) }
+    if file.size()?.0 < end { aside(|| file.set_len(end)) } else { Ok(()) }
 }
 
 /// Where a range of the plain file begins on the disk.
