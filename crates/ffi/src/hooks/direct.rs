@@ -6,12 +6,12 @@
 //! leaves us words that the call does not look at.
 #![expect(unsafe_code, reason = "C functions with the contract of libc's")]
 
-use core::ffi::{c_int, c_long, c_uint};
+use core::ffi::{c_int, c_long, c_uint, c_void};
 
 use libc::rlimit;
 use tidelock_engine::Errno;
 
-use crate::hooks::{close, control, duplicate, limits, names, open, processes, size};
+use crate::hooks::{close, control, duplicate, limits, map, names, open, processes, size};
 use crate::process::process;
 use crate::raw::{self, Outcome as _};
 
@@ -83,6 +83,9 @@ unsafe fn by_function(
             libc::SYS_prlimit64 => {
                 limits::prlimit(int(a), int(b), at(c), at::<rlimit>(d).cast_mut())
             }
+            libc::SYS_madvise => map::madvise(at::<c_void>(a).cast_mut(), size(b), int(c)),
+            libc::SYS_munmap => map::munmap(at::<c_void>(a).cast_mut(), size(b)),
+            libc::SYS_mprotect => map::mprotect(at::<c_void>(a).cast_mut(), size(b), int(c)),
             libc::SYS_vfork => processes::vfork(),
             libc::SYS_fork => processes::fork_without_handlers(),
             libc::SYS_openat2 | libc::SYS_io_uring_setup | libc::SYS_io_setup => {
@@ -101,6 +104,10 @@ fn int(word: c_long) -> c_int {
 
 fn uint(word: c_long) -> c_uint {
     c_int::from_word(word).cast_unsigned()
+}
+
+fn size(word: c_long) -> usize {
+    isize::from_word(word).cast_unsigned()
 }
 
 fn at<T>(word: c_long) -> *const T {
