@@ -337,8 +337,46 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
     /// # Errors
     /// As [`rename`](Self::rename).
     pub fn link(&self, from: (Fd, &[u8]), to: (Fd, &[u8]), flags: i32) -> Result<(), Errno> {
+        if flags & AT_SYMLINK_FOLLOW != 0
+            && let Some(file) = self.named_descriptor(from.1)
+        {
+            let mut again = PathBuffer::new();
+            Self::path_again(&file, &mut again)?;
+            return self.link_open_file(&file, (Fd::CWD, again.as_c()), to, flags);
+        }
         self.may_move(from, to)?;
         self.system.link(from, to, flags)
+    }
+
+    /// linkat(2) of a sealed file that is open: `from` leads to its hidden descriptor, and the rule is that for the name by
+    /// which the kernel knows it.
+    ///
+    /// # Errors
+    /// As [`rename`](Self::rename).
+    pub fn link_open_file(
+        &self,
+        file: &OpenFile<'_, S, C, P>,
+        from: (Fd, &[u8]),
+        to: (Fd, &[u8]),
+        flags: i32,
+    ) -> Result<(), Errno> {
+        let mut real = PathBuffer::new();
+        real.fill(|room| self.system.path_of(file.hidden(), room))?;
+        let source = match self.roots.decide(real.as_bytes()) {
+            // Its name may be gone; its class is not.
+            Decided::Sealed(root, _) => Decided::Sealed(root, file.traits().class),
+            other => other,
+        };
+        match (source, self.decide(to.0, to.1, false)?) {
+            (_, Decided::Control(_) | Decided::Ambiguous) => Err(Errno::PERM),
+            (Decided::Sealed(a, old), Decided::Sealed(b, new))
+                if a == b && old.zero_rule() == new.zero_rule() =>
+            {
+                self.system.link(from, to, flags)
+            }
+            (Decided::Outside, Decided::Outside) => self.system.link(from, to, flags),
+            _ => Err(Errno::XDEV),
+        }
     }
 
     fn may_move(&self, from: (Fd, &[u8]), to: (Fd, &[u8])) -> Result<(), Errno> {
@@ -518,6 +556,8 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
     /// Follows links as the flags say.
     pub(crate) const AS_FLAGS: Links = Links::Follow;
 }
+
+const AT_SYMLINK_FOLLOW: i32 = 0x400;
 
 fn copy_at(bytes: &[u8], at: usize) -> Option<&[u8; COPY_LEN]> {
     bytes.get(at..)?.first_chunk()
