@@ -53,6 +53,9 @@ pub enum UnlockError {
         "the file was written under a later generation of the keyring: the keyring was rolled back"
     )]
     RolledBack,
+    /// The system gave no memory to work with.
+    #[error("the system gave no memory")]
+    NoMemory,
     /// The system gave no random bytes.
     #[error("the system gave no random bytes")]
     NoRandomness,

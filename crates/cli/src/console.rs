@@ -26,7 +26,7 @@ pub(crate) fn warn(what: impl Display, hint: impl Display) {
 
 /// One line on standard error.
 pub(crate) fn tell(label: &str, colour: &str, text: impl Display) {
-    let text = one_line(&text.to_string());
+    let text = harmless(&one_line(&text.to_string()), |letter| format!("\\x{letter:02x}"));
     let line = if colours(&io::stderr()) {
         format!("\x1b[1;{colour}m{label}\x1b[0m {text}\n")
     } else {
@@ -41,7 +41,8 @@ pub(crate) fn tell(label: &str, colour: &str, text: impl Display) {
 /// # Errors
 /// [`Error::Io`].
 pub(crate) fn print(text: impl Display) -> Result<()> {
-    finish_output(write!(io::stdout().lock(), "{text}"))
+    let text = harmless(&text.to_string(), |letter| format!("\\x{letter:02x}"));
+    finish_output(io::stdout().lock().write_all(text.as_bytes()))
 }
 
 /// Prints one line of versioned JSON: `fields` behind `"version"` and `"command"`.
@@ -59,6 +60,7 @@ pub(crate) fn print_json(command: &str, fields: &impl Serialize) -> Result<()> {
     let document = Document { version: JSON_VERSION, command, fields };
     let text = serde_json::to_string_pretty(&document)
         .map_err(|why| Error::io("write", "standard output")(why.into()))?;
+    let text = harmless(&text, |letter| format!("\\u{letter:04x}"));
     print(format_args!("{text}\n"))
 }
 
@@ -135,6 +137,18 @@ fn one_line(text: &str) -> String {
     text.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join(" ")
 }
 
+/// A text in which nothing moves a cursor or colours a line, whosever names are in it: each such letter as `escape` writes its
+/// number. Line ends and tabs are layout; names that are shown in lists have theirs escaped before (`Shown`).
+fn harmless(text: &str, escape: impl Fn(u32) -> String) -> String {
+    let plain = |letter: char| tidelock_ffi::is_plain(letter) || matches!(letter, '\n' | '\t');
+    if text.chars().all(plain) {
+        return text.to_owned();
+    }
+    text.chars()
+        .map(|letter| if plain(letter) { letter.to_string() } else { escape(letter.into()) })
+        .collect()
+}
+
 /// Set and not empty, NO_COLOR means no colours (<https://no-color.org>).
 fn colours(stream: &impl IsTerminal) -> bool {
     std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()) && stream.is_terminal()
@@ -143,6 +157,15 @@ fn colours(stream: &impl IsTerminal) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_terminal_obeys_is_written_out() {
+        let text = |it: &str| harmless(it, |letter| format!("\\x{letter:02x}"));
+        assert_eq!(text("two\tlines\nof gr\u{fc}n"), "two\tlines\nof gr\u{fc}n");
+        assert_eq!(text("\u{1b}[2J\r\u{7f}\u{9b}0m"), "\\x1b[2J\\x0d\\x7f\\x9b0m");
+        let json = harmless("\u{9b}\u{202e}", |letter| format!("\\u{letter:04x}"));
+        assert_eq!(json, "\\u009b\\u202e");
+    }
 
     #[test]
     fn dates_are_those_of_the_calendar() {

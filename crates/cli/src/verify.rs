@@ -125,10 +125,10 @@ impl Report {
     fn tell(&self) -> Result<()> {
         let mut text = String::new();
         for finding in &self.problems {
-            text += &format!("{}: {}\n", finding.file, finding.what);
+            text += &format!("{}: {}\n", shown(&finding.file), finding.what);
         }
         for finding in &self.notes {
-            text += &format!("{}: note: {}\n", finding.file, finding.what);
+            text += &format!("{}: note: {}\n", shown(&finding.file), finding.what);
         }
         let Counts { sealed, empty, plain } = self.files;
         text += &format!(
@@ -175,4 +175,9 @@ impl Report {
         };
         hint.to_owned()
     }
+}
+
+/// A name in a line of its own.
+fn shown(name: &str) -> tidelock_ffi::Shown<'_> {
+    tidelock_ffi::Shown(name.as_bytes())
 }

@@ -70,11 +70,26 @@ impl<'p, S: System, C: UnitCipher, P: Decide> OpenFile<'p, S, C, P> {
         OpenFlags(self.slot.flags.load(core::sync::atomic::Ordering::Relaxed).cast_signed())
     }
 
+    /// True if every write goes to the end: as this process knows it, and where the open file went through a fork, as the
+    /// kernel does.
+    #[must_use]
+    pub fn appends(&self) -> bool {
+        let remembered = self.flags().0 & O_APPEND != 0;
+        if self.traits().shared {
+            self.kernel().appends(self.hidden(), remembered)
+        } else {
+            remembered
+        }
+    }
+
     /// Changes the flags that may change after open (F_SETFL); of ours that is O_APPEND.
     pub fn set_flags(&self, flags: i32) {
         let changeable = O_APPEND;
         let kept = self.flags().0 & !changeable;
         let all = kept | flags & changeable;
+        if self.traits().shared {
+            self.kernel().mark_appends(self.hidden(), all & O_APPEND != 0);
+        }
         self.slot.flags.store(all.cast_unsigned(), core::sync::atomic::Ordering::Relaxed);
     }
 
@@ -128,6 +143,13 @@ impl<'p, S: System, C: UnitCipher, P: Decide> OpenFile<'p, S, C, P> {
 
     pub(crate) fn may_write(&self) -> Result<(), Errno> {
         if self.flags().access().write { Ok(()) } else { Err(Errno::BADF) }
+    }
+
+    /// True if the file's key is at hand: nothing has to be derived for it.
+    #[inline]
+    #[must_use]
+    pub fn is_keyed(&self) -> bool {
+        self.slot.key.load(core::sync::atomic::Ordering::Acquire) != 0
     }
 
     /// The key, or `None` while the file has no header: then it has no bytes either.

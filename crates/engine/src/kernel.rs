@@ -112,6 +112,19 @@ pub trait Kernel {
     /// Goes back to a mask.
     fn restore_signals(&self, mask: u64);
 
+    /// Whether an open file appends, where another process may have changed that: O_APPEND itself is kept from the kernel,
+    /// which would ignore the offset of a pwrite, but all who share the open file see a mark of it. `remembered` is what
+    /// this process knows, and the answer where there are no others.
+    fn appends(&self, file: Fd, remembered: bool) -> bool {
+        let _ = file;
+        remembered
+    }
+
+    /// Makes that mark, or takes it away.
+    fn mark_appends(&self, file: Fd, appends: bool) {
+        let _ = (file, appends);
+    }
+
     /// Working memory of `len` bytes, at most [`SCRATCH_MAX`]; waits for nobody.
     ///
     /// # Errors

@@ -426,7 +426,7 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
         stat: &FileStat,
     ) -> Traits {
         let stripe = Stripe::of(root, class, stat.device, stat.inode);
-        Traits { class, zero_rule, stripe, locks: false }
+        Traits { class, zero_rule, stripe, shared: false, locks: false }
     }
 
     pub(crate) fn refuse<T>(&self, name: &[u8], why: Refusal) -> Result<T, Errno> {

@@ -53,13 +53,13 @@ pub enum Descriptor<'p, S: System, C: UnitCipher, P: Decide> {
 impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
     /// A process without protected directories.
     #[must_use]
-    pub const fn new(system: S, cipher: C) -> Self {
+    pub const fn new(system: S, cipher: C, keys: KeyTable) -> Self {
         Self {
             system,
             cipher,
             roots: Roots::new(),
             table: Table::new(),
-            keys: KeyTable::new(),
+            keys,
             moving: Moving::new(),
             outside: Outside::new(),
         }
@@ -223,6 +223,17 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
     /// The hidden descriptors from `first` to `last`, lowest first: what close_range must leave alone.
     pub fn hidden_in(&self, first: u32, last: u32) -> impl Iterator<Item = i32> {
         self.table.hidden_in(range(first, last))
+    }
+
+    /// A fork has happened or is about to: every offset is shared with another process.
+    pub fn forked(&self) {
+        let joined = self.table.indices().filter(|&index| self.table.join(index));
+        let files =
+            joined.map(|index| OpenFile { process: self, index, slot: self.table.slot(index) });
+        for file in files.filter(|file| !file.traits().shared && file.appends()) {
+            self.system.mark_appends(file.hidden(), true);
+        }
+        self.table.mark_all_shared();
     }
 
     pub(crate) fn leave(&self, index: u32) {
@@ -532,6 +543,8 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
     /// Follows links as the flags say.
     pub(crate) const AS_FLAGS: Links = Links::Follow;
 }
+
+const AT_SYMLINK_FOLLOW: i32 = 0x400;
 
 fn copy_at(bytes: &[u8], at: usize) -> Option<&[u8; COPY_LEN]> {
     bytes.get(at..)?.first_chunk()

@@ -17,8 +17,8 @@ use crate::words::{Stripe, WORDS};
 
 /// How many descriptors a program may have; a sealed file is not opened above.
 pub(crate) const DESCRIPTORS: usize = 65_536;
-/// How many open files there may be.
-const OPEN_FILES: usize = 16_384;
+/// How many open files there may be; one more is refused before anything is made.
+pub(crate) const OPEN_FILES: usize = 16_384;
 
 /// No file of ours.
 const FOREIGN: u32 = 0;
@@ -114,10 +114,13 @@ pub(crate) struct Traits {
     pub(crate) zero_rule: ZeroRule,
     /// The file's words.
     pub(crate) stripe: Stripe,
+    /// Another process may share the open file: a fork has happened since.
+    pub(crate) shared: bool,
     /// POSIX record locks were taken through this open file.
     pub(crate) locks: bool,
 }
 
+const SHARED: u32 = 1 << 25;
 const LOCKS: u32 = 1 << 26;
 
 impl Traits {
@@ -126,6 +129,7 @@ impl Traits {
             | u32::from(self.stripe.number) << 8
             | (self.class as u32) << 18
             | (self.zero_rule as u32) << 22
+            | if self.shared { SHARED } else { 0 }
             | if self.locks { LOCKS } else { 0 }
     }
 
@@ -138,6 +142,7 @@ impl Traits {
             class: Class::from_number(class).unwrap_or(Class::Bytes),
             zero_rule: ZeroRule::from_number(zero_rule).unwrap_or(ZeroRule::Block),
             stripe: Stripe { root, number },
+            shared: word & SHARED != 0,
             locks: word & LOCKS != 0,
         }
     }
@@ -252,7 +257,7 @@ impl Table {
     /// A slot for an open that is under way.
     ///
     /// # Errors
-    /// `ENFILE` if all are taken.
+    /// `EMFILE` if all are taken.
     fn claim(&self) -> Result<u32, Errno> {
         let start = self.next.load(Relaxed) as usize;
         for step in 0..OPEN_FILES {
@@ -261,19 +266,19 @@ impl Table {
             if slot.users.load(Relaxed) == 0
                 && slot.users.compare_exchange(0, CLAIMED, AcqRel, Relaxed).is_ok()
             {
-                let index = u32::try_from(index).map_err(|_| Errno::NFILE)?;
+                let index = u32::try_from(index).map_err(|_| Errno::MFILE)?;
                 self.top.fetch_max(index + 1, Relaxed);
                 self.next.store(index, Relaxed);
                 return Ok(index);
             }
         }
-        Err(Errno::NFILE)
+        Err(Errno::MFILE)
     }
 
     /// A slot that is given back unless it is published.
     ///
     /// # Errors
-    /// `ENFILE` if all are taken.
+    /// `EMFILE` if all are taken.
     pub(crate) fn reserve(&self) -> Result<Claim<'_>, Errno> {
         Ok(Claim { table: self, index: self.claim()? })
     }
@@ -327,6 +332,14 @@ impl Table {
     /// True if a descriptor of this number has a place in the table.
     pub(crate) fn holds(fd: Fd) -> bool {
         usize::try_from(fd.0).is_ok_and(|fd| fd < DESCRIPTORS)
+    }
+
+    /// After a fork, in both processes: every open file is shared from now on.
+    pub(crate) fn mark_all_shared(&self) {
+        let top = self.top.load(Relaxed) as usize;
+        for slot in self.open_files.iter().take(top) {
+            slot.state.fetch_or(SHARED, Relaxed);
+        }
     }
 
     /// The descriptors in `range` that are not hidden, lowest first, that have an entry.

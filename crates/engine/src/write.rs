@@ -14,7 +14,7 @@ use tidelock_cipher::{KeySlot, UnitCipher, open_units, seal_units};
 use tidelock_format::{BLOCK_USIZE, Span, UNIT, ZeroRule};
 
 use crate::errno::Errno;
-use crate::file::{O_APPEND, OpenFile, place, whole_blocks};
+use crate::file::{OpenFile, place, whole_blocks};
 use crate::gate::{Alone, Denied, Shared, wait_until_free};
 use crate::kernel::{SCRATCH_MAX, System};
 use crate::roots::Decide;
@@ -104,7 +104,17 @@ impl<'p, S: System, C: UnitCipher, P: Decide> OpenFile<'p, S, C, P> {
     }
 
     fn target(&self, at: u64) -> Target {
-        if self.flags().0 & O_APPEND != 0 { Target::End } else { Target::At(at) }
+        if self.appends() { Target::End } else { Target::At(at) }
+    }
+
+    /// True if these bytes would be written at once, with one system call: that takes little of the stack.
+    #[inline]
+    pub fn is_at_once(&self, len: usize, at: u64) -> bool {
+        self.is_keyed()
+            && !self.traits().shared
+            && !self.appends()
+            && span(at, len).is_ok_and(Span::is_whole_units)
+            && self.even_since().is_ok_and(|since| since.is_some())
     }
 
     /// Passes the gate without waiting.

@@ -1,7 +1,7 @@
 //! What a fork must leave in order: locks, locked memory, shared offsets.
 
 use crate::process::{process, starting};
-use crate::{memory, renewal, scratch, words};
+use crate::{memory, renewal, scratch, stack, words};
 
 /// Just before a fork.
 pub fn before() {
@@ -24,6 +24,7 @@ pub fn after_in_child() {
         words::after_fork_in_child();
         starting().forked_child();
         scratch::after_fork_in_child();
+        stack::after_fork_in_child();
         renewal::after_fork_in_child();
         starting().cipher().after_fork_in_child();
     }

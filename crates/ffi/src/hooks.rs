@@ -16,12 +16,14 @@
 //! name, and relies on nothing else: memory of the given length, strings with a final zero byte.
 #![expect(unsafe_code, reason = "C functions with the contract of libc's")]
 
-use core::ffi::{CStr, c_char, c_int, c_void};
+use core::ffi::{c_char, c_int, c_void};
 
 use tidelock_engine::{Decided, Descriptor, Errno, Fd, OpenFile};
 
 use crate::process::{ActivePolicy, process};
 use crate::raw::fail;
+use crate::stack;
+use crate::touch::{self, Want};
 use crate::{Linux, Xts};
 
 /// A sealed file of this process.
@@ -116,16 +118,31 @@ pub(crate) fn beneath(fd: c_int) -> Result<(c_int, Option<File>), Errno> {
 /// The most that Linux transfers in one call.
 const MOST: usize = 0x7fff_f000;
 
-/// Memory that the program wants filled.
+/// What the engine says about a path, asked on a stack of ours: the program may have little.
+pub(crate) fn aside<R>(work: impl FnOnce() -> Result<R, Errno>) -> Result<R, Errno> {
+    stack::run(work)?
+}
+
+/// A call that may be deep: on a stack of ours, unless it is known to be shallow.
+#[inline]
+pub(crate) fn deep<R>(shallow: bool, work: impl FnOnce() -> Result<R, Errno>) -> Result<R, Errno> {
+    if shallow { work() } else { aside(work) }
+}
+
+/// Memory that the program wants filled: as much of it as is there.
+///
+/// # Errors
+/// EFAULT if it is not there from its first byte on.
 ///
 /// # Safety
-/// `len` bytes at `start` are the program's for the time of the call, or `start` is null.
+/// What is there of the `len` bytes at `start` is the program's for the time of the call.
 pub(crate) unsafe fn buffer_mut<'b>(start: *mut c_void, len: usize) -> Result<&'b mut [u8], Errno> {
-    if start.is_null() {
-        return if len == 0 { Ok(&mut []) } else { Err(FAULT) };
+    let there = there(start, len, Want::Write)?;
+    if there == 0 {
+        return Ok(&mut []);
     }
     // SAFETY: the caller's promise; the program does not use the memory while it waits for us.
-    Ok(unsafe { core::slice::from_raw_parts_mut(start.cast(), len.min(MOST)) })
+    Ok(unsafe { core::slice::from_raw_parts_mut(start.cast(), there) })
 }
 
 /// Memory that the program wants written.
@@ -133,32 +150,58 @@ pub(crate) unsafe fn buffer_mut<'b>(start: *mut c_void, len: usize) -> Result<&'
 /// # Safety
 /// As [`buffer_mut`].
 pub(crate) unsafe fn buffer<'b>(start: *const c_void, len: usize) -> Result<&'b [u8], Errno> {
-    if start.is_null() {
-        return if len == 0 { Ok(&[]) } else { Err(FAULT) };
+    let there = there(start, len, Want::Read)?;
+    if there == 0 {
+        return Ok(&[]);
     }
     // SAFETY: the caller's promise.
-    Ok(unsafe { core::slice::from_raw_parts(start.cast(), len.min(MOST)) })
+    Ok(unsafe { core::slice::from_raw_parts(start.cast(), there) })
+}
+
+/// How many of these bytes are there.
+#[inline]
+fn there(start: *const c_void, len: usize, want: Want) -> Result<usize, Errno> {
+    let len = len.min(MOST);
+    let there = touch::reach(start.cast(), len, want);
+    if there == 0 && (len > 0 || touch::all(start.cast(), 0, want).is_err()) {
+        return Err(FAULT);
+    }
+    Ok(there)
 }
 
 /// A path of the program, with its final zero byte.
 ///
 /// # Safety
-/// `path` is null or a string that ends with a zero byte and stays for the time of the call.
+/// What is there of `path`, up to its zero byte, stays for the time of the call.
 pub(crate) unsafe fn path<'p>(path: *const c_char) -> Result<&'p [u8], Errno> {
-    if path.is_null() {
-        return Err(FAULT);
+    let start = path.cast::<u8>();
+    let mut len = 0;
+    while len < LONGEST {
+        let at = start.wrapping_add(len);
+        let room = PAGE - at.addr() % PAGE;
+        touch::all(at, room, Want::Read)?;
+        // SAFETY: the rest of a page that may be read; the caller's promise.
+        let part = unsafe { core::slice::from_raw_parts(at, room) };
+        if let Some(end) = part.iter().position(|&byte| byte == 0) {
+            // SAFETY: as above, from the path's start on.
+            return Ok(unsafe { core::slice::from_raw_parts(start, len + end + 1) });
+        }
+        len += room;
     }
-    // SAFETY: the caller's promise.
-    Ok(unsafe { CStr::from_ptr(path) }.to_bytes_with_nul())
+    Err(Errno::NAMETOOLONG)
 }
+
+/// PATH_MAX.
+const LONGEST: usize = 4096;
+const PAGE: usize = 4096;
 
 /// True for the path "" and, as newer kernels see it, for none.
 ///
 /// # Safety
 /// As [`path`].
 pub(crate) unsafe fn is_empty(path: *const c_char) -> bool {
-    // SAFETY: not null, so there is at least the zero byte.
-    path.is_null() || unsafe { *path } == 0
+    // SAFETY: the caller's promise.
+    path.is_null() || unsafe { touch::value(path) }.is_ok_and(|&first| first == 0)
 }
 
 /// The directory of a relative path. A sealed file is none.
@@ -180,10 +223,8 @@ pub(crate) fn names_control(path: &[u8]) -> bool {
 
 /// True for `.tidelock` of a protected directory and what is below it.
 pub(crate) fn is_control(at: c_int, path: &[u8]) -> bool {
-    let decided = process()
-        .filter(|_| names_control(path))
-        .map(|process| process.decide(Fd(at), path, false));
-    matches!(decided, Some(Ok(Decided::Control(_))))
+    let Some(process) = process().filter(|_| names_control(path)) else { return false };
+    matches!(aside(|| process.decide(Fd(at), path, false)), Ok(Decided::Control(_)))
 }
 
 /// The name of what is hidden.
@@ -223,5 +264,5 @@ pub(crate) fn offset(result: Result<u64, Errno>) -> i64 {
     }
 }
 
-pub(crate) const FAULT: Errno = Errno(libc::EFAULT);
+pub(crate) use crate::touch::FAULT;
 pub(crate) const NOTTY: Errno = Errno(libc::ENOTTY);

@@ -8,6 +8,8 @@
 //!   Linux           system.rs, words.rs      Kernel and System: rustix, sys.rs
 //!   Xts             xts.rs, datakeys.rs      UnitCipher: AWS-LC (renewal.rs: newer keys)
 //!                   scratch.rs, memory.rs    fixed pool; locked memory
+//!                   stack.rs                 where the program's stack may be too small
+//!                   touch.rs                 memory that the program names: there, or EFAULT
 //!   start           start.rs                 from ld.so to a working engine, a guard, or inert
 //!   guard           guard.rs                 in programs without keys: no plain bytes where sealed ones belong
 //! ```
@@ -37,12 +39,14 @@ mod renewal;
 mod report;
 mod scratch;
 mod speed;
+mod stack;
 pub mod start;
 mod starter;
 #[doc(hidden)]
 pub mod stdio;
 pub mod sys;
 mod system;
+mod touch;
 mod words;
 mod xts;
 
@@ -54,6 +58,7 @@ use aws_lc_sys as aws_lc;
 pub use primitives::{close_on_exec, primitives};
 pub use speed::speed;
 pub use system::{Linux, refresh_working_directory};
+pub use tidelock_engine::{Shown, is_plain};
 pub use xts::Xts;
 
 /// The C types of the ledger's signatures, for the crate that defines the symbols.

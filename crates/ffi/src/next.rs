@@ -102,6 +102,8 @@ next! {
         c_int, else -1;
     scandirat(at: c_int, path: *const c_char, list: *mut *mut *mut dirent, filter: Filter, order:
         Order) -> c_int, else -1;
+    fchmodat(at: c_int, path: *const c_char, mode: mode_t, flags: c_int) -> c_int, else -1;
+    faccessat(at: c_int, path: *const c_char, mode: c_int, flags: c_int) -> c_int, else -1;
     fstatvfs(fd: c_int, into: *mut statvfs) -> c_int, else -1;
     posix_fallocate(fd: c_int, at: off_t, len: off_t) -> c_int, else libc::ENOSYS;
     ttyname(fd: c_int) -> *mut c_char, else NULL.cast();

@@ -2,7 +2,7 @@
 
 use core::sync::atomic::{AtomicBool, Ordering::Acquire, Ordering::Release};
 
-use tidelock_engine::{Decide, Process, Sealing};
+use tidelock_engine::{Decide, KEYS, KeyPlace, KeyTable, Process, Sealing};
 use tidelock_keys::{Decision, Policy};
 
 use crate::system::Linux;
@@ -44,7 +44,9 @@ const fn sealing(decision: Decision) -> Sealing {
     }
 }
 
-static PROCESS: ActiveProcess = Process::new(Linux::new(), Xts::new());
+static PROCESS: ActiveProcess = Process::new(Linux::new(), Xts::new(), KeyTable::over(&KEY_PLACES));
+/// Apart from the engine, since all of it is zeros: pages of it come into being as they are used.
+static KEY_PLACES: [KeyPlace; KEYS] = [const { KeyPlace::EMPTY }; KEYS];
 static AT_WORK: AtomicBool = AtomicBool::new(false);
 
 /// The engine, once the library has started in a listed program; `None` before, and everywhere else.

@@ -1,8 +1,17 @@
-//! One line on standard error for the administrator, made in fixed memory.
+//! One line on standard error for the administrator, made in fixed memory; names in it cannot play with his terminal.
+//!
+//! Descriptor 2 is not always standard error: a daemon closes it, and the next file or socket that it opens has the
+//! number. A line is written there only if it is what it was when the program started, or what lines are for: a
+//! terminal, a pipe, a file that is appended to. Else it goes to the system's log.
 
 use core::fmt::Write as _;
+use core::sync::atomic::{
+    AtomicBool, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
+};
 
-use tidelock_engine::Refusal;
+use rustix::fs::FileType;
+use rustix::net::{AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
+use tidelock_engine::{Refusal, Shown};
 
 /// A text of at most `N` bytes; what is longer is cut.
 pub(crate) struct Line<const N: usize> {
@@ -42,12 +51,15 @@ pub(crate) fn refusal(path: &[u8], why: Refusal) {
     let mut line = Line::<1024>::new();
     line.push(b"tidelock: ");
     if let Some(program) = crate::guard::program() {
-        line.push(program.get(..200).unwrap_or(program));
+        let mut name = Line::<200>::new();
+        let _ = write!(name, "{}", Shown(program));
+        line.push(name.as_bytes());
         line.push(b": ");
     }
-    let name = path.get(..700).unwrap_or(path);
-    line.push(name);
-    // The line takes what fits.
+    let mut name = Line::<700>::new();
+    // All lines take what fits.
+    let _ = write!(name, "{}", Shown(path));
+    line.push(name.as_bytes());
     let _ = writeln!(line, ": {why}");
     send(line.as_bytes());
 }
@@ -55,13 +67,63 @@ pub(crate) fn refusal(path: &[u8], why: Refusal) {
 /// Says why the process cannot go on, with a hint, and ends it with `code`.
 pub(crate) fn fatal(error: core::fmt::Arguments<'_>, hint: &str, code: i32) -> ! {
     let mut line = Line::<2048>::new();
-    // The line takes what fits.
-    let _ = writeln!(line, "error: {error}\nhint:  {hint}");
+    let mut what = Line::<1500>::new();
+    // Both lines take what fits.
+    let _ = write!(what, "{error}");
+    let _ = writeln!(line, "error: {}\nhint:  {hint}", Shown(what.as_bytes()));
     send(line.as_bytes());
     crate::sys::exit(code)
 }
 
 fn send(bytes: &[u8]) {
-    // Standard error may be closed; then there is nobody to tell.
-    let _ = rustix::io::write(rustix::stdio::stderr(), bytes);
+    if is_standard_error() {
+        // A reader that has gone has nobody to be told.
+        let _ = rustix::io::write(rustix::stdio::stderr(), bytes);
+    } else {
+        // Without a system log there is nobody to tell.
+        let _ = log(bytes);
+    }
+}
+
+/// What descriptor 2 was when the library started.
+static DEVICE: AtomicU64 = AtomicU64::new(0);
+static INODE: AtomicU64 = AtomicU64::new(0);
+static STARTED: AtomicBool = AtomicBool::new(false);
+
+/// Remembers what standard error is; whatever it is, the program was given it for that.
+pub(crate) fn start() {
+    if let Ok(stat) = rustix::fs::fstat(rustix::stdio::stderr()) {
+        DEVICE.store(stat.st_dev, Relaxed);
+        INODE.store(stat.st_ino, Relaxed);
+        STARTED.store(true, Release);
+    }
+}
+
+/// True if a line at descriptor 2 does no harm.
+fn is_standard_error() -> bool {
+    let Ok(now) = rustix::fs::fstat(rustix::stdio::stderr()) else { return false };
+    if STARTED.load(Acquire)
+        && now.st_dev == DEVICE.load(Relaxed)
+        && now.st_ino == INODE.load(Relaxed)
+    {
+        return true;
+    }
+    match FileType::from_raw_mode(now.st_mode) {
+        FileType::CharacterDevice | FileType::Fifo => true,
+        // A log that the program has opened for it; a data file is never opened so.
+        FileType::RegularFile => rustix::fs::fcntl_getfl(rustix::stdio::stderr())
+            .is_ok_and(|flags| flags.contains(rustix::fs::OFlags::APPEND)),
+        _ => false,
+    }
+}
+
+/// Hands a line to the system's log, as an error of a daemon (RFC 3164, 4.1.1); waits for nobody.
+fn log(line: &[u8]) -> Result<(), rustix::io::Errno> {
+    let mut message = Line::<2100>::new();
+    message.push(b"<27>");
+    message.push(line.trim_ascii_end());
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::DGRAM, flags, None)?;
+    let address = SocketAddrUnix::new("/dev/log")?;
+    rustix::net::sendto(&socket, message.as_bytes(), SendFlags::NOSIGNAL, &address).map(|_| ())
 }

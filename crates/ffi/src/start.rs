@@ -18,7 +18,7 @@ use crate::environment::Environment;
 use crate::process::{ActivePolicy, begin, process, starting};
 use crate::{
     datakeys, guard, handshake, hooks, limits, memory, mounts, next, recovery, renewal, report,
-    scratch, system, words,
+    scratch, stack, system, words,
 };
 
 /// The sockets of the agents, separated by colons, one for each protected directory.
@@ -58,6 +58,8 @@ pub unsafe fn start(environment: *const *const c_char) {
     }
     if named || listed {
         memory::start();
+        stack::start();
+        report::start();
         scratch::start();
         memory::serve_aws_lc();
         limits::make_room();

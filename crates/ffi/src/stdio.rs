@@ -26,7 +26,7 @@ use core::ffi::{CStr, c_char, c_int};
 use libc::FILE;
 use tidelock_engine::{Decided, Descriptor, Errno, Fd};
 
-use crate::hooks::{File, close, duplicate, path as path_of};
+use crate::hooks::{File, aside, close, duplicate, path as path_of};
 use crate::process::{ActiveProcess, process};
 use crate::raw::{self, fail};
 use crate::{guard, next};
@@ -39,7 +39,7 @@ pub unsafe fn fopen(path: *const c_char, mode: *const c_char) -> *mut FILE {
     let wanted = try_or_fail!(unsafe { parse(mode) });
     // SAFETY: the contract of fopen.
     let name = try_or_fail!(unsafe { path_of(path) });
-    let fd = try_or_fail!(process.open(Fd::CWD, name, wanted.flags, CREATION_MODE));
+    let fd = try_or_fail!(aside(|| process.open(Fd::CWD, name, wanted.flags, CREATION_MODE)));
     let sealed = matches!(process.descriptor(fd), Descriptor::Sealed(_));
     if wanted.converts {
         // Wide streams: libc's own only, and not on a descriptor.
@@ -142,7 +142,7 @@ unsafe fn open_again(
         // SAFETY: the contract of freopen.
         unsafe { path_of(path) }?
     };
-    let fd = process.open(Fd::CWD, name, wanted.flags, CREATION_MODE)?;
+    let fd = aside(|| process.open(Fd::CWD, name, wanted.flags, CREATION_MODE))?;
     if wanted.starts_at_end() {
         let _: i64 = seek_end(fd);
     }
@@ -164,7 +164,7 @@ unsafe fn open_again(
 unsafe fn is_for_us(process: &ActiveProcess, path: *const c_char) -> bool {
     // SAFETY: the caller's promise.
     unsafe { path_of(path) }.is_ok_and(|path| {
-        let decided = process.decide(Fd::CWD, path, true);
+        let decided = aside(|| process.decide(Fd::CWD, path, true));
         !matches!(decided, Ok(Decided::Outside | Decided::Plain(_) | Decided::Root(_)) | Err(_))
     })
 }

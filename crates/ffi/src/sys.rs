@@ -11,6 +11,8 @@ pub(crate) mod nr {
     pub(crate) const RT_SIGPROCMASK: i64 = 14;
     pub(crate) const PREAD: i64 = 17;
     pub(crate) const FCNTL: i64 = 72;
+    pub(crate) const SIGALTSTACK: i64 = 131;
+    pub(crate) const FUTEX: i64 = 202;
     pub(crate) const GETCWD: i64 = 79;
     pub(crate) const DUP3: i64 = 292;
     pub(crate) const MEMFD_SECRET: i64 = 447;
@@ -172,6 +174,49 @@ pub(crate) fn exit(code: i32) -> ! {
         // SAFETY: the call takes a number and does not return.
         unsafe { call(nr::EXIT_GROUP, [i64::from(code), 0, 0, 0, 0, 0]) };
     }
+}
+
+/// The flags of this thread's alternate signal stack: whether there is one, and whether the caller stands on it.
+pub(crate) fn alternate_stack() -> i32 {
+    let mut stack =
+        libc::stack_t { ss_sp: core::ptr::null_mut(), ss_flags: libc::SS_DISABLE, ss_size: 0 };
+    let args = [0, (&raw mut stack).addr() as i64, 0, 0, 0, 0];
+    // SAFETY: the address is that of a live local variable of that type; none is set.
+    unsafe { call(nr::SIGALTSTACK, args) };
+    stack.ss_flags
+}
+
+/// Where the stack is.
+#[inline]
+pub(crate) fn stack_pointer() -> usize {
+    let pointer: usize;
+    // SAFETY: copies a register.
+    unsafe {
+        core::arch::asm!("mov {}, rsp", out(reg) pointer, options(nomem, nostack, preserves_flags));
+    }
+    pointer
+}
+
+/// True if the page may be read. The kernel copies a signal mask from there and then refuses what shall be done with it.
+pub(crate) fn can_read(page: usize) -> bool {
+    const NOTHING: i64 = 99;
+    // SAFETY: the kernel checks the address, and changes nothing for an operation that does not exist.
+    let answer =
+        unsafe { call(nr::RT_SIGPROCMASK, [NOTHING, page.cast_signed() as i64, 0, 8, 0, 0]) };
+    answer != -i64::from(libc::EFAULT)
+}
+
+/// True if the page may be written. The kernel adds zero to its first word, at once for all who look, and wakes nobody:
+/// who would have to be awake is asked for by a number that is not there.
+pub(crate) fn can_write(page: usize) -> bool {
+    static NOBODY: core::sync::atomic::AtomicU32 = core::sync::atomic::AtomicU32::new(0);
+    const WAKE_OP_PRIVATE: i64 = 5 | 128;
+    const ADD_ZERO: i64 = 1 << 28;
+    const IF_IT_WAS: i64 = 0x7ff;
+    let word = (&raw const NOBODY).addr().cast_signed() as i64;
+    let args = [word, WAKE_OP_PRIVATE, 0, 0, page.cast_signed() as i64, ADD_ZERO | IF_IT_WAS];
+    // SAFETY: the kernel checks the address, and the word there keeps its value.
+    unsafe { call(nr::FUTEX, args) != -i64::from(libc::EFAULT) }
 }
 
 /// A number that tells this thread from the others of the process, the same in a forked child.

@@ -201,6 +201,17 @@ impl Kernel for Linux {
         sys::restore_signals(mask);
     }
 
+    fn appends(&self, file: Fd, remembered: bool) -> bool {
+        let args = [i64::from(file.0), F_GETSIG, 0, 0, 0, 0];
+        sys::plain(sys::nr::FCNTL, args).map_or(remembered, |signal| signal == APPENDS)
+    }
+
+    fn mark_appends(&self, file: Fd, appends: bool) {
+        let args = [i64::from(file.0), F_SETSIG, if appends { APPENDS } else { 0 }, 0, 0, 0];
+        // It fails for want of a few bytes of memory only; then this process alone knows.
+        let _ = sys::plain(sys::nr::FCNTL, args);
+    }
+
     #[inline]
     fn scratch(&self, len: usize) -> Result<Scratch, Errno> {
         scratch::take(len)
@@ -352,6 +363,12 @@ impl System for Linux {
         report::refusal(path, why);
     }
 }
+
+/// The signal that an open file would send when it is ready. A regular file never is, so that the number is free to tell all
+/// who share the open file that it appends.
+const F_SETSIG: i64 = 10;
+const F_GETSIG: i64 = 11;
+const APPENDS: i64 = 1;
 
 fn half_of_the_limit() -> i32 {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;

@@ -23,9 +23,9 @@ use tidelock_format::{
 };
 
 use crate::memory::{IN_PROGRAMS, wipe_stack};
-use crate::{datakeys, renewal, sys};
+use crate::{datakeys, renewal, stack, sys};
 
-const SLOTS: usize = 4096;
+const SLOTS: usize = tidelock_engine::KEYS;
 const SPARES: usize = 32;
 
 /// AES-256-XTS with keys in locked memory.
@@ -276,15 +276,21 @@ fn new_header(root: u8, class: Class, layout: Layout) -> Result<SealedHeader, Un
 
 impl UnitCipher for Xts {
     fn unlock(&self, slot: KeySlot, found: &UnverifiedHeader) -> Result<(), UnlockError> {
-        let unlocked = self.derive_and_install(slot, found);
-        wipe_stack::<IN_PROGRAMS>();
-        unlocked
+        stack::run(|| {
+            let unlocked = self.derive_and_install(slot, found);
+            wipe_stack::<IN_PROGRAMS>();
+            unlocked
+        })
+        .unwrap_or(Err(UnlockError::NoMemory))
     }
 
     fn create(&self, root: u8, class: Class, layout: Layout) -> Result<SealedHeader, UnlockError> {
-        let header = new_header(root, class, layout);
-        wipe_stack::<IN_PROGRAMS>();
-        header
+        stack::run(|| {
+            let header = new_header(root, class, layout);
+            wipe_stack::<IN_PROGRAMS>();
+            header
+        })
+        .unwrap_or(Err(UnlockError::NoMemory))
     }
 
     #[inline]

@@ -17,7 +17,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use tidelock_cipher::{DataKey, Secret};
-use tidelock_engine::{Decide, Errno, Process, Sealing, Words};
+use tidelock_engine::{Decide, Errno, KeyTable, Process, Sealing, Words};
 use tidelock_format::{Class, DataKeyId, Layout};
 
 mod cipher;
@@ -124,7 +124,8 @@ impl SimDisk {
     pub fn process(self: &Rc<Self>) -> Rc<Engine> {
         self.processes.set(self.processes.get() + 1);
         let system = SimProcess::new(Rc::clone(self), self.processes.get());
-        let engine = Rc::new(Engine::new(system, SimCipher::new(Rc::clone(self))));
+        let keys = KeyTable::with_room(1024);
+        let engine = Rc::new(Engine::new(system, SimCipher::new(Rc::clone(self)), keys));
         engine.hide(SimProcess::anchor_fd());
         engine.roots().add(ROOT.as_bytes(), ByDirectory, self.layout).expect("the path is short");
         engine

@@ -38,11 +38,13 @@ twins! {
     advice_and_sync
     another_mount
     another_protected_directory
+    append_after_fork
     append_from_eight_processes
     append_ignores_the_offset
     append_switched_by_fcntl
     at_calls_with_a_directory
     attributes_through_descriptors
+    bad_addresses
     chdir_then_relative
     children_are_started
     children_inherit_a_descriptor
@@ -66,12 +68,16 @@ twins! {
     hard_links
     holes_read_as_zeros
     io_uring_and_libaio
+    linked_through_proc
     listings_hide_the_keyring
     login_takes_the_terminal
     map_private
+    map_private_advice
+    map_private_changed
     map_shared
     moves_by_what_is_moved
     names_for_the_unnamed
+    messages_and_descriptor_2
     open_file_locks
     open_flags_and_errors
     other_names_of_libc
@@ -90,6 +96,7 @@ twins! {
     seek_past_the_end
     signal_storm_on_odd_sizes
     signal_storm_on_pages
+    small_stacks
     stat_family_tells_plain_sizes
     stat_of_old_programs
     stdio_buffers
@@ -105,6 +112,7 @@ twins! {
     symlinks_lead_out
     temporary_files
     temporary_unnamed
+    thousands_of_files
     threads_on_one_file
     threads_with_files_of_their_own
     truncate_by_path

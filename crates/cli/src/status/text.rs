@@ -60,7 +60,9 @@ fn files(lines: &mut Lines, all: &Unlocked) {
     lines.add("sealed", words);
     for rule in &all.files.plain {
         let more = if rule.files > rule.examples.len() as u64 { ", ..." } else { "" };
-        lines.add("plain", format!("{}{more}: {}", rule.examples.join(", "), rule.reason));
+        let shown = |name: &String| tidelock_ffi::Shown(name.as_bytes()).to_string();
+        let names: Vec<_> = rule.examples.iter().map(shown).collect();
+        lines.add("plain", format!("{}{more}: {}", names.join(", "), rule.reason));
     }
     if let Some(control) = &all.control_file {
         let checksums = if control.data_checksums { "on" } else { "off" };

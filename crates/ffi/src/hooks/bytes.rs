@@ -7,21 +7,33 @@ use core::ffi::{c_int, c_void};
 
 use libc::{off_t, size_t, ssize_t};
 
-use crate::guard;
-use crate::hooks::{buffer, buffer_mut, count, offset as answer_offset, place};
+use tidelock_engine::Errno;
+
+use crate::hooks::{File, aside, buffer, buffer_mut, count, deep, offset as answer_offset, place};
+use crate::{guard, touch};
 
 pub unsafe fn read(fd: c_int, into: *mut c_void, len: size_t) -> ssize_t {
     let file = sealed_or!(fd, raw!(SYS_read, fd, into, len));
+    let start = into;
     // SAFETY: the contract of read.
-    let into = unsafe { buffer_mut(into, len) };
-    count(into.and_then(|into| file.read(into)))
+    count(match unsafe { buffer_mut(into, fitting(&file, len)) } {
+        Ok(into) => deep(file.is_keyed(), || file.read(into)),
+        Err(fault) => {
+            let at = file.seek(0, libc::SEEK_CUR);
+            at.and_then(|at| unfilled(&file, at, (start, len), fault))
+        }
+    })
 }
 
 pub unsafe fn pread(fd: c_int, into: *mut c_void, len: size_t, at: off_t) -> ssize_t {
     let file = sealed_or!(fd, raw!(SYS_pread64, fd, into, len, at));
+    let start = into;
     // SAFETY: the contract of pread.
-    let into = unsafe { buffer_mut(into, len) };
-    count(into.and_then(|into| file.pread(into, place(at)?)))
+    let into = unsafe { buffer_mut(into, fitting(&file, len)) };
+    count(place(at).and_then(|at| match into {
+        Ok(into) => deep(file.is_keyed(), || file.pread(into, at)),
+        Err(fault) => unfilled(&file, at, (start, len), fault),
+    }))
 }
 
 pub unsafe fn write(fd: c_int, from: *const c_void, len: size_t) -> ssize_t {
@@ -29,8 +41,11 @@ pub unsafe fn write(fd: c_int, from: *const c_void, len: size_t) -> ssize_t {
     // SAFETY: the contract of write.
     let file = sealed_or!(fd, unsafe { guard::written(fd, from, len, straight) });
     // SAFETY: the contract of write.
-    let from = unsafe { buffer(from, len) };
-    count(from.and_then(|from| file.write(from)))
+    count(match unsafe { buffer(from, len) } {
+        Ok(from) => aside(|| file.write(from)),
+        // A file that may not be written is told first.
+        Err(fault) => file.write(&[]).and(Err(fault)),
+    })
 }
 
 pub unsafe fn pwrite(fd: c_int, from: *const c_void, len: size_t, at: off_t) -> ssize_t {
@@ -41,7 +56,32 @@ pub unsafe fn pwrite(fd: c_int, from: *const c_void, len: size_t, at: off_t) -> 
     let file = sealed_or!(fd, unsafe { guard::written(fd, from, looked_at, straight) });
     // SAFETY: the contract of pwrite.
     let from = unsafe { buffer(from, len) };
-    count(from.and_then(|from| file.pwrite(from, place(at)?)))
+    count(place(at).and_then(|at| match from {
+        Ok(from) => deep(file.is_at_once(from.len(), at), || file.pwrite(from, at)),
+        Err(fault) => file.pwrite(&[], at).and(Err(fault)),
+    }))
+}
+
+/// The length of a read, where a careless one is longer than the memory: no more than the file has.
+fn fitting(file: &File, len: usize) -> usize {
+    const LARGE: usize = 1 << 20;
+    if len <= LARGE {
+        return len;
+    }
+    let size = file.size().map_or(u64::MAX, |size| size.0);
+    len.min(usize::try_from(size).unwrap_or(len))
+}
+
+/// A read into memory that is not there: no error where nothing would be put there.
+fn unfilled(
+    file: &File,
+    at: u64,
+    (into, len): (*mut c_void, usize),
+    fault: Errno,
+) -> Result<usize, Errno> {
+    aside(|| file.pread(&mut [], at))?;
+    let nothing = touch::is_plausible(into.cast(), len) && at >= file.size()?.0;
+    if nothing { Ok(0) } else { Err(fault) }
 }
 
 pub unsafe fn read_chk(fd: c_int, into: *mut c_void, len: size_t, room: size_t) -> ssize_t {

@@ -11,7 +11,7 @@ use tidelock_engine::{Descriptor, Errno};
 
 use crate::hooks::{File, NOTTY, descriptor, duplicate, is_ours, locks, none};
 use crate::raw::Outcome as _;
-use crate::{guard, next, raw};
+use crate::{guard, next, raw, touch};
 
 pub unsafe fn fcntl(fd: c_int, command: c_int, arg: c_long) -> c_int {
     if matches!(command, libc::F_DUPFD | libc::F_DUPFD_CLOEXEC) {
@@ -29,17 +29,15 @@ pub unsafe fn fcntl(fd: c_int, command: c_int, arg: c_long) -> c_int {
         | libc::F_OFD_SETLK
         | libc::F_OFD_SETLKW => {
             // SAFETY: the contract of fcntl: these commands take a struct flock.
-            let lock = unsafe { pointer::<libc::flock>(arg).as_mut() };
-            none(
-                lock.ok_or(crate::hooks::FAULT)
-                    .and_then(|lock| locks::record(&file, command, lock)),
-            )
+            let lock = unsafe { locks::range_at(command, pointer(arg)) };
+            none(lock.and_then(|lock| locks::record(&file, command, lock)))
         }
+        // A regular file sends no signal; the number is the engine's (`Kernel::mark_appends`).
+        F_GETSIG => 0,
+        F_SETSIG if (0..=64).contains(&arg) => 0,
         // Whom to tell of what, advice about lifetime, and what only memory files or pipes have.
         libc::F_GETOWN
         | libc::F_SETOWN
-        | F_SETSIG
-        | F_GETSIG
         | F_SETOWN_EX
         | F_GETOWN_EX
         | F_GET_RW_HINT..=F_SET_FILE_RW_HINT
@@ -58,7 +56,11 @@ pub unsafe fn fcntl(fd: c_int, command: c_int, arg: c_long) -> c_int {
 /// What the kernel says, with those flags as the program gave them that are carried out here.
 fn get_flags(file: &File) -> c_int {
     let flags: c_int = raw!(SYS_fcntl, file.hidden().0, libc::F_GETFL);
-    if flags < 0 { flags } else { flags & !EMULATED | file.flags().0 & EMULATED }
+    if flags < 0 {
+        return flags;
+    }
+    let append = if file.appends() { libc::O_APPEND } else { 0 };
+    flags & !EMULATED | file.flags().0 & EMULATED & !libc::O_APPEND | append
 }
 
 fn set_flags(file: &File, flags: c_int) -> c_int {
@@ -87,8 +89,8 @@ pub unsafe fn ioctl(fd: c_int, request: c_ulong, arg: c_long) -> c_int {
         libc::FIONCLEX => raw!(SYS_fcntl, fd, libc::F_SETFD, 0),
         libc::FIONREAD => {
             // SAFETY: the contract of ioctl: FIONREAD takes an int.
-            let left = unsafe { pointer::<c_int>(arg).as_mut() };
-            none(left.ok_or(crate::hooks::FAULT).and_then(|left| {
+            let left = unsafe { touch::value_mut(pointer::<c_int>(arg)) };
+            none(left.and_then(|left| {
                 *left = bytes_left(&file)?;
                 Ok(())
             }))

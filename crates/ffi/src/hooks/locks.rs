@@ -12,7 +12,7 @@ use libc::{flock as Range, off_t};
 use tidelock_engine::{Descriptor, Errno};
 
 use crate::hooks::{File, descriptor, none};
-use crate::raw;
+use crate::{raw, touch};
 
 pub unsafe fn flock(fd: c_int, operation: c_int) -> c_int {
     let file = sealed_or!(fd, raw!(SYS_flock, fd, operation));
@@ -50,6 +50,21 @@ fn any_record(fd: c_int, command: c_int, range: &mut Range) -> c_int {
         Descriptor::Hidden => raw::fail(Errno::BADF),
         Descriptor::Sealed(file) => none(record(&file, command, range)),
     }
+}
+
+/// The range that the program asks about, or wants locked.
+///
+/// # Safety
+/// The contract of fcntl with this command: what is there is a struct flock.
+pub(crate) unsafe fn range_at<'r>(command: c_int, at: *mut Range) -> Result<&'r mut Range, Errno> {
+    if !matches!(command, libc::F_GETLK | libc::F_OFD_GETLK) {
+        // Only read, and it may lie where nothing can be written.
+        touch::all(at.cast_const().cast(), size_of::<Range>(), touch::Want::Read)?;
+        // SAFETY: the memory is there, and `record` changes it only for the two commands that ask.
+        return Ok(unsafe { &mut *at });
+    }
+    // SAFETY: the caller's promise.
+    unsafe { touch::value_mut(at) }
 }
 
 /// One of the six fcntl commands about record locks, on a sealed file.

@@ -8,7 +8,7 @@ use core::ffi::{c_char, c_int, c_uint};
 use tidelock_engine::{Errno, Fd, System as _};
 
 use crate::guard;
-use crate::hooks::{directory, is_control, is_empty, is_ours, none, path as path_of};
+use crate::hooks::{aside, beneath, directory, is_control, is_empty, none, path as path_of};
 use crate::process::{ActiveProcess, process};
 use crate::raw;
 
@@ -42,7 +42,7 @@ pub unsafe fn renameat2(
     let to = try_or_fail!(unsafe { path_of(to) });
     let from_at = try_or_fail!(directory(from_at, from));
     let to_at = try_or_fail!(directory(to_at, to));
-    none(process.rename((from_at, from), (to_at, to), flags))
+    none(aside(|| process.rename((from_at, from), (to_at, to), flags)))
 }
 
 pub unsafe fn link(from: *const c_char, to: *const c_char) -> c_int {
@@ -60,17 +60,18 @@ pub unsafe fn linkat(
     // SAFETY: the contract of linkat.
     let process = process_or!(unsafe { guard::linkat(from_at, from, to_at, to, flags) });
     // SAFETY: the contract of linkat.
-    if flags & libc::AT_EMPTY_PATH != 0 && unsafe { is_empty(from) } && is_ours(from_at) {
-        // The name would be that of the anchor.
-        return raw::fail(Errno::NOENT);
-    }
+    let itself = flags & libc::AT_EMPTY_PATH != 0 && unsafe { is_empty(from) };
     // SAFETY: the contract of linkat.
     let from = try_or_fail!(unsafe { path_of(from) });
     // SAFETY: the contract of linkat.
     let to = try_or_fail!(unsafe { path_of(to) });
-    let from_at = try_or_fail!(directory(from_at, from));
     let to_at = try_or_fail!(directory(to_at, to));
-    none(process.link((from_at, from), (to_at, to), flags))
+    if itself && let (real, Some(file)) = try_or_fail!(beneath(from_at)) {
+        let from = (Fd(real), from);
+        return none(aside(|| process.link_open_file(&file, from, (to_at, to), flags)));
+    }
+    let from_at = try_or_fail!(directory(from_at, from));
+    none(aside(|| process.link((from_at, from), (to_at, to), flags)))
 }
 
 pub unsafe fn symlink(target: *const c_char, path: *const c_char) -> c_int {
@@ -85,7 +86,11 @@ pub unsafe fn symlinkat(target: *const c_char, at: c_int, path: *const c_char) -
         // SAFETY: the contract of symlinkat.
         && let Ok(path) = unsafe { path_of(path) }
     {
-        attach(process, at, path);
+        // What is not attached now is when it is used.
+        let _ = aside(|| {
+            attach(process, at, path);
+            Ok(())
+        });
     }
     done
 }
@@ -149,7 +154,11 @@ pub unsafe fn fchdir(fd: c_int) -> c_int {
 
 fn moved(done: c_int) -> c_int {
     if done == 0 && process().is_some() {
-        crate::refresh_working_directory();
+        // Without memory for it, the next path that is judged asks the kernel.
+        let _ = aside(|| {
+            crate::refresh_working_directory();
+            Ok(())
+        });
     }
     done
 }

@@ -10,7 +10,7 @@ use core::ffi::{c_char, c_int};
 use libc::mode_t;
 
 use crate::guard;
-use crate::hooks::{directory, number, path as path_of};
+use crate::hooks::{aside, directory, number, path as path_of};
 use crate::stdio;
 
 pub unsafe fn open(path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
@@ -25,7 +25,7 @@ pub unsafe fn openat(at: c_int, path: *const c_char, flags: c_int, mode: mode_t)
     // SAFETY: the contract of openat.
     let path = try_or_fail!(unsafe { path_of(path) });
     let at = try_or_fail!(directory(at, path));
-    stdio::standard::landed(number(process.open(at, path, flags, mode)))
+    stdio::standard::landed(number(aside(|| process.open(at, path, flags, mode))))
 }
 
 pub unsafe fn creat(path: *const c_char, mode: mode_t) -> c_int {

@@ -9,12 +9,12 @@ use libc::{off_t, size_t, ssize_t};
 use tidelock_engine::{Descriptor, Errno};
 use tidelock_format::PlainOffset;
 
-use crate::hooks::{File, descriptor, none, path as path_of, place};
+use crate::hooks::{File, aside, descriptor, none, path as path_of, place};
 use crate::{guard, next, raw};
 
 pub unsafe fn ftruncate(fd: c_int, len: off_t) -> c_int {
     let file = sealed_or!(fd, guard::cut(raw!(SYS_ftruncate, fd, len), fd, len));
-    none(place(len).and_then(|len| file.set_len(len)))
+    none(place(len).and_then(|len| aside(|| file.set_len(len))))
 }
 
 pub unsafe fn truncate(path: *const c_char, len: off_t) -> c_int {
@@ -22,7 +22,7 @@ pub unsafe fn truncate(path: *const c_char, len: off_t) -> c_int {
     let process = process_or!(unsafe { guard::truncate(path, len) });
     // SAFETY: the contract of truncate.
     let path = unsafe { path_of(path) };
-    none(path.and_then(|path| process.truncate_at(path, place(len)?)))
+    none(path.and_then(|path| aside(|| process.truncate_at(path, place(len)?))))
 }
 
 pub unsafe fn fallocate(fd: c_int, mode: c_int, at: off_t, len: off_t) -> c_int {
@@ -80,12 +80,13 @@ pub unsafe fn sync_file_range(fd: c_int, at: off_t, len: off_t, flags: c_uint) -
 }
 
 fn allocate(file: &File, mode: c_int, at: off_t, len: off_t) -> Result<(), Errno> {
-    file.allocate(mode, place(at)?, place(len)?)
+    let (at, len) = (place(at)?, place(len)?);
+    aside(|| file.allocate(mode, at, len))
 }
 
 fn reach(file: &File, end: off_t) -> Result<(), Errno> {
     let end = place(end)?;
-    if file.size()?.0 < end { file.set_len(end) } else { Ok(()) }
+    if file.size()?.0 < end { aside(|| file.set_len(end)) } else { Ok(()) }
 }
 
 /// Where a range of the plain file begins on the disk.

@@ -9,7 +9,7 @@ use libc::{stat as Stat, statx as Statx};
 use tidelock_engine::{Errno, Fd, FileStat};
 use tidelock_format::DiskSize;
 
-use crate::hooks::{File, is_empty, names_control, path as path_of, proc};
+use crate::hooks::{File, aside, is_empty, names_control, path as path_of, proc};
 use crate::process::process;
 use crate::raw;
 
@@ -161,7 +161,7 @@ unsafe fn size_of_named(
         return Ok(disk);
     }
     let follow = flags & libc::AT_SYMLINK_NOFOLLOW == 0;
-    let plain = process.size_at((Fd(at), path), follow, found, changes)?;
+    let plain = aside(|| process.size_at((Fd(at), path), follow, found, changes))?;
     Ok(if found.regular { plain.cast_signed() } else { disk })
 }
 

@@ -9,22 +9,22 @@ use std::io::IoSlice;
 use libc::{iovec, off_t, ssize_t};
 use tidelock_engine::Errno;
 
-use crate::hooks::{File, buffer_mut, count, place};
+use crate::hooks::{File, aside, buffer_mut, count, deep, place};
+use crate::touch::{self, Want};
 use crate::{guard, raw};
 
 pub unsafe fn readv(fd: c_int, pieces: *const iovec, n: c_int) -> ssize_t {
     let file = sealed_or!(fd, raw!(SYS_readv, fd, pieces, n));
     // SAFETY: the contract of readv.
-    count(unsafe { fill(pieces, n, |into, _| file.read(into)) })
+    count(unsafe { fill(pieces, n, |into, _| deep(file.is_keyed(), || file.read(into))) })
 }
 
 pub unsafe fn preadv(fd: c_int, pieces: *const iovec, n: c_int, at: off_t) -> ssize_t {
     let file = sealed_or!(fd, raw!(SYS_preadv, fd, pieces, n, at, 0));
     // SAFETY: the contract of preadv.
-    count(
-        place(at)
-            .and_then(|at| unsafe { fill(pieces, n, |into, done| file.pread(into, at + done)) }),
-    )
+    count(place(at).and_then(|at| unsafe {
+        fill(pieces, n, |into, done| deep(file.is_keyed(), || file.pread(into, at + done)))
+    }))
 }
 
 pub unsafe fn preadv2(
@@ -51,7 +51,7 @@ pub unsafe fn writev(fd: c_int, pieces: *const iovec, n: c_int) -> ssize_t {
     // SAFETY: the contract of writev.
     let file = sealed_or!(fd, unsafe { guard::written_vector(fd, pieces, n, straight) });
     // SAFETY: the contract of writev.
-    count(unsafe { with(pieces, n, |from| file.writev(from)) })
+    count(unsafe { with(pieces, n, |from| aside(|| file.writev(from))) })
 }
 
 pub unsafe fn pwritev(fd: c_int, pieces: *const iovec, n: c_int, at: off_t) -> ssize_t {
@@ -61,7 +61,10 @@ pub unsafe fn pwritev(fd: c_int, pieces: *const iovec, n: c_int, at: off_t) -> s
     // SAFETY: the contract of pwritev.
     let file = sealed_or!(fd, unsafe { guard::written_vector(fd, pieces, looked_at, straight) });
     // SAFETY: the contract of pwritev.
-    count(place(at).and_then(|at| unsafe { with(pieces, n, |from| file.pwritev(from, at)) }))
+    count(
+        place(at)
+            .and_then(|at| unsafe { with(pieces, n, |from| aside(|| file.pwritev(from, at))) }),
+    )
 }
 
 pub unsafe fn pwritev2(
@@ -109,13 +112,15 @@ unsafe fn vector<'v>(pieces: *const iovec, n: c_int) -> Result<&'v [iovec], Errn
     if n == 0 {
         return Ok(&[]);
     }
-    if pieces.is_null() {
-        return Err(crate::hooks::FAULT);
-    }
-    // SAFETY: the caller's promise: n iovecs at this address.
+    touch::all(pieces.cast(), n * size_of::<iovec>(), Want::Read)?;
+    // SAFETY: the memory is there; the caller's promise: n iovecs.
     let pieces: &[iovec] = unsafe { core::slice::from_raw_parts(pieces, n) };
     let total = pieces.iter().try_fold(0usize, |sum, piece| sum.checked_add(piece.iov_len));
     total.filter(|&sum| sum.cast_signed() >= 0).ok_or(Errno::INVAL)?;
+    let plausible = |piece: &iovec| touch::is_plausible(piece.iov_base.cast(), piece.iov_len);
+    if !pieces.iter().all(plausible) {
+        return Err(crate::hooks::FAULT);
+    }
     Ok(pieces)
 }
 
@@ -133,8 +138,12 @@ unsafe fn fill(
     let pieces = unsafe { vector(pieces, n) }?;
     for piece in pieces {
         // SAFETY: each piece is memory that the program wants filled.
-        let into = unsafe { buffer_mut(piece.iov_base, piece.iov_len) }?;
-        match read(into, done as u64) {
+        let filled = match unsafe { buffer_mut(piece.iov_base, piece.iov_len) } {
+            Ok(into) => read(into, done as u64),
+            // A file that may not be read is told first.
+            Err(fault) => read(&mut [], done as u64).and(Err(fault)),
+        };
+        match filled {
             Ok(count) if count < piece.iov_len => return Ok(done + count),
             Ok(count) => done += count,
             Err(error) if done == 0 => return Err(error),
@@ -156,7 +165,11 @@ unsafe fn with(
 ) -> Result<usize, Errno> {
     // SAFETY: the caller's promise.
     let pieces = unsafe { vector(pieces, n) }?;
-    if pieces.iter().all(|piece| !piece.iov_base.is_null()) {
+    let whole = |piece: &iovec| {
+        let start = piece.iov_base.cast_const().cast();
+        !piece.iov_base.is_null() && touch::reach(start, piece.iov_len, Want::Read) == piece.iov_len
+    };
+    if pieces.iter().all(whole) {
         // SAFETY: IoSlice has the layout of iovec (its documentation promises it), and no address
         // is null.
         return write(unsafe { core::slice::from_raw_parts(pieces.as_ptr().cast(), pieces.len()) });
@@ -165,9 +178,18 @@ unsafe fn with(
     let mut used = 0;
     for piece in pieces.iter().filter(|piece| piece.iov_len > 0) {
         // SAFETY: each piece is memory that the program wants written.
-        let from = unsafe { crate::hooks::buffer(piece.iov_base, piece.iov_len) }?;
-        *room.get_mut(used).ok_or(Errno::INVAL)? = IoSlice::new(from);
+        let from = match unsafe { crate::hooks::buffer(piece.iov_base, piece.iov_len) } {
+            Ok(from) => from,
+            Err(fault) if used == 0 => return write(&[]).and(Err(fault)),
+            Err(_) => break,
+        };
+        // What has no room is left for the next call.
+        let Some(place) = room.get_mut(used) else { break };
+        *place = IoSlice::new(from);
         used += 1;
+        if from.len() < piece.iov_len {
+            break;
+        }
     }
     write(room.get(..used).unwrap_or_default())
 }

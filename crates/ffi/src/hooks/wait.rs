@@ -14,6 +14,7 @@ use tidelock_engine::{Descriptor, Errno};
 use crate::hooks::descriptor;
 use crate::process::process;
 use crate::raw;
+use crate::touch::{self, Want};
 
 pub unsafe fn poll(fds: *mut pollfd, n: nfds_t, timeout: c_int) -> c_int {
     let ready: c_int = raw!(SYS_poll, fds, n, timeout);
@@ -29,7 +30,7 @@ pub unsafe fn ppoll(
 ) -> c_int {
     // The kernel changes the timeout; the program's stays as it is.
     // SAFETY: the contract of ppoll.
-    let mut left = unsafe { timeout.as_ref() }.copied();
+    let mut left = try_or_fail!(unsafe { time_at(timeout) });
     let left = left.as_mut().map_or(core::ptr::null_mut(), core::ptr::from_mut);
     let ready: c_int = raw!(SYS_ppoll, fds, n, left, mask, SIGNAL_SET);
     // SAFETY: the contract of ppoll, and the kernel has just filled them.
@@ -117,7 +118,7 @@ pub unsafe fn pselect(
     // SAFETY: the contract of pselect.
     let taken = try_or_fail!(unsafe { Taken::from(n, sets) });
     // SAFETY: the contract of pselect.
-    let given = unsafe { timeout.as_ref() }.copied();
+    let given = try_or_fail!(unsafe { time_at(timeout) });
     let now = timespec { tv_sec: 0, tv_nsec: 0 };
     let mut left = if taken.ready() > 0 { Some(now) } else { given };
     let left = left.as_mut().map_or(core::ptr::null_mut(), core::ptr::from_mut);
@@ -147,6 +148,18 @@ pub(crate) unsafe fn pselect6(
     unsafe { taken.put_back(sets, others) }
 }
 
+/// The program's timeout, if it gave one.
+///
+/// # Safety
+/// What is there is a timespec.
+unsafe fn time_at(timeout: *const timespec) -> Result<Option<timespec>, Errno> {
+    if timeout.is_null() {
+        return Ok(None);
+    }
+    // SAFETY: the caller's promise.
+    unsafe { touch::value(timeout) }.map(|time| Some(*time))
+}
+
 /// The sealed files that were taken out of the three sets.
 struct Taken {
     sets: [[c_long; WORDS]; 3],
@@ -167,6 +180,9 @@ impl Taken {
             return Ok(taken);
         }
         let n = usize::try_from(n).unwrap_or(0).min(libc::FD_SETSIZE);
+        for set in sets.into_iter().filter(|set| !set.is_null()) {
+            touch::all(set.cast(), n.div_ceil(WORD_BITS) * size_of::<c_long>(), Want::Write)?;
+        }
         for (kept, set) in taken.sets.iter_mut().zip(sets).filter(|(_, set)| !set.is_null()) {
             for (index, kept) in kept.iter_mut().enumerate().take(n.div_ceil(WORD_BITS)) {
                 // SAFETY: within the first `n` bits, in whole words.
