@@ -115,10 +115,40 @@ fn set_up(granted: &handshake::Granted, socket: &[u8], exe: &[u8]) -> Result<(),
     Ok(())
 }
 
+/// Opens what is in `.tidelock`, by no link: a program of root's may work on a directory of another user, who puts a
+/// link or a second name of another file there at any moment.
 fn control_file(directory: &Path, name: &str, flags: OFlags) -> Result<OwnedFd, String> {
+    use rustix::fs::{FileType, ResolveFlags, fstat, openat, openat2};
+    use rustix::io::Errno;
     let path = directory.join(tidelock_keys::FOLDER).join(name);
-    rustix::fs::openat(CWD, &path, flags | OFlags::CLOEXEC, Mode::empty())
-        .map_err(|error| format!("{}: {error}", path.display()))
+    let failed = |error: Errno| format!("{}: {error}", path.display());
+    let way = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let above = match openat2(CWD, directory, way, Mode::empty(), ResolveFlags::NO_SYMLINKS) {
+        // A kernel or a sandbox without openat2.
+        Err(Errno::NOSYS) => openat(CWD, directory, way | OFlags::NOFOLLOW, Mode::empty()),
+        opened => opened,
+    };
+    let above = above.map_err(failed)?;
+    let folder = openat(&above, tidelock_keys::FOLDER, way | OFlags::NOFOLLOW, Mode::empty());
+    // A pipe in its place holds nobody.
+    let flags = flags | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    let file = openat(folder.map_err(failed)?, name, flags, Mode::empty()).map_err(failed)?;
+    let (owner, found) = (fstat(&above).map_err(failed)?.st_uid, fstat(&file).map_err(failed)?);
+    let me = rustix::process::geteuid().as_raw();
+    let is_anchor = name == tidelock_keys::ANCHOR;
+    let kind = if is_anchor { FileType::Symlink } else { FileType::RegularFile };
+    let refused = |why: &str| Err(format!("{}: {why}", path.display()));
+    if FileType::from_raw_mode(found.st_mode) != kind {
+        return refused("somebody has put something else in its place");
+    }
+    if ![0, me, owner].contains(&found.st_uid) {
+        return refused("it belongs to somebody else");
+    }
+    // Copies of hard links are no harm to their owner, who alone can have linked another file of one's own here.
+    if !is_anchor && found.st_nlink > 1 && me != owner {
+        return refused("it has a second name, a hard link, elsewhere");
+    }
+    Ok(file)
 }
 
 /// Maps the lock file. One that cannot be written (a read-only copy) is only opened.
