@@ -17,7 +17,8 @@ use tidelock_engine::{Decided, Errno, Fd, PathBuffer, System};
 use crate::environment::Environment;
 use crate::process::{ActivePolicy, begin, process, starting};
 use crate::{
-    datakeys, handshake, hooks, limits, lock, memory, next, recovery, renewal, report, scratch, system,
+    cores, datakeys, handshake, hooks, limits, lock, memory, next, recovery, renewal, report,
+    scratch, system,
 };
 
 /// The sockets of the agents, separated by colons, one for each protected directory.
@@ -55,7 +56,14 @@ pub unsafe fn start(environment: *const *const c_char) {
         scratch::start();
         memory::serve_aws_lc();
         limits::make_room();
-        sockets.by_ref().for_each(|socket| protect(socket, exe.as_bytes(), environment));
+        renewal::keep_environment(environment);
+        let mut core_dumps = true;
+        sockets.by_ref().for_each(|socket| {
+            core_dumps &= protect(socket, exe.as_bytes(), environment);
+        });
+        if !core_dumps {
+            cores::forbid();
+        }
         memory::wipe_stack::<{ memory::IN_PROGRAMS }>();
         starting().cipher().warm_up();
         system::refresh_working_directory();
@@ -67,9 +75,9 @@ pub unsafe fn start(environment: *const *const c_char) {
     }
 }
 
-/// Asks one agent for its directory and keys.
+/// Asks one agent for its directory and keys; true if this program may leave core files.
 #[inline(never)]
-fn protect(socket: &[u8], exe: &[u8], environment: Environment) {
+fn protect(socket: &[u8], exe: &[u8], environment: Environment) -> bool {
     let name = String::from_utf8_lossy(socket);
     let granted = match handshake::ask(socket, environment) {
         Ok(granted) => granted,
@@ -87,6 +95,7 @@ fn protect(socket: &[u8], exe: &[u8], environment: Environment) {
         );
     }
     conceal(granted.connection);
+    granted.grant.core_dumps
 }
 
 fn set_up(granted: &handshake::Granted, socket: &[u8], exe: &[u8]) -> Result<(), String> {
@@ -180,7 +189,7 @@ fn share_words(root: u8, directory: &Path) -> Result<(), String> {
 }
 
 /// Moves a descriptor of ours to where the program does not find it; its new number.
-fn conceal(fd: OwnedFd) -> i32 {
+pub(crate) fn conceal(fd: OwnedFd) -> i32 {
     let system = starting().system();
     let moved =
         system.duplicate(Fd(std::os::fd::AsRawFd::as_raw_fd(&fd)), system.hidden_from(), true);
