@@ -437,7 +437,14 @@ fn the_library_follows_no_link_of_theirs_in_a_program_of_roots() {
         fs::hard_link(world.at("outside/secret"), at(name)).unwrap();
         world.library_refuses(&exec, name);
         fs::remove_file(at(name)).unwrap();
-        rustix::fs::mknodat(CWD, &at(name), rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
+        rustix::fs::mknodat(
+            CWD,
+            &at(name),
+            rustix::fs::FileType::Fifo,
+            rustix::fs::Mode::from_raw_mode(0o600),
+            0,
+        )
+        .unwrap();
         world.library_refuses(&exec, name);
         fs::remove_file(at(name)).unwrap();
         fs::rename(&kept, at(name)).unwrap();
