@@ -5,7 +5,9 @@
 
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
@@ -18,8 +20,8 @@ use zeroize::Zeroizing;
 use crate::error::Error;
 use crate::wire::{Answer, Grant, KeyringKey, MAX_ANSWER, Request, Status, WireError};
 
-/// An agent that does not answer is as good as none.
-const TIMEOUT: std::time::Duration = std::time::Duration::from_secs(10);
+/// How long an agent may take: it reads a little of /proc and adds a line to its log.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A connection to an agent. One that got keys counts as a client until it is dropped.
 pub struct Connection {
@@ -30,23 +32,28 @@ pub struct Connection {
 /// Connects to the agent at `socket`; `None` if none is alive there.
 ///
 /// # Errors
-/// [`Error::Io`].
+/// [`Error::Silent`], [`Error::Io`].
 pub fn connect(socket: &Path) -> Result<Option<Connection>, Error> {
     let failed = |errno| Error::sys("connect to the agent at", socket)(errno);
     let kind = SocketType::SEQPACKET;
     let fd = socket_with(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None).map_err(failed)?;
-    for direction in [sockopt::Timeout::Recv, sockopt::Timeout::Send] {
-        sockopt::set_socket_timeout(&fd, direction, Some(TIMEOUT)).map_err(failed)?;
-    }
+    // For connect and send, which wait where the agent takes nobody in any more.
+    let limit = Some(PATIENCE);
+    sockopt::set_socket_timeout(&fd, sockopt::Timeout::Send, limit).map_err(failed)?;
     let address = SocketAddrUnix::new(socket).map_err(failed)?;
     loop {
         match connect_to(&fd, &address) {
             Ok(()) => return Ok(Some(Connection { socket: fd, path: socket.into() })),
             Err(Errno::NOENT | Errno::CONNREFUSED) => return Ok(None),
             Err(Errno::INTR) => {}
+            Err(Errno::AGAIN) => return Err(silent(None, socket)),
             Err(errno) => return Err(failed(errno)),
         }
     }
+}
+
+fn silent(pid: Option<i32>, socket: &Path) -> Error {
+    Error::Silent { pid, socket: socket.into(), seconds: PATIENCE.as_secs() }
 }
 
 impl Connection {
@@ -107,17 +114,41 @@ impl Connection {
     fn ask(&self, request: &Request) -> Result<Zeroizing<Vec<u8>>, Error> {
         let failed = |errno| Error::sys("talk to the agent at", &self.path)(errno);
         let question = Zeroizing::new(request.encode());
-        send(&self.socket, &question, SendFlags::NOSIGNAL).map_err(failed)?;
+        let until = Instant::now() + PATIENCE;
+        match send(&self.socket, &question, SendFlags::NOSIGNAL) {
+            Ok(_) => {}
+            Err(Errno::AGAIN) => return Err(silent(self.pid(), &self.path)),
+            Err(errno) => return Err(failed(errno)),
+        }
         let mut message = Zeroizing::new(vec![0; MAX_ANSWER + 1]);
         let length = loop {
-            match recv(&self.socket, &mut *message, RecvFlags::empty()) {
+            match recv(&self.socket, &mut *message, RecvFlags::DONTWAIT) {
                 Ok((length, _)) => break length,
-                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN | Errno::INTR) => self.wait(until)?,
                 Err(errno) => return Err(failed(errno)),
             }
         };
         message.truncate(length);
         Ok(message)
+    }
+
+    /// Until there is something to read.
+    fn wait(&self, until: Instant) -> Result<(), Error> {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(silent(self.pid(), &self.path));
+        }
+        let left = Timespec::try_from(left).unwrap_or(Timespec { tv_sec: 1, tv_nsec: 0 });
+        match poll(&mut [PollFd::new(&self.socket, PollFlags::IN)], Some(&left)) {
+            Ok(_) | Err(Errno::INTR) => Ok(()),
+            Err(errno) => Err(Error::sys("wait for the agent at", &self.path)(errno)),
+        }
+    }
+
+    /// Who listens there.
+    fn pid(&self) -> Option<i32> {
+        let peer = sockopt::socket_peercred(&self.socket).ok()?;
+        Some(peer.pid.as_raw_nonzero().get())
     }
 }
 

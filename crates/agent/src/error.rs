@@ -56,6 +56,16 @@ pub enum Error {
         /// What it said.
         why: String,
     },
+    /// The agent is there and says nothing: stopped, or held up.
+    #[error("the agent{} does not answer within {seconds} s ({})", process(*.pid), .socket.display())]
+    Silent {
+        /// Its process, if the kernel tells.
+        pid: Option<i32>,
+        /// Where it listens.
+        socket: PathBuf,
+        /// How long it was waited for.
+        seconds: u64,
+    },
     /// The agent refused.
     #[error("the agent refused: {reason}{detail}")]
     Refused {
@@ -118,7 +128,9 @@ impl Error {
         match self {
             Self::Io { .. } => "see the system's reason above",
             Self::NoRunDir { .. } => "set XDG_RUNTIME_DIR, or have root make /run/tidelock/UID",
-            Self::LooseRunDir { .. } => "remove it, or chown it to yourself and chmod 700",
+            Self::LooseRunDir { .. } => {
+                "remove it, or chown it to yourself and chmod 700; or set XDG_RUNTIME_DIR or HOME to a place of your own"
+            }
             Self::LooseStarter { .. } => {
                 "remove it; `tidelock exec` starts an agent and writes it anew"
             }
@@ -127,6 +139,9 @@ impl Error {
             }
             Self::NotStarted { .. } => "run the command again; the reason is in the line above",
             Self::Refused { reason, .. } => reason.hint(),
+            Self::Silent { .. } => {
+                "let it go on (kill -CONT) if somebody stopped it, or end it (kill -9): then another is started"
+            }
             Self::Wire(_) => "end the servers of this keyring and start them with one version",
             Self::OtherDirectory { .. } => {
                 "a byte copy of a protected directory has the same keyring; run one of them at a time"
@@ -134,4 +149,8 @@ impl Error {
             Self::Keys(why) => why.hint(),
         }
     }
+}
+
+fn process(pid: Option<i32>) -> String {
+    pid.map_or_else(String::new, |pid| format!(" (process {pid})"))
 }

@@ -22,17 +22,25 @@ pub struct RunDir {
 }
 
 impl RunDir {
-    /// The first of /run/tidelock/UID, $XDG_RUNTIME_DIR/tidelock and /tmp/tidelock-UID that exists
-    /// or can be made. One that is not the caller's alone is an error, not a reason to try the
-    /// next.
+    /// The first of /run/tidelock/UID, $XDG_RUNTIME_DIR/tidelock, ~/.local/state/tidelock/run and
+    /// /tmp/tidelock-UID that exists or can be made. One that is not the caller's alone is an error, not a
+    /// reason to try the next; of a home whose path is too long for a socket nothing is tried.
+    ///
+    /// Only in /tmp may somebody else be first, and so stop the caller: it serves those alone who have no home.
     ///
     /// # Errors
     /// [`Error::LooseRunDir`], [`Error::NoRunDir`].
     pub fn choose() -> Result<Self, Error> {
-        Self::choose_from(Path::new(RUN), std::env::var_os("XDG_RUNTIME_DIR"), Path::new("/tmp"))
+        let (xdg, home) = (std::env::var_os("XDG_RUNTIME_DIR"), std::env::var_os("HOME"));
+        Self::choose_from(Path::new(RUN), xdg, home, Path::new("/tmp"))
     }
 
-    fn choose_from(run: &Path, xdg: Option<OsString>, tmp: &Path) -> Result<Self, Error> {
+    fn choose_from(
+        run: &Path,
+        xdg: Option<OsString>,
+        home: Option<OsString>,
+        tmp: &Path,
+    ) -> Result<Self, Error> {
         let uid = rustix::process::geteuid();
         if uid.is_root() {
             let _ = DirBuilder::new().mode(0o755).create(run);
@@ -43,6 +51,15 @@ impl RunDir {
         }
         if let Some(xdg) = xdg.map(PathBuf::from).filter(|path| path.is_absolute()) {
             candidates.push(xdg.join("tidelock"));
+        }
+        if let Some(home) = home.map(PathBuf::from).filter(|path| path.is_absolute()) {
+            let state = home.join(".local/state/tidelock");
+            let path = state.join("run");
+            if home.is_dir() && fits(&path) {
+                // What is wrong with it shows when its folder is made.
+                let _ = DirBuilder::new().recursive(true).mode(0o700).create(state);
+                candidates.push(path);
+            }
         }
         candidates.push(tmp.join(format!("tidelock-{}", uid.as_raw())));
         let mut tried = Vec::new();
@@ -95,6 +112,14 @@ impl RunDir {
         Self::checked(path, rustix::process::geteuid().as_raw())
     }
 
+    /// This directory, which a user has already.
+    ///
+    /// # Errors
+    /// [`Error::LooseRunDir`], [`Error::Io`].
+    pub fn existing(path: &Path, uid: u32) -> Result<Self, Error> {
+        Self::checked(path, uid)
+    }
+
     fn checked(path: &Path, uid: u32) -> Result<Self, Error> {
         let found = fs::symlink_metadata(path).map_err(Error::io("look at", path))?;
         let refuse = |why| Err(Error::LooseRunDir { path: path.into(), why });
@@ -107,8 +132,7 @@ impl RunDir {
         if found.permissions().mode() & 0o7777 != 0o700 {
             return refuse("its mode is not 0700");
         }
-        // ID.sock has 37 bytes, and a slash before them.
-        if path.as_os_str().len() + 38 > MAX_SOCKET_PATH {
+        if !fits(path) {
             return refuse("its path is too long for a socket");
         }
         Ok(Self { path: path.into() })
@@ -148,6 +172,11 @@ impl RunDir {
 #[must_use]
 pub fn programs_beside(socket: &Path) -> PathBuf {
     socket.with_extension("programs")
+}
+
+/// ID.sock has 37 bytes, and a slash before them.
+fn fits(path: &Path) -> bool {
+    path.as_os_str().len() + 38 <= MAX_SOCKET_PATH
 }
 
 /// Nobody but root may put directories of users here, unless each may only touch its own.
@@ -193,18 +222,41 @@ mod tests {
         assert!(matches!(RunDir::at(&path), Err(Error::LooseRunDir { .. })));
     }
 
+    /// In /tmp everybody may be first.
+    #[test]
+    fn whoever_makes_the_folder_in_tmp_first_stops_nobody_who_has_a_home() {
+        let home = tempfile::tempdir().unwrap();
+        let (none, tmp) = (home.path().join("no/run"), home.path().join("tmp"));
+        fs::create_dir(&tmp).unwrap();
+        let uid = rustix::process::geteuid().as_raw();
+        let squatted = tmp.join(format!("tidelock-{uid}"));
+        DirBuilder::new().mode(0o777).create(&squatted).unwrap();
+        fs::set_permissions(&squatted, fs::Permissions::from_mode(0o777)).unwrap();
+        let own = home.path().join("home");
+        fs::create_dir(&own).unwrap();
+        let chosen = RunDir::choose_from(&none, None, Some(own.clone().into()), &tmp).unwrap();
+        assert_eq!(chosen.path(), own.join(".local/state/tidelock/run"));
+        // Without a home, or with one that is too long for a socket, nothing else is left.
+        let long = home.path().join("x".repeat(80));
+        for home in [None, Some(long.into())] {
+            let refused = RunDir::choose_from(&none, None, home, &tmp);
+            assert!(matches!(refused, Err(Error::LooseRunDir { .. })));
+        }
+    }
+
     #[test]
     fn the_next_place_is_taken_only_if_one_cannot_be_made() {
         let home = tempfile::tempdir().unwrap();
         let (run, xdg) = (home.path().join("no/run"), home.path().join("xdg"));
-        let chosen = RunDir::choose_from(&run, Some(xdg.clone().into()), home.path()).unwrap();
+        let choose = |xdg: &Path| RunDir::choose_from(&run, Some(xdg.into()), None, home.path());
+        let chosen = choose(&xdg).unwrap();
         let uid = rustix::process::geteuid().as_raw();
         assert_eq!(chosen.path(), home.path().join(format!("tidelock-{uid}")));
         DirBuilder::new().mode(0o700).create(&xdg).unwrap();
-        let chosen = RunDir::choose_from(&run, Some(xdg.clone().into()), home.path()).unwrap();
+        let chosen = choose(&xdg).unwrap();
         assert_eq!(chosen.path(), xdg.join("tidelock"));
         fs::set_permissions(chosen.path(), fs::Permissions::from_mode(0o755)).unwrap();
-        let loose = RunDir::choose_from(&run, Some(xdg.into()), home.path());
+        let loose = choose(&xdg);
         assert!(matches!(loose, Err(Error::LooseRunDir { .. })));
     }
 }

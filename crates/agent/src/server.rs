@@ -20,7 +20,7 @@ use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, accept_with,
     bind, listen, recv, send, socket_with,
 };
-use rustix::process::{DumpableBehavior, set_dumpable_behavior};
+use rustix::process::{DumpableBehavior, Pid, PidfdFlags, pidfd_open, set_dumpable_behavior};
 use tidelock_cipher::Secret;
 use tidelock_format::{Generation, KeyringId};
 use tidelock_keys::{Keyring, KeyringDir, Places, Policy};
@@ -51,6 +51,11 @@ pub struct Options {
     pub log: Option<Log>,
     /// Listed programs get keys even if the user of the server can replace them.
     pub allow_writable_programs: bool,
+    /// Programs that get keys may leave core files.
+    pub core_dumps: bool,
+    /// Programs that have keys from an agent that is gone: it stays as long as any of these lives, so that
+    /// what they fork finds it.
+    pub accompany: Vec<i32>,
     /// How long it waits for its first client, and for a program that was just listed.
     pub grace: Duration,
     /// How long it stays after its last client.
@@ -65,6 +70,8 @@ impl Options {
             run_dir,
             log: None,
             allow_writable_programs: false,
+            core_dumps: false,
+            accompany: Vec::new(),
             grace: Duration::from_secs(30),
             linger: Duration::from_secs(10),
         }
@@ -92,6 +99,8 @@ pub struct Server {
     options: Options,
     primitives: Primitives,
     connections: Vec<Connection>,
+    /// Those that it accompanies and that live.
+    companions: Vec<OwnedFd>,
     /// When it ends, unless somebody comes.
     until: Instant,
 }
@@ -131,8 +140,10 @@ impl Server {
         set_dumpable_behavior(DumpableBehavior::NotDumpable)
             .map_err(Error::sys("forbid dumps of", "this process"))?;
         let lock = lock(&options.run_dir, id)?;
-        let grant = Grant::encode(&keyring, directory).ok_or_else(|| Error::NotStarted {
-            why: "the keyring has more data keys than fit into a message".to_owned(),
+        let grant = Grant::encode(&keyring, directory, options.core_dumps).ok_or_else(|| {
+            Error::NotStarted {
+                why: "the keyring has more data keys than fit into a message".to_owned(),
+            }
         })?;
         let grant = (primitives.lock)(grant);
         let chain = ChainKey::of(&keyring, primitives.lock);
@@ -150,6 +161,10 @@ impl Server {
         let log = options.log.clone().unwrap_or_else(|| Log::at(options.run_dir.audit(id)));
         let mut audit = Audit::open(&log, id, chain)?;
         let (listener, socket_file) = listen_at(&socket)?;
+        // Programs that have run without an agent since the keyring was changed ask this one now. A directory that
+        // cannot be written has none that is behind.
+        let _ = KeyringDir::open(directory).and_then(|folder| folder.announce(generation));
+        let companions = options.accompany.iter().filter_map(|pid| process(*pid)).collect();
         audit.write(
             Event::Start,
             &Details { directory: directory.to_str(), ..Details::of_this_process() },
@@ -172,6 +187,7 @@ impl Server {
             options,
             primitives,
             connections: Vec::new(),
+            companions,
         })
     }
 
@@ -187,7 +203,7 @@ impl Server {
     /// # Errors
     /// [`Error::Io`] if it cannot wait any more.
     pub fn run(mut self) -> Result<(), Error> {
-        while self.clients().next().is_some() || Instant::now() < self.until {
+        while !self.is_alone() || Instant::now() < self.until {
             let ready = self.wait()?;
             // From the back: removing leaves the places of the others.
             for (place, ready) in ready.iter().enumerate().rev() {
@@ -196,6 +212,7 @@ impl Server {
                 }
             }
             self.drop_silent();
+            self.drop_ended();
             self.accept();
         }
         self.close();
@@ -204,6 +221,10 @@ impl Server {
 
     fn clients(&self) -> impl Iterator<Item = &Peer> {
         self.connections.iter().filter_map(|connection| connection.client.as_ref())
+    }
+
+    fn is_alone(&self) -> bool {
+        self.clients().next().is_none() && self.companions.is_empty()
     }
 
     /// Waits for something to do; says which connections have something to say.
@@ -216,6 +237,7 @@ impl Server {
         if self.connections.len() < MAX_CONNECTIONS {
             fds.push(PollFd::new(&self.listener, PollFlags::IN));
         }
+        fds.extend(self.companions.iter().map(|process| PollFd::new(process, PollFlags::IN)));
         let limit = self.next_deadline().map(|left| Timespec {
             tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
             tv_nsec: i64::from(left.subsec_nanos()),
@@ -233,7 +255,7 @@ impl Server {
         let now = Instant::now();
         let silent = self.connections.iter().filter(|connection| connection.client.is_none());
         let silent = silent.map(|connection| connection.since + SILENCE).min();
-        let idle = self.clients().next().is_none().then_some(self.until);
+        let idle = self.is_alone().then_some(self.until);
         let next = silent.into_iter().chain(idle).min()?;
         Some(next.saturating_duration_since(now) + Duration::from_millis(1))
     }
@@ -268,6 +290,14 @@ impl Server {
         self.connections.retain(|connection| {
             connection.client.is_some() || connection.since.elapsed() < SILENCE
         });
+    }
+
+    fn drop_ended(&mut self) {
+        let before = self.companions.len();
+        self.companions.retain(is_alive);
+        if self.companions.len() < before {
+            self.until = self.until.max(Instant::now() + self.options.linger);
+        }
     }
 
     /// Reads and answers one request; false if the connection has ended.
@@ -354,7 +384,8 @@ impl Server {
         if keyring.id() != self.keyring || keyring.generation() < self.generation {
             return Err(RefusalReason::OtherKeyring);
         }
-        let grant = Grant::encode(&keyring, &self.directory).ok_or(RefusalReason::Full)?;
+        let grant = Grant::encode(&keyring, &self.directory, self.options.core_dumps);
+        let grant = grant.ok_or(RefusalReason::Full)?;
         self.grant = (self.primitives.lock)(grant);
         (self.policy, self.generation) = (keyring.policy().clone(), keyring.generation());
         self.audit.set_key(ChainKey::of(&keyring, self.primitives.lock));
@@ -446,6 +477,11 @@ fn details<'a>(peer: &Peer, name: &'a str) -> Details<'a> {
 
 fn this_user() -> u32 {
     rustix::process::geteuid().as_raw()
+}
+
+/// A process that lives.
+fn process(pid: i32) -> Option<OwnedFd> {
+    pidfd_open(Pid::from_raw(pid)?, PidfdFlags::empty()).ok()
 }
 
 /// A program by path, and a descriptor that keeps its inode.

@@ -37,6 +37,8 @@ use crate::server::{Options, Server};
 
 const MAGIC: &[u8; 8] = b"TDLAGENT";
 const MAX_ORDERS: usize = 16 * 1024;
+/// Processes that an agent is told to stay for; one server is one.
+const MAX_ACCOMPANIED: usize = 64;
 const READY: &[u8] = b"ready\n";
 const RUNNING: &[u8] = b"running\n";
 /// How long an agent may take to listen.
@@ -156,6 +158,7 @@ fn hand_over(
     orders.bytes(MAGIC);
     orders.bytes(keyring.keyring_key().expose());
     orders.u8(u8::from(options.allow_writable_programs));
+    orders.u8(u8::from(options.core_dumps));
     orders.u32(millis(options.grace));
     orders.u32(millis(options.linger));
     orders.text(directory.as_os_str().as_bytes());
@@ -166,6 +169,11 @@ fn hand_over(
     let (uid, gid) = log.and_then(|log| log.owner).unwrap_or((u32::MAX, u32::MAX));
     orders.u32(uid);
     orders.u32(gid);
+    let accompanied = options.accompany.get(..MAX_ACCOMPANIED).unwrap_or(&options.accompany);
+    orders.count(accompanied.len());
+    for pid in accompanied {
+        orders.u32(pid.cast_unsigned());
+    }
     let mut pipe = child.stdin.take().ok_or(io::ErrorKind::BrokenPipe)?;
     pipe.write_all(&Zeroizing::new(orders.into_bytes()))
 }
@@ -267,23 +275,35 @@ fn read_orders() -> Result<Orders, Error> {
     if magic != MAGIC {
         return Err(nonsense());
     }
-    let (key, directory, run_dir, log, writable, grace, linger) =
-        parse_orders(rest).map_err(|_| nonsense())?;
-    let mut options = Options::new(RunDir::at(&run_dir)?);
-    options.log = log;
-    options.allow_writable_programs = writable;
-    options.grace = Duration::from_millis(grace.into());
-    options.linger = Duration::from_millis(linger.into());
-    Ok(Orders { key, directory, options })
+    let parsed = parse_orders(rest).map_err(|_| nonsense())?;
+    let mut options = Options::new(RunDir::at(&parsed.run_dir)?);
+    options.log = parsed.log;
+    options.allow_writable_programs = parsed.writable;
+    options.core_dumps = parsed.core_dumps;
+    options.accompany = parsed.accompany;
+    options.grace = Duration::from_millis(parsed.grace.into());
+    options.linger = Duration::from_millis(parsed.linger.into());
+    Ok(Orders { key: parsed.key, directory: parsed.directory, options })
 }
 
-type Parsed = (Secret<32>, PathBuf, PathBuf, Option<Log>, bool, u32, u32);
+/// What was written into the pipe, in other types.
+struct Parsed {
+    key: Secret<32>,
+    directory: PathBuf,
+    run_dir: PathBuf,
+    log: Option<Log>,
+    writable: bool,
+    core_dumps: bool,
+    grace: u32,
+    linger: u32,
+    accompany: Vec<i32>,
+}
 
 fn parse_orders(bytes: &[u8]) -> Result<Parsed, Truncated> {
     let mut from = Reader::new(bytes);
     let mut key = Secret::new([0; 32]);
     key.expose_mut().copy_from_slice(from.bytes(32)?);
-    let writable = from.u8()? != 0;
+    let (writable, core_dumps) = (from.u8()? != 0, from.u8()? != 0);
     let (grace, linger) = (from.u32()?, from.u32()?);
     let path = |from: &mut Reader<'_>| -> Result<PathBuf, Truncated> {
         let length = usize::from(from.u16()?);
@@ -293,7 +313,10 @@ fn parse_orders(bytes: &[u8]) -> Result<Parsed, Truncated> {
     let journal = from.u8()? != 0;
     let owner = Some((from.u32()?, from.u32()?)).filter(|owner| owner.0 != u32::MAX);
     let log = (!file.as_os_str().is_empty()).then_some(Log { file, journal, owner });
-    Ok((key, directory, run_dir, log, writable, grace, linger))
+    let count = from.u16()?;
+    let pids = (0..count).map(|_| from.u32().map(u32::cast_signed));
+    let accompany = pids.collect::<Result<_, _>>()?;
+    Ok(Parsed { key, directory, run_dir, log, writable, core_dumps, grace, linger, accompany })
 }
 
 fn bind(orders: Orders, primitives: Primitives) -> Result<Server, Error> {

@@ -10,6 +10,7 @@ use tidelock_agent::{RunDir, alias};
 use crate::audit::trail;
 use crate::error::{Error, Result};
 use crate::init::open_or_make;
+use crate::status::Programs;
 use crate::unlock;
 
 /// Hold an unlocked keyring; started by `exec`
@@ -60,6 +61,8 @@ fn start(socket: &Path, dir: &Path) -> Result<()> {
     }
     let config = unlock::configured(&protected.keyring, &protected.path)?;
     options.allow_writable_programs = config.allow_writable_programs;
+    options.core_dumps = config.core_dumps;
+    options.accompany = Programs::of(&protected.path).heads();
     options.log = Some(trail::log(&protected.keyring, &protected.path, &config)?);
     let keyring = unlock::unattended(&protected, &config)?;
     let this_program = AgentCommand::this_program();

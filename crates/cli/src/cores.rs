@@ -11,7 +11,9 @@ static BEFORE: OnceLock<Rlimit> = OnceLock::new();
 pub(crate) fn forbid() {
     let limit = getrlimit(Resource::Core);
     let _ = BEFORE.set(limit);
-    let _ = setrlimit(Resource::Core, Rlimit { current: Some(0), ..limit });
+    // 1 and not 0, by which nothing goes to the program of a core_pattern either (docs/decisions/0013).
+    let least = limit.maximum.unwrap_or(1).min(1);
+    let _ = setrlimit(Resource::Core, Rlimit { current: Some(least), ..limit });
 }
 
 /// As it was when the command began.

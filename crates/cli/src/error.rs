@@ -27,6 +27,8 @@ pub(crate) const REFUSED: u8 = 3;
 pub(crate) const KEY: u8 = 4;
 /// 5
 pub(crate) const VERIFICATION: u8 = 5;
+/// 6
+pub(crate) const PARTLY: u8 = 6;
 /// 7
 pub(crate) const CANNOT_TELL: u8 = 7;
 
@@ -83,6 +85,14 @@ pub(crate) enum Error {
     #[error("{what}")]
     Verification {
         /// Which.
+        what: String,
+        /// What to do.
+        hint: String,
+    },
+    /// Something was done and something was not.
+    #[error("{what}")]
+    Partly {
+        /// What was, and what not.
         what: String,
         /// What to do.
         hint: String,
@@ -151,6 +161,7 @@ impl Error {
             Self::Usage { .. } => USAGE,
             Self::BadKey { .. } => KEY,
             Self::Verification { .. } => VERIFICATION,
+            Self::Partly { .. } => PARTLY,
             Self::CannotTell { .. } => CANNOT_TELL,
         }
     }
@@ -179,6 +190,7 @@ impl Error {
             | Self::Usage { hint, .. }
             | Self::BadKey { hint, .. }
             | Self::Verification { hint, .. }
+            | Self::Partly { hint, .. }
             | Self::CannotTell { hint, .. } => hint.clone(),
         }
     }

@@ -33,6 +33,7 @@ use crate::cores;
 use crate::error::{Error, Result};
 use crate::init::open_or_make;
 use crate::protected::Protected;
+use crate::status::Programs;
 use crate::unlock::KeyOptions;
 
 const PRELOAD: &str = "LD_PRELOAD";
@@ -161,7 +162,9 @@ impl Exec {
         let config = self.keys.configured(&protected.keyring, &protected.path)?;
         options.log = Some(trail::log(&protected.keyring, &protected.path, &config)?);
         options.allow_writable_programs = config.allow_writable_programs;
+        options.core_dumps = config.core_dumps;
         let keyring = self.keys.unlock(protected)?;
+        options.accompany = Programs::of(&protected.path).heads();
         if outdated && let Some(agent) = client::connect(&socket)? {
             agent.reload(keyring.keyring_key())?;
             return Ok(socket);

@@ -9,7 +9,7 @@ mod place;
 mod undo;
 
 use std::fmt::Write as _;
-use std::io::Write as _;
+use std::io::{IsTerminal, Write as _};
 use std::path::{Path, PathBuf};
 
 use tidelock_keys::{
@@ -47,6 +47,9 @@ pub(crate) struct Init {
     /// Make no recovery key
     #[arg(long)]
     no_recovery: bool,
+    /// Print the recovery key though standard output is no terminal, but a pipe or a log
+    #[arg(long, conflicts_with_all = ["no_recovery", "recovery_file"])]
+    print_recovery: bool,
     /// A file that stays plain although the profile does not say so; may be given several times
     #[arg(long, value_name = "GLOB")]
     plain: Vec<String>,
@@ -69,6 +72,12 @@ impl Init {
         let layout = profile.layout()?;
         let policy = Policy::compile(&profile, &self.plain, &self.program)
             .map_err(tidelock_keys::Error::from)?;
+        if !self.no_recovery && self.recovery_file.is_none() {
+            refuse_to_print_into_logs(
+                self.print_recovery,
+                "write it to a file with --recovery-file FILE, make none with --no-recovery, or say --print-recovery",
+            )?;
+        }
         let mut undo = Undo::default();
         let choice = self.choice(&place, &mut undo)?;
         let recovery = if self.no_recovery { None } else { Some(RecoveryKey::random()?) };
@@ -177,6 +186,17 @@ impl Init {
         }
         Ok(())
     }
+}
+
+/// A recovery key opens the keyring for ever: it is not left in the log of a pipeline or of a unit by accident.
+///
+/// # Errors
+/// [`Error::Refused`] unless standard output is a terminal, or `asked` says that it may be anything.
+pub(crate) fn refuse_to_print_into_logs(asked: bool, hint: &str) -> Result<()> {
+    if asked || std::io::stdout().is_terminal() {
+        return Ok(());
+    }
+    Err(Error::refused("the recovery key is printed on a terminal only, and there is none", hint))
 }
 
 /// A built-in profile, or the path of one, with a slash in it.

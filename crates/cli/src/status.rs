@@ -7,6 +7,8 @@
 mod agent;
 mod census;
 mod control;
+mod leaks;
+mod programs;
 mod settings;
 mod text;
 mod warnings;
@@ -24,9 +26,11 @@ use crate::protected::Protected;
 use crate::sealed::Keys;
 use crate::server::{Loaded, Server};
 use crate::unlock::KeyOptions;
-pub(crate) use agent::Agent;
+pub(crate) use agent::Found;
+use agent::{Agent, SilentAgent};
 pub(crate) use census::Census;
 use control::ControlFile;
+pub(crate) use programs::Programs;
 use settings::Setting;
 use warnings::Warning;
 
@@ -53,6 +57,9 @@ struct Report {
     locked: Option<String>,
     server: Server,
     agent: Option<Agent>,
+    /// One that is there and does not answer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    silent_agent: Option<SilentAgent>,
     settings: Vec<Setting>,
     warnings: Vec<Warning>,
 }
@@ -117,9 +124,16 @@ impl Status {
             }
             Err(why) => (None, Some(why)),
         };
+        let programs = Programs::of(&protected.path);
+        let (agent, silent_agent) = match Found::look(&protected, &server, &programs) {
+            Found::Answers(agent) => (Some(agent), None),
+            Found::Silent(agent) => (None, Some(agent)),
+            Found::Nobody => (None, None),
+        };
         let mut report = Report {
             keyring: keyring_report(&protected),
-            agent: Agent::of(&protected, &server),
+            agent,
+            silent_agent,
             settings: settings::of(&protected.path),
             locked: locked.as_ref().map(ToString::to_string),
             directory: protected.path,
@@ -127,7 +141,7 @@ impl Status {
             server,
             warnings: Vec::new(),
         };
-        report.warnings = warnings::of(&report, &choices, config.cryptoperiod_days);
+        report.warnings = warnings::of(&report, &programs.heads(), &choices, &config);
         if self.json {
             console::print_json("status", &report)?;
         } else {

@@ -271,3 +271,47 @@ fn what_tells_how_to_start_it_must_be_ones_own() {
     assert!(text(&output.stderr).contains("/tmp is not a protected directory"), "{output:?}");
     assert!(world.agent().is_none());
 }
+
+/// A stopped agent accepts and says nothing.
+#[test]
+fn a_stopped_agent_holds_nobody_for_ever() {
+    let world = World::with_key_file();
+    let mut cat = world.start_cat(0);
+    cat.prints_the_text();
+    let agent = world.agent().unwrap().to_string();
+    let signal = |name: &str| {
+        assert!(Command::new("kill").args([name, &agent]).status().unwrap().success());
+    };
+    let limit = Duration::from_secs(90);
+    signal("-STOP");
+    let listed = world.preloaded("/bin/cat", &["data/file"]).finish_within(limit);
+    let run = |line: &str| world.command("/bin/sh").args(["-c", line]).finish_within(limit);
+    let exec = run("tidelock exec -D data -- true");
+    let key = run("tidelock key new-data-key -D data");
+    let status = run("tidelock status -D data");
+    signal("-CONT");
+    let told = format!("its agent (process {agent}) does not answer");
+    refused(&listed.unwrap(), &told);
+    let told = format!("the agent (process {agent}) does not answer");
+    let exec = exec.unwrap();
+    assert!(exec.status.code() == Some(4) && text(&exec.stderr).contains(&told), "{exec:?}");
+    let key = key.unwrap();
+    assert!(key.status.code() == Some(6) && text(&key.stderr).contains(&told), "{key:?}");
+    let status = status.unwrap();
+    assert!(
+        text(&status.stdout).contains(&format!("process {agent} does not answer")),
+        "{status:?}"
+    );
+    assert!(text(&status.stderr).contains(&format!("process {agent}")), "{status:?}");
+    cat.prints_the_text();
+}
+
+/// Whoever a listed program becomes has no connection to its agent.
+#[test]
+fn the_connection_to_the_agent_is_closed_on_exec() {
+    let world = World::with_key_file();
+    let script = "import os; os.execv('/bin/ls', ['ls', '-l', '/proc/self/fd'])";
+    let line = format!("tidelock exec -D data -- python3 -c \"{script}\"");
+    let said = world.shell(&line);
+    assert!(said.contains("/proc/") && !said.contains("socket:"), "{said}");
+}

@@ -16,12 +16,21 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use tempfile::TempDir;
 
+#[path = "agents.rs"]
+mod agents;
+
 /// `nobody`, who owns the folder `theirs`.
 const THEM: u32 = 65534;
 const RUNS: u32 = 50;
 
 struct World {
     home: TempDir,
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        agents::end_below(self.home.path());
+    }
 }
 
 /// All that a wrong step would change: names, owners, modes, contents, and when any of it was changed.
@@ -105,6 +114,14 @@ impl World {
         let mut found = Vec::new();
         look(&self.at("outside"), &mut found);
         found
+    }
+
+    /// A program below `exec` does not start, and nothing outside is touched. `name` is not what it must be.
+    fn library_refuses(&self, exec: &str, name: &str) {
+        let before = self.outside();
+        let (code, said) = self.run(exec);
+        assert_eq!(self.outside(), before, "{name}: {code}: {said}");
+        assert!(code == 3 && said.contains(".tidelock/"), "{name}: {code}: {said}");
     }
 
     fn refused(&self, (code, said): (i32, String), words: &str) {
@@ -393,4 +410,51 @@ fn a_folder_above_that_is_swapped_for_a_link_leads_nowhere() {
     let line = "keyring restore -D theirs/above/empty backup";
     let (_, swaps) = swapped(&world, "theirs/above", "outside", line, || {});
     assert!(swaps > RUNS, "{swaps}");
+}
+
+/// What the library does in a program of root's, which works on a directory of theirs.
+#[test]
+fn the_library_follows_no_link_of_theirs_in_a_program_of_roots() {
+    if skipped() {
+        return;
+    }
+    let world = World::new();
+    world.protected("theirs/data");
+    let at = |name: &str| world.at("theirs/data/.tidelock").join(name);
+    let exec =
+        format!("exec --provider file:{} -D theirs/data -- /bin/true", world.at("key").display());
+    let (code, said) = world.run(&exec);
+    assert_eq!(code, 0, "{said}");
+    for name in ["lock", "sealed-descriptor"] {
+        let kept = at(name).with_extension("kept");
+        fs::rename(at(name), &kept).unwrap();
+        if name == "lock" {
+            world.link("outside/secret", "theirs/data/.tidelock/lock");
+            world.library_refuses(&exec, name);
+            fs::remove_file(at(name)).unwrap();
+        }
+        // Another file of root's, by a second name; and a pipe, which must hold nobody.
+        fs::hard_link(world.at("outside/secret"), at(name)).unwrap();
+        world.library_refuses(&exec, name);
+        fs::remove_file(at(name)).unwrap();
+        rustix::fs::mknodat(
+            CWD,
+            &at(name),
+            rustix::fs::FileType::Fifo,
+            rustix::fs::Mode::from_raw_mode(0o600),
+            0,
+        )
+        .unwrap();
+        world.library_refuses(&exec, name);
+        fs::remove_file(at(name)).unwrap();
+        fs::rename(&kept, at(name)).unwrap();
+    }
+    let (code, said) = world.run(&exec);
+    assert_eq!(code, 0, "{said}");
+    // The folder itself, with everything in it that is looked for.
+    fs::rename(world.at("theirs/data/.tidelock"), world.at("outside/folder")).unwrap();
+    world.link("outside/folder", "theirs/data/.tidelock");
+    let before = world.outside();
+    let (code, said) = world.run(&exec);
+    assert!(code != 0 && world.outside() == before, "{code}: {said}");
 }

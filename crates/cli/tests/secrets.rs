@@ -411,8 +411,16 @@ fn a_passphrase_descriptor_is_closed_and_a_crash_leaves_no_core_file() {
     assert!(status.code().is_none(), "{status}");
     let left: Vec<_> = fs::read_dir(home.path("cores")).unwrap().flatten().collect();
     assert!(left.is_empty(), "{left:?}");
-    // The program that `exec` becomes may leave one.
-    let limit =
-        "ulimit -c 4096; tidelock exec --passphrase-fd 7 -D data -- sh -c 'ulimit -c' 7< words";
-    assert_eq!(home.done(limit, &[]).trim(), "4096");
+    // The program that `exec` becomes has keys, and what it starts has its limit.
+    let limit = "ulimit -c 4096; tidelock exec --passphrase-fd 7 -D data -- \
+                 sh -c 'grep core /proc/self/limits; ulimit -c 8 || :' 7< words 2>&1";
+    let said = home.done(limit, &[]);
+    let words: Vec<_> = said
+        .lines()
+        .find(|line| line.starts_with("Max core"))
+        .unwrap()
+        .split_whitespace()
+        .collect();
+    assert_eq!(words, ["Max", "core", "file", "size", "1", "1", "bytes"], "{said}");
+    assert!(said.to_lowercase().contains("not permitted"), "{said}");
 }

@@ -17,6 +17,20 @@ impl Environment {
         Self(array)
     }
 
+    /// A copy for good without variables that begin with one of `without`: a program may write over what main got.
+    pub(crate) fn copied(self, without: &[&[u8]]) -> Self {
+        let kept = |entry: &&CStr| !without.iter().any(|name| entry.to_bytes().starts_with(name));
+        let copies =
+            self.entries().filter(kept).map(|entry| entry.to_owned().into_raw().cast_const());
+        let array: Vec<*const c_char> = copies.chain([core::ptr::null()]).collect();
+        Self(array.leak().as_ptr())
+    }
+
+    /// The array.
+    pub(crate) const fn array(self) -> *const *const c_char {
+        self.0
+    }
+
     /// The value of a variable; `name` ends with its equals sign.
     pub(crate) fn value(self, name: &[u8]) -> Option<&'static [u8]> {
         self.entries().find_map(|entry| entry.to_bytes().strip_prefix(name))
@@ -76,6 +90,8 @@ mod tests {
         assert_eq!(environment.value(b"A="), Some(&b"2=3"[..]));
         assert_eq!(environment.value(b"B="), None);
         assert_eq!(environment.entries().count(), 3);
+        let copied = environment.copied(&[b"AB="]);
+        assert_eq!((copied.value(b"A="), copied.entries().count()), (Some(&b"2=3"[..]), 2));
         environment.remove(b"A=");
         assert_eq!((environment.value(b"A="), environment.entries().count()), (None, 2));
         assert_eq!(environment.value(b"AB="), Some(&b"1"[..]));

@@ -22,6 +22,7 @@ mod raw;
 #[doc(hidden)]
 #[macro_use]
 pub mod hooks;
+mod cores;
 pub mod datakeys;
 mod environment;
 pub mod fork;

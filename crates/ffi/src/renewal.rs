@@ -6,14 +6,23 @@
 //! ```
 //!
 //! The number is a hint that anybody who can write the disk may forge: it makes a process ask, nothing else.
-//! Asking allocates (in our own memory) and makes a connection; it happens at most once for each change.
+//! Asking allocates (in our own memory) and makes a connection; it happens at most once for each change. Where no
+//! agent is alive one is started, as when a program starts. What cannot be done now is tried again, but not at every file.
+//!
+//! UNSAFETY: the environment, as the process got it, is kept as a pointer.
+#![expect(unsafe_code, reason = "a pointer to a copy of the environment")]
 
+use core::ffi::c_char;
 use core::sync::atomic::{
-    AtomicU32, AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
+    AtomicPtr, AtomicU32, AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed,
+    Ordering::Release,
 };
 use std::sync::OnceLock;
 
-use crate::{datakeys, handshake, sys, words};
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::environment::Environment;
+use crate::{datakeys, handshake, start, starter, sys, words};
 
 const ROOTS: usize = 8;
 
@@ -21,6 +30,13 @@ static SOCKETS: [OnceLock<Box<[u8]>>; ROOTS] = [const { OnceLock::new() }; ROOTS
 /// The announcement that was last followed.
 static FOLLOWED: [AtomicU64; ROOTS] = [const { AtomicU64::new(0) }; ROOTS];
 static BUSY: AtomicU32 = AtomicU32::new(0);
+/// When the next attempt may be made, in seconds of the monotonic clock.
+static NOT_BEFORE: [AtomicU64; ROOTS] = [const { AtomicU64::new(0) }; ROOTS];
+/// Seconds between an attempt that failed and the next: an agent that does not answer, or cannot be started, costs
+/// seconds each.
+const REST: u64 = 30;
+/// What an agent is started with: a copy, since programs write over their environment (setproctitle).
+static ENVIRONMENT: AtomicPtr<*const c_char> = AtomicPtr::new(core::ptr::null_mut());
 
 /// One thread asks; its signals wait, since a handler may open files.
 struct Asking(u64);
@@ -47,6 +63,12 @@ pub(crate) fn watch(root: u8, socket: &[u8]) {
     if let Some(place) = SOCKETS.get(usize::from(root)) {
         let _ = place.set(socket.into());
     }
+}
+
+/// Remembers what an agent is started with.
+pub(crate) fn keep_environment(environment: Environment) {
+    let copied = environment.copied(&starter::OURS);
+    ENVIRONMENT.store(copied.array().cast_mut(), Release);
 }
 
 /// After a fork, in the child: the thread that asked is not here.
@@ -79,14 +101,30 @@ fn is_behind(root: u8) -> bool {
 #[cold]
 fn ask(root: u8) -> bool {
     let Some(socket) = SOCKETS.get(usize::from(root)).and_then(OnceLock::get) else { return false };
+    let not_before = &NOT_BEFORE[usize::from(root) % ROOTS];
+    if seconds() < not_before.load(Acquire) {
+        return false;
+    }
     let _asking = Asking::begin();
     if !is_behind(root) {
         return true;
     }
     let announced = words::announced(root);
-    // An agent that cannot be asked now is asked again at the next occasion.
-    let Ok(granted) = handshake::ask_running(socket) else { return false };
-    let taken = datakeys::take_granted(root, &granted);
+    // SAFETY: null, or a copy that is never freed or changed.
+    let environment = unsafe { Environment::new(ENVIRONMENT.load(Acquire)) };
+    let Ok(granted) = handshake::ask_again(socket, environment) else {
+        not_before.store(seconds() + REST, Release);
+        return false;
+    };
+    let taken = datakeys::take_granted(root, &granted.grant);
     FOLLOWED[usize::from(root) % ROOTS].swap(announced, AcqRel);
+    if granted.started {
+        // It ends with its last client, which would be this one.
+        start::conceal(granted.connection);
+    }
     taken
+}
+
+fn seconds() -> u64 {
+    u64::try_from(clock_gettime(ClockId::MonotonicCoarse).tv_sec).unwrap_or(0)
 }

@@ -17,8 +17,8 @@ use tidelock_engine::{Decided, Errno, Fd, PathBuffer, System};
 use crate::environment::Environment;
 use crate::process::{ActivePolicy, begin, process, starting};
 use crate::{
-    datakeys, guard, handshake, hooks, limits, memory, mounts, next, recovery, renewal, report,
-    scratch, stack, system, words,
+    cores, datakeys, guard, handshake, hooks, limits, memory, mounts, next, recovery, renewal,
+    report, scratch, stack, system, words,
 };
 
 /// The sockets of the agents, separated by colons, one for each protected directory.
@@ -63,7 +63,14 @@ pub unsafe fn start(environment: *const *const c_char) {
         scratch::start();
         memory::serve_aws_lc();
         limits::make_room();
-        sockets.by_ref().for_each(|socket| protect(socket, exe.as_bytes(), environment));
+        renewal::keep_environment(environment);
+        let mut core_dumps = true;
+        sockets.by_ref().for_each(|socket| {
+            core_dumps &= protect(socket, exe.as_bytes(), environment);
+        });
+        if !core_dumps {
+            cores::forbid();
+        }
         memory::wipe_stack::<{ memory::IN_PROGRAMS }>();
         starting().cipher().warm_up();
         system::refresh_working_directory();
@@ -77,9 +84,9 @@ pub unsafe fn start(environment: *const *const c_char) {
     }
 }
 
-/// Asks one agent for its directory and keys.
+/// Asks one agent for its directory and keys; true if this program may leave core files.
 #[inline(never)]
-fn protect(socket: &[u8], exe: &[u8], environment: Environment) {
+fn protect(socket: &[u8], exe: &[u8], environment: Environment) -> bool {
     let name = String::from_utf8_lossy(socket);
     let granted = match handshake::ask(socket, environment) {
         Ok(granted) => granted,
@@ -97,6 +104,7 @@ fn protect(socket: &[u8], exe: &[u8], environment: Environment) {
         );
     }
     conceal(granted.connection);
+    granted.grant.core_dumps
 }
 
 fn set_up(granted: &handshake::Granted, socket: &[u8], exe: &[u8]) -> Result<(), String> {
@@ -126,10 +134,40 @@ fn set_up(granted: &handshake::Granted, socket: &[u8], exe: &[u8]) -> Result<(),
     Ok(())
 }
 
+/// Opens what is in `.tidelock`, by no link: a program of root's may work on a directory of another user, who puts a
+/// link or a second name of another file there at any moment.
 fn control_file(directory: &Path, name: &str, flags: OFlags) -> Result<OwnedFd, String> {
+    use rustix::fs::{FileType, ResolveFlags, fstat, openat, openat2};
+    use rustix::io::Errno;
     let path = directory.join(tidelock_keys::FOLDER).join(name);
-    rustix::fs::openat(CWD, &path, flags | OFlags::CLOEXEC, Mode::empty())
-        .map_err(|error| format!("{}: {error}", path.display()))
+    let failed = |error: Errno| format!("{}: {error}", path.display());
+    let way = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let above = match openat2(CWD, directory, way, Mode::empty(), ResolveFlags::NO_SYMLINKS) {
+        // A kernel or a sandbox without openat2.
+        Err(Errno::NOSYS) => openat(CWD, directory, way | OFlags::NOFOLLOW, Mode::empty()),
+        opened => opened,
+    };
+    let above = above.map_err(failed)?;
+    let folder = openat(&above, tidelock_keys::FOLDER, way | OFlags::NOFOLLOW, Mode::empty());
+    // A pipe in its place holds nobody.
+    let flags = flags | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    let file = openat(folder.map_err(failed)?, name, flags, Mode::empty()).map_err(failed)?;
+    let (owner, found) = (fstat(&above).map_err(failed)?.st_uid, fstat(&file).map_err(failed)?);
+    let me = rustix::process::geteuid().as_raw();
+    let is_anchor = name == tidelock_keys::ANCHOR;
+    let kind = if is_anchor { FileType::Symlink } else { FileType::RegularFile };
+    let refused = |why: &str| Err(format!("{}: {why}", path.display()));
+    if FileType::from_raw_mode(found.st_mode) != kind {
+        return refused("somebody has put something else in its place");
+    }
+    if ![0, me, owner].contains(&found.st_uid) {
+        return refused("it belongs to somebody else");
+    }
+    // Copies of hard links are no harm to their owner, who alone can have linked another file of one's own here.
+    if !is_anchor && found.st_nlink > 1 && me != owner {
+        return refused("it has a second name, a hard link, elsewhere");
+    }
+    Ok(file)
 }
 
 /// Meets the other processes of the directory, and maps the memory that they share.
@@ -152,7 +190,7 @@ fn share_words(root: u8, directory: &Path) -> Result<(), String> {
 }
 
 /// Moves a descriptor of ours to where the program does not find it; its new number.
-fn conceal(fd: OwnedFd) -> i32 {
+pub(crate) fn conceal(fd: OwnedFd) -> i32 {
     let system = starting().system();
     let moved =
         system.duplicate(Fd(std::os::fd::AsRawFd::as_raw_fd(&fd)), system.hidden_from(), true);

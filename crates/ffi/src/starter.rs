@@ -26,7 +26,7 @@ use tidelock_agent::Starter;
 use crate::environment::Environment;
 
 /// What the command must not have: it would ask for keys itself.
-const OURS: [&[u8]; 3] = [b"LD_PRELOAD=", b"TIDELOCK_AGENT=", b"TIDELOCK_PROGRAM="];
+pub(crate) const OURS: [&[u8]; 3] = [b"LD_PRELOAD=", b"TIDELOCK_AGENT=", b"TIDELOCK_PROGRAM="];
 
 /// Makes sure that an agent listens at `socket`, if one can be started without anybody at a terminal.
 /// False if nothing tells how.

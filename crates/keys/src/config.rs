@@ -58,6 +58,9 @@ pub struct Config {
     /// Listed programs get keys even if the user of the server can replace them.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub allow_writable_programs: bool,
+    /// Programs that have keys may leave core files, which hold plain pages.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub core_dumps: bool,
     /// Where the audit log is, if not where it is by itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub audit: Option<AuditTarget>,

@@ -2,10 +2,14 @@
 
 use std::path::Path;
 use std::thread;
+use std::time::Duration;
 
+use rustix::process::Signal;
 use serde_json::Value;
 use tidelock_testkit::arms;
-use tidelock_testkit::pg::{Arm, Cluster, Error, Load, Place, Result, ensure, fill_pgbench};
+use tidelock_testkit::pg::{
+    Arm, Cluster, Error, Load, Place, Process, Result, ensure, fill_pgbench,
+};
 
 /// `tidelock key VERB -D DIR ...` of a cluster; what it prints.
 fn key(cluster: &Cluster<'_>, verb: &str, args: &[&str]) -> Result<String> {
@@ -135,3 +139,53 @@ fn another_nodes_archive_is_read_after_adopting_its_keys(arm: Arm) -> Result<()>
     ensure(data_key(&node, &table)? == current(&node)?, || "a new file under adopted keys".into())
 }
 arms!(another_nodes_archive_is_read_after_adopting_its_keys: sealed);
+
+/// What `status` says of the agent and warns of.
+fn status(cluster: &Cluster<'_>) -> Result<(Option<Process>, String)> {
+    let dir = cluster.dir().display().to_string();
+    let report = json(cluster, &["status", "--json", "-D", &dir])?;
+    let pid = report["agent"]["pid"].as_i64().and_then(|pid| i32::try_from(pid).ok());
+    Ok((pid.and_then(Process::new), report["warnings"].to_string()))
+}
+
+/// As a crash would end it: its socket stays.
+fn kill_agent(cluster: &Cluster<'_>) -> Result<()> {
+    let (agent, _) = status(cluster)?;
+    let agent = agent.ok_or_else(|| Error::Unexpected("no agent is alive".into()))?;
+    agent.signal(Signal::KILL)?;
+    agent.wait_gone(Duration::from_secs(30))
+}
+
+/// A server goes on without its agent. A new data key reaches it all the same: by an agent that `key` leaves
+/// behind, and by one that the library starts where that one is gone too.
+fn a_new_data_key_is_used_though_the_agent_was_killed(arm: Arm) -> Result<()> {
+    let place = Place::new()?;
+    let server = Cluster::started(&place, "server", arm)?;
+    let first = current(&server)?;
+    kill_agent(&server)?;
+    let (agent, warnings) = status(&server)?;
+    ensure(agent.is_none() && warnings.contains("\"no_agent\""), || {
+        format!("no agent is alive, and status warns of {warnings}")
+    })?;
+    key(&server, "new-data-key", &[])?;
+    let second = current(&server)?;
+    let table = new_table(&server, "by_key")?;
+    let found = data_key(&server, &table)?;
+    ensure(second != first && found == second, || {
+        format!("a new file is under {found}; first {first}, current {second}")
+    })?;
+    let (agent, warnings) = status(&server)?;
+    ensure(agent.is_some() && !warnings.contains("\"no_agent\""), || warnings)?;
+
+    key(&server, "new-data-key", &[])?;
+    kill_agent(&server)?;
+    let third = current(&server)?;
+    let table = new_table(&server, "by_library")?;
+    let found = data_key(&server, &table)?;
+    ensure(third != second && found == third, || {
+        format!("a new file is under {found}; current is {third}")
+    })?;
+    server.stop("fast")?;
+    place.wait_for_agents()
+}
+arms!(a_new_data_key_is_used_though_the_agent_was_killed: sealed);

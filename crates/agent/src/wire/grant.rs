@@ -4,7 +4,7 @@
 //!    0  16  keyring id
 //!   16   8  generation
 //!   24   4  data offset
-//!   28   4  reserved, zero
+//!   28   4  flags: 1 = its programs may leave core files; others are refused
 //!   32  16  id of the current data key
 //!   48      directory (text)
 //!           number of data keys (16 bits), each: id 16, key 32, state 1
@@ -21,6 +21,8 @@ use zeroize::Zeroizing;
 
 use super::{GRANT, MAX_ANSWER, WireError, bounded, head};
 
+const CORE_DUMPS: u32 = 1;
+
 /// Everything that a listed program needs of a keyring.
 pub struct Grant {
     /// The protected directory, canonical.
@@ -35,6 +37,8 @@ pub struct Grant {
     pub current: DataKeyId,
     /// All data keys.
     pub keys: Vec<GrantedKey>,
+    /// Programs may leave core files, which hold plain pages.
+    pub core_dumps: bool,
     /// Which files are sealed.
     pub policy: Policy,
 }
@@ -52,7 +56,11 @@ pub struct GrantedKey {
 impl Grant {
     /// The message with everything of `keyring`; `None` if it is too long for one.
     #[must_use]
-    pub fn encode(keyring: &Keyring, directory: &Path) -> Option<Zeroizing<Vec<u8>>> {
+    pub fn encode(
+        keyring: &Keyring,
+        directory: &Path,
+        core_dumps: bool,
+    ) -> Option<Zeroizing<Vec<u8>>> {
         let directory = bounded(directory, 4096);
         let policy = keyring.policy().encode();
         let keys = keyring.data_keys();
@@ -65,7 +73,7 @@ impl Grant {
         out.bytes(&keyring.id().0);
         out.u64(keyring.generation().0);
         out.u32(keyring.layout().data_offset());
-        out.u32(0);
+        out.u32(if core_dumps { CORE_DUMPS } else { 0 });
         out.bytes(&keyring.current().id.0);
         out.text(directory);
         out.count(keys.len());
@@ -90,9 +98,11 @@ impl Grant {
         let generation = Generation(from.u64().map_err(damaged)?);
         let layout = Layout::new(from.u32().map_err(damaged)?);
         let layout = layout.map_err(|_| WireError::Damaged("data offset"))?;
-        if from.u32().map_err(damaged)? != 0 {
+        let flags = from.u32().map_err(damaged)?;
+        if flags & !CORE_DUMPS != 0 {
             return Err(WireError::Damaged("grant"));
         }
+        let core_dumps = flags & CORE_DUMPS != 0;
         let current = DataKeyId(from.array().map_err(damaged)?);
         let directory = super::text(&mut from, "directory")?;
         let directory = PathBuf::from(std::ffi::OsStr::from_bytes(directory));
@@ -109,7 +119,7 @@ impl Grant {
             return Err(WireError::Damaged("policy"));
         }
         let policy = Policy::decode(from.rest()).map_err(|_| WireError::Damaged("policy"))?;
-        Ok(Self { directory, keyring, generation, layout, current, keys, policy })
+        Ok(Self { directory, keyring, generation, layout, current, keys, core_dumps, policy })
     }
 }
 
@@ -140,7 +150,7 @@ mod tests {
     #[test]
     fn a_grant_survives_its_encoding() {
         let keyring = keyring();
-        let message = Grant::encode(&keyring, Path::new("/data/pg")).unwrap();
+        let message = Grant::encode(&keyring, Path::new("/data/pg"), true).unwrap();
         let Answer::Grant(body) = Answer::decode(&message).unwrap() else { panic!("no grant") };
         let grant = Grant::decode(body).unwrap();
         assert_eq!(grant.keyring, keyring.id());
@@ -148,6 +158,9 @@ mod tests {
         assert_eq!(grant.directory, Path::new("/data/pg"));
         assert_eq!(&grant.policy, keyring.policy());
         assert_eq!(grant.keys.len(), 2);
+        assert!(grant.core_dumps);
+        let message = Grant::encode(&keyring, Path::new("/data/pg"), false).unwrap();
+        assert!(!Grant::decode(&message[crate::wire::HEAD..]).unwrap().core_dumps);
         for (granted, entry) in grant.keys.iter().zip(keyring.data_keys()) {
             assert!(granted.key.secret().equals(entry.key.secret().expose()));
             assert_eq!(granted.state, entry.state);
@@ -156,7 +169,7 @@ mod tests {
 
     #[test]
     fn a_truncated_grant_is_refused_at_every_byte() {
-        let message = Grant::encode(&keyring(), Path::new("/data/pg")).unwrap();
+        let message = Grant::encode(&keyring(), Path::new("/data/pg"), false).unwrap();
         for len in 0..message.len() {
             assert!(Answer::decode(&message[..len]).is_err());
             let body = message.get(crate::wire::HEAD..len).unwrap_or_default();

@@ -38,9 +38,10 @@ impl Adopt {
         if count == 0 {
             return console::print("nothing to adopt: every data key is here already\n");
         }
-        session.write(&[Change::key(Event::DataKeyAdopt, None)])?;
+        let told = session.write(&[Change::key(Event::DataKeyAdopt, None)])?;
         let keys = console::count(count, "data key");
-        console::print(format_args!("{keys} of keyring {} adopted, for reading\n", other.id()))
+        console::print(format_args!("{keys} of keyring {} adopted, for reading\n", other.id()))?;
+        told.finish()
     }
 
     fn other(&self, from: &Path) -> Result<Keyring> {

@@ -7,7 +7,7 @@ use super::session::{Change, Opening, one};
 use crate::console;
 use crate::error::{Error, Result};
 use crate::server::Server;
-use crate::status::{Agent, Census};
+use crate::status::{Census, Found, Programs};
 
 /// Seal new files under a new data key from now on, in running servers too; old files stay readable
 #[derive(clap::Args)]
@@ -34,8 +34,9 @@ impl NewDataKey {
     pub(super) fn run(self) -> Result<()> {
         let mut session = self.opening.begin()?;
         let id = session.keyring.add_data_key()?;
-        session.write(&[Change::key(Event::DataKeyNew, Some(id))])?;
-        console::print(format_args!("data key {id} seals new files\n"))
+        let told = session.write(&[Change::key(Event::DataKeyNew, Some(id))])?;
+        console::print(format_args!("data key {id} seals new files\n"))?;
+        told.finish()
     }
 }
 
@@ -70,9 +71,15 @@ impl Destroy {
                 "`tidelock verify -D DIR` names them",
             ));
         }
-        if let Some(agent) = Agent::of(&session.protected, &Server::on(&dir)) {
+        let programs = Programs::of(&dir);
+        let who = match Found::look(&session.protected, &Server::on(&dir), &programs) {
+            Found::Answers(agent) => Some(format!("agent, process {}", agent.pid)),
+            Found::Silent(agent) => Some(agent.to_string()),
+            Found::Nobody => programs.heads().first().map(|pid| format!("process {pid}")),
+        };
+        if let Some(who) = who {
             return Err(Error::refused(
-                format!("running programs have the key (agent, process {})", agent.pid),
+                format!("running programs have the key ({who})"),
                 "stop the server; the agent ends a few seconds after it",
             ));
         }
@@ -86,12 +93,12 @@ impl Destroy {
                 "give --yes if nothing that it sealed is needed any more",
             ));
         }
-        session.write(&[Change::key(Event::DataKeyDestroy, Some(id))])?;
+        let told = session.write(&[Change::key(Event::DataKeyDestroy, Some(id))])?;
         console::print(format_args!("data key {id} is destroyed\n"))?;
         console::warn(
             "copies of the keyring still have it",
             "destroy the old copies, and write new ones with `tidelock keyring backup`",
         );
-        Ok(())
+        told.finish()
     }
 }

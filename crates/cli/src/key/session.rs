@@ -3,17 +3,20 @@
 use std::path::PathBuf;
 
 use tidelock_agent::audit::{Details, Event, Outcome};
-use tidelock_agent::client;
+use tidelock_agent::server::Options;
+use tidelock_agent::spawn::{self, AgentCommand};
+use tidelock_agent::{RunDir, client};
 use tidelock_format::DataKeyId;
 use tidelock_keys::{Keyring, KeyringDir, Provider, Slot, SlotId};
 
 use crate::audit::trail;
 use crate::console;
 use crate::error::{Error, Result};
+use crate::owner::Owner;
 use crate::protected::{self, Protected};
 use crate::server::Server;
-use crate::status::Agent;
-use crate::unlock::KeyOptions;
+use crate::status::{Found, Programs};
+use crate::unlock::{self, KeyOptions};
 
 /// Fewer digits of a slot's or data key's id are no name for it.
 const SHORTEST: usize = 4;
@@ -49,6 +52,20 @@ pub(super) struct Opening {
     pub(super) keys: KeyOptions,
 }
 
+/// Whether those who run on the keyring were told of its change.
+#[must_use]
+pub(super) struct Told(Result<()>);
+
+impl Told {
+    /// The end of the command, after everything that it says of the keyring itself.
+    ///
+    /// # Errors
+    /// [`Error::Partly`]: running programs go on with what they have.
+    pub(super) fn finish(self) -> Result<()> {
+        self.0
+    }
+}
+
 /// An unlocked keyring that is being changed.
 pub(super) struct Session {
     pub(super) protected: Protected,
@@ -77,11 +94,11 @@ impl Opening {
 }
 
 impl Session {
-    /// Replaces the keyring on the disk, and tells the agent.
+    /// Replaces the keyring on the disk, and tells those who run on it.
     ///
     /// # Errors
     /// It was changed by another command, or cannot be written; it is then as before.
-    pub(super) fn write(mut self, changes: &[Change]) -> Result<()> {
+    pub(super) fn write(mut self, changes: &[Change]) -> Result<Told> {
         let written = self.folder.write(&mut self.keyring);
         self.record(changes, written.as_ref().err());
         written?;
@@ -92,8 +109,7 @@ impl Session {
             self.keyring.generation().0
         );
         console::print(text)?;
-        self.tell_agent();
-        Ok(())
+        Ok(Told(self.tell()))
     }
 
     fn record(&self, changes: &[Change], error: Option<&tidelock_keys::Error>) {
@@ -111,21 +127,68 @@ impl Session {
         }
     }
 
-    /// What runs gets the change with its next file. That it does not is no failure of the change.
-    fn tell_agent(&self) {
-        let Some(agent) = Agent::of(&self.protected, &Server::on(&self.protected.path)) else {
-            return;
+    /// What runs gets the change with its next file: from its agent, or, where that is gone, from one that is started
+    /// here.
+    fn tell(&self) -> Result<()> {
+        let path = &self.protected.path;
+        let programs = Programs::of(path);
+        let untold = |why: String| Error::Partly {
+            what: format!(
+                "the keyring is changed, but running programs go on with what they had: {why}"
+            ),
+            hint: format!(
+                "`tidelock exec -D {} -- true` tells them; else restart the server at the next occasion",
+                path.display()
+            ),
         };
-        let told = client::connect(&agent.socket).and_then(|connection| match connection {
-            Some(connection) => connection.reload(self.keyring.keyring_key()).map(drop),
-            None => Ok(()),
-        });
-        if let Err(why) = told {
-            console::warn(
-                format_args!("the agent (process {}) did not take it over: {why}", agent.pid),
-                "running programs go on with what they have; restart the server at the next occasion",
-            );
+        match Found::look(&self.protected, &Server::on(path), &programs) {
+            Found::Answers(agent) => {
+                let told = client::connect(&agent.socket).and_then(|connection| match connection {
+                    Some(connection) => connection.reload(self.keyring.keyring_key()).map(drop),
+                    None => Ok(()),
+                });
+                told.map_err(|why| {
+                    untold(format!("the agent (process {}) did not take it over: {why}", agent.pid))
+                })
+            }
+            Found::Silent(agent) => Err(untold(format!("{agent} does not answer"))),
+            Found::Nobody => {
+                let started = match programs.heads().as_slice() {
+                    [] => Ok(()),
+                    heads => self.start_agent(&programs, heads),
+                };
+                // Programs that cannot be seen from here, or whose agent could not be started here, start one themselves
+                // where their providers ask nobody.
+                let _ = self.folder.announce(self.keyring.generation());
+                started.map_err(|why| {
+                    untold(format!("no agent is alive, and none could be started: {why}"))
+                })
+            }
         }
+    }
+
+    /// Where those programs look for one, as their user; it stays as long as they live.
+    fn start_agent(&self, programs: &Programs, heads: &[i32]) -> Result<()> {
+        let Protected { path, keyring } = &self.protected;
+        let (Some(socket), Some(user)) = (programs.socket(keyring.id()), programs.user()) else {
+            return Err(Error::refused("where they look for one cannot be told", ""));
+        };
+        let caller = Owner::caller();
+        let another = user.uid != caller.uid;
+        if another && caller.uid != 0 {
+            return Err(Error::refused("they are another user's", ""));
+        }
+        let mut options =
+            Options::new(RunDir::existing(socket.parent().unwrap_or(&socket), user.uid)?);
+        let config = unlock::configured(keyring, path)?;
+        options.allow_writable_programs = config.allow_writable_programs;
+        options.core_dumps = config.core_dumps;
+        options.log = Some(trail::log(keyring, path, &config)?);
+        options.accompany = heads.to_vec();
+        let mut command = AgentCommand::this_program();
+        command.user = another.then_some((user.uid, user.gid));
+        spawn::start(&self.keyring, path, &options, &command)?;
+        Ok(())
     }
 
     /// The slot that begins with these digits.

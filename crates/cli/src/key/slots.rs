@@ -9,7 +9,7 @@ use super::new_provider;
 use super::session::{Change, Opening, Session, short};
 use crate::console;
 use crate::error::{Error, Result};
-use crate::init::write_recovery_key;
+use crate::init::{refuse_to_print_into_logs, write_recovery_key};
 
 /// What an operator must know about everything that is taken away.
 const OLD_COPIES: &str = "whoever kept an old copy of the keyring and the key that opened it still reads the data: \
@@ -67,6 +67,9 @@ pub(crate) struct Recovery {
     /// Write the new recovery key to this new file instead of printing it
     #[arg(long, value_name = "FILE")]
     new_recovery_file: Option<PathBuf>,
+    /// Print the new recovery key though standard output is no terminal, but a pipe or a log
+    #[arg(long, conflicts_with = "new_recovery_file")]
+    print_recovery: bool,
 }
 
 impl Add {
@@ -78,8 +81,9 @@ impl Add {
         let (choice, provider) = new_provider::make(&self.new, dir, self.new_passphrase_fd)?;
         let id = session.keyring.add_slot(&*provider)?;
         new_provider::configure(&session, &choice)?;
-        session.write(&[Change::slot(Event::SlotAdd, id, provider.kind())])?;
-        console::print(format_args!("slot {} opens with {}\n", short(id), provider.describe()))
+        let told = session.write(&[Change::slot(Event::SlotAdd, id, provider.kind())])?;
+        console::print(format_args!("slot {} opens with {}\n", short(id), provider.describe()))?;
+        told.finish()
     }
 }
 
@@ -98,13 +102,13 @@ impl Remove {
             session.keyring.renew(&providers)?;
             changes.push(Change::key(Event::KeyringRenew, None));
         }
-        session.write(&changes)?;
+        let told = session.write(&changes)?;
         console::print(format_args!("{name} is removed\n"))?;
         console::warn(
             OLD_COPIES,
             "the provider may still stand in the configuration; destroy its key when nothing needs it",
         );
-        Ok(())
+        told.finish()
     }
 }
 
@@ -129,12 +133,12 @@ impl Rotate {
             changes.push(Change::slot(Event::SlotRotate, new, terms.kind));
             lines.push(line);
         }
-        session.write(&changes)?;
+        let told = session.write(&changes)?;
         for line in lines {
             console::print(format_args!("{line}\n"))?;
         }
         console::warn(OLD_COPIES, "destroy the old principal key when no backup needs it");
-        Ok(())
+        told.finish()
     }
 
     /// Replaces one slot; the new one, and what to tell about it.
@@ -197,6 +201,12 @@ impl Recovery {
     /// # Errors
     /// The keyring does not open; the file exists.
     pub(super) fn run(self) -> Result<()> {
+        if self.new_recovery_file.is_none() {
+            refuse_to_print_into_logs(
+                self.print_recovery,
+                "write it to a file with --new-recovery-file FILE, or say --print-recovery",
+            )?;
+        }
         let mut session = self.opening.begin()?;
         let key = RecoveryKey::random()?;
         let made = match &self.new_recovery_file {
@@ -217,14 +227,14 @@ impl Recovery {
             // It opens nothing.
             let _ = made.remove();
         }
+        let told = written?;
         match &self.new_recovery_file {
-            Some(_) if written.is_err() => written,
-            Some(file) => console::print(format_args!("recovery key in {}\n", file.display())),
+            Some(file) => console::print(format_args!("recovery key in {}\n", file.display()))?,
             None => {
-                written?;
                 let text = zeroize::Zeroizing::new(format!("recovery key  {}\n", &*key.to_text()));
-                console::print(&*text)
+                console::print(&*text)?;
             }
         }
+        told.finish()
     }
 }

@@ -54,6 +54,7 @@ pub(super) fn unlock(record: &Record) -> Result<()> {
     }
     let config = unlock::configured(&protected.keyring, &protected.path)?;
     options.allow_writable_programs = config.allow_writable_programs;
+    options.core_dumps = config.core_dumps;
     options.log = Some(trail::log(&protected.keyring, &protected.path, &config)?);
     let keyring = unlock::unattended(&protected, &config)?;
     spawn::start(&keyring, &protected.path, &options, &command)?;

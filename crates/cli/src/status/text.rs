@@ -84,9 +84,16 @@ fn running(lines: &mut Lines, report: &Report) {
             lines.add("server", format!("process {pid}{program}; {library}"));
         }
     }
-    match &report.agent {
-        None => lines.add("agent", "none is alive"),
-        Some(agent) => {
+    match (&report.agent, &report.silent_agent) {
+        (None, Some(agent)) => lines.add(
+            "agent",
+            match agent.pid {
+                Some(pid) => format!("process {pid} does not answer"),
+                None => format!("none answers at {}", agent.socket.display()),
+            },
+        ),
+        (None, None) => lines.add("agent", "none is alive"),
+        (Some(agent), _) => {
             let (pid, kept) = (agent.pid, &agent.protection);
             let clients = console::count(usize::try_from(agent.clients).unwrap_or(0), "client");
             lines.add("agent", format!("process {pid}, {clients}, keys in {kept}"));

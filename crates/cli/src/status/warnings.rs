@@ -1,11 +1,12 @@
 //! What is dangerous, and what to do about it.
 
 use serde::Serialize;
-use tidelock_keys::{ProviderChoice, SlotKind};
+use tidelock_keys::{Config, ProviderChoice, SlotKind};
 
 use crate::console;
 use crate::keyring::{CopyState, is_same_filesystem};
-use crate::status::Report;
+use crate::server::{Loaded, Server};
+use crate::status::{Report, leaks};
 
 /// Something that should be otherwise.
 #[derive(Serialize)]
@@ -21,11 +22,12 @@ pub(super) struct Warning {
 /// Two years: the most that NIST SP 800-57 part 1 (5.3.6) recommends for a key that encrypts new data.
 const CRYPTOPERIOD_DAYS: u32 = 730;
 
-/// All that is dangerous here; `choices` open the keyring.
+/// All that is dangerous here; `programs` run with keys, `choices` open the keyring.
 pub(super) fn of(
     report: &Report,
+    programs: &[i32],
     choices: &[ProviderChoice],
-    cryptoperiod_days: Option<u32>,
+    config: &Config,
 ) -> Vec<Warning> {
     let mut found = Vec::new();
     let mut warn = |kind, what: String, hint| found.push(Warning { kind, what, hint });
@@ -86,7 +88,7 @@ pub(super) fn of(
             "`tidelock key recovery -D DIR`, or keep a second copy of the key on another machine",
         );
     }
-    let period = u64::from(cryptoperiod_days.unwrap_or(CRYPTOPERIOD_DAYS));
+    let period = u64::from(config.cryptoperiod_days.unwrap_or(CRYPTOPERIOD_DAYS));
     let current = report.unlocked.iter().flat_map(|all| &all.data_keys).next();
     if let Some(key) = current.filter(|key| key.retired.is_none() && key.age_days >= period) {
         warn(
@@ -116,6 +118,23 @@ pub(super) fn of(
             );
         }
     }
+    let running = running(report, programs);
+    if let Some(agent) = &report.silent_agent {
+        warn(
+            "agent_silent",
+            format!("{agent} does not answer: programs that start here wait for it in vain"),
+            "let it go on (kill -CONT) if somebody stopped it, or end it (kill -9): then another is started",
+        );
+    } else if let (None, Some(pid)) = (&report.agent, running) {
+        warn(
+            "no_agent",
+            format!(
+                "no agent is alive, and process {pid} runs with keys: new keys reach it late, or not at all"
+            ),
+            "`tidelock exec -D DIR -- true` leaves one, which stays as long as that process",
+        );
+    }
+    memory(running, config.core_dumps, &mut warn);
     if let Some(agent) = &report.agent
         && agent.generation != report.keyring.generation
     {
@@ -133,6 +152,52 @@ pub(super) fn of(
         );
     }
     found
+}
+
+/// A process that runs with keys of this directory, if there is one.
+fn running(report: &Report, programs: &[i32]) -> Option<u32> {
+    match report.server {
+        Server::Running { pid, library: Loaded::Yes, .. } => Some(pid),
+        _ => programs.first().and_then(|pid| u32::try_from(*pid).ok()),
+    }
+}
+
+/// Ways on which pages in the memory of a running program get onto a disk.
+fn memory(
+    running: Option<u32>,
+    core_dumps: bool,
+    warn: &mut impl FnMut(&'static str, String, &'static str),
+) {
+    let pattern = leaks::core_pattern();
+    let limit = running.and_then(leaks::core_limit);
+    if core_dumps {
+        warn(
+            "core_files",
+            format!("core files are allowed, and hold plain pages; core_pattern is \"{pattern}\""),
+            "take core_dumps = true out of the configuration, and start the server anew",
+        );
+    } else if let (Some(pid), Some(limit)) = (running, limit)
+        && leaks::leaves_cores(limit, &pattern)
+    {
+        warn(
+            "core_files",
+            format!(
+                "process {pid} may leave core files, which hold plain pages; core_pattern is \"{pattern}\""
+            ),
+            "as root: `prlimit --core=1:1 --pid PID` for it and its children",
+        );
+    }
+    let swap = leaks::plain_swap();
+    if let (Some(_), [first, ..]) = (running, swap.as_slice()) {
+        warn(
+            "swap",
+            format!(
+                "swap is not encrypted ({}): pages of the server's memory may be written there",
+                first.display()
+            ),
+            "encrypt it (dm-crypt, or zram without a disk behind it), or do without: swapoff -a",
+        );
+    }
 }
 
 fn copies(report: &Report, warn: &mut impl FnMut(&'static str, String, &'static str)) {

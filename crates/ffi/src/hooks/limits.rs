@@ -1,4 +1,5 @@
-//! setrlimit and prlimit: carried out by the kernel; a new limit of descriptors moves what is hidden.
+//! setrlimit and prlimit: carried out by the kernel; a new limit of descriptors moves what is hidden, and one of core
+//! files that would allow them is refused.
 //!
 //! UNSAFETY: see hooks.rs.
 #![expect(unsafe_code, reason = "C functions with the contract of libc's")]
@@ -6,9 +7,10 @@
 use core::ffi::c_int;
 
 use libc::{pid_t, rlimit};
+use tidelock_engine::Errno;
 
-use crate::limits;
 use crate::process::process;
+use crate::{cores, limits, raw};
 
 pub unsafe fn setrlimit(resource: c_int, limit: *const rlimit) -> c_int {
     // SAFETY: the contract of setrlimit.
@@ -23,10 +25,13 @@ pub unsafe fn prlimit(
 ) -> c_int {
     let done: c_int = raw!(SYS_prlimit64, of, resource, limit, before);
     let files = libc::RLIMIT_NOFILE.cast_signed();
-    if done == 0
-        && !limit.is_null()
+    let changed =
+        done == 0 && !limit.is_null() && (of == 0 || of.cast_unsigned() == std::process::id());
+    if changed && resource == libc::RLIMIT_CORE.cast_signed() && cores::keep() {
+        return raw::fail(Errno::PERM);
+    }
+    if changed
         && resource == files
-        && (of == 0 || of.cast_unsigned() == std::process::id())
         && let Some(process) = process()
     {
         limits::changed(process);
