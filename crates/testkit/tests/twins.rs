@@ -69,8 +69,10 @@ twins! {
     record_locks
     rename_over
     reopened_through_proc
+    seek_beside_a_read
     seek_data_and_hole
     seek_past_the_end
+    seek_to_the_end_beside_a_writer
     signal_storm_on_odd_sizes
     signal_storm_on_pages
     stat_family_tells_plain_sizes
