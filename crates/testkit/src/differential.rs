@@ -50,13 +50,7 @@ impl Differential {
         let told = |error: crate::twins::Error| error.to_string();
         let (product, place) = (Product::find().map_err(told)?, Place::new("model").map_err(told)?);
         let directory = place.protect(&product, "postgres").map_err(told)?;
-        // A session of its own: what hangs is ended with all its children.
-        let exec = place.command(&product);
-        let mut command = alone(exec.get_program());
-        command.env_clear().envs(exec.get_envs().filter_map(|(name, value)| Some((name, value?))));
-        command.current_dir("/");
-        command.args(["exec", "-D"]).arg(&directory).arg("--").arg(trial.program());
-        let shown = self.run(command, &directory)?;
+        let shown = self.run(trial.sealed(&product, &place, &directory), &directory)?;
         if matches!(shown, Shown::Explained(_)) {
             place.verify(&product, &directory).map_err(told)?;
         }
