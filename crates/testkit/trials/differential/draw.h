@@ -141,6 +141,10 @@ static void bound(struct op *op, const struct known *known)
         op->len = 1 + op->len % 97;
     if (op->kind != SEEK || op->whence == SEEK_SET)
         op->at = within(op->at, 0, base + ROOM);
+    if ((op->kind == PREAD || op->kind == PREADV) && any(3) == 0) {
+        op->at -= op->at % UNIT;
+        op->len = any(2) ? UNIT : 2 * UNIT;
+    }
 }
 
 static void draw_file(int file, struct known *known, const int *workers, int count)
