@@ -100,7 +100,8 @@ fn a_copy_of_the_lock_file_that_a_server_reads_does_not_make_it_look_dead() {
 /// As on a file system that knows none: it is said before anything starts, or killed holders do not matter.
 #[test]
 fn where_locks_are_refused_a_killed_holder_hangs_nobody() {
-    let (trial, wrapper) = (Trial::compile("stopped").unwrap(), Trial::compile("lockless").unwrap());
+    let (trial, wrapper) =
+        (Trial::compile("stopped").unwrap(), Trial::compile("lockless").unwrap());
     let place = Place::new("lockless").unwrap();
     let product = Product::find().unwrap_or_else(|error| panic!("{error}"));
     let dir = place.protect(&product, "postgres").unwrap_or_else(|error| panic!("{error}"));

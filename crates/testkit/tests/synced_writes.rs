@@ -116,7 +116,9 @@ impl Arm {
     fn read(&self, file: &Path) -> String {
         let bytes = match &self.sealed {
             None => fs::read(file).unwrap(),
-            Some((product, _)) => self.place.cat(product, file).unwrap_or_else(|error| panic!("{error}")),
+            Some((product, _)) => {
+                self.place.cat(product, file).unwrap_or_else(|error| panic!("{error}"))
+            }
         };
         bytes.iter().map(|&byte| if byte == 0 { '.' } else { char::from(byte) }).collect()
     }
@@ -134,7 +136,13 @@ fn a_power_cut_loses_nothing_acknowledged(fs: FileSystem, class: &str, sealed: b
         let product = product();
         let key = format!("file:{}", place.programs().join("key").display());
         let mut init = place.command(&product);
-        init.arg("init").arg(&dir).args(["--profile", "postgres", "--no-recovery", "--provider", &key]);
+        init.arg("init").arg(&dir).args([
+            "--profile",
+            "postgres",
+            "--no-recovery",
+            "--provider",
+            &key,
+        ]);
         let output = init.finish().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         (product, dir.clone())

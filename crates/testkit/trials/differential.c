@@ -9,7 +9,8 @@
  * The same program runs plain, where it must never fail, and under the library. With `--spoil` one thing is done
  * wrongly on purpose, and it must fail.
  *
- * usage: differential DIR SECONDS [--seed N] [--episode N] [--share own|fork] [--class NAME] [--spoil WHAT]
+ * usage: differential DIR SECONDS [--seed N] [--episode N] [--share own|fork] [--class NAME] [--theme NAME]
+ *                               [--spoil WHAT]
  * One line of JSON; exit code 1 and the round if something had no explanation. With `--episode` that one is
  * repeated: it begins with the same draws, and goes on with them as far as the same call wins each race.
  */
@@ -258,8 +259,17 @@ static void one_round(void)
 static void usage(void)
 {
     fprintf(stderr, "usage: differential DIR SECONDS [--seed N] [--episode N] [--share own|fork] "
-                    "[--class NAME] [--spoil WHAT]\n");
+                    "[--class NAME] [--theme NAME] [--spoil WHAT]\n");
     exit(2);
+}
+
+static int theme_of(const char *name)
+{
+    for (int theme = 0; theme < THEMES; theme++)
+        if (!strcmp(name, themes[theme]))
+            return theme;
+    usage();
+    return -1;
 }
 
 int main(int argc, char **argv)
@@ -280,6 +290,8 @@ int main(int argc, char **argv)
             spoiled = value;
         else if (!strcmp(argv[i], "--class"))
             only_file = !strcmp(value, "paged") ? 0 : !strcmp(value, "log") ? 2 : 4;
+        else if (!strcmp(argv[i], "--theme"))
+            only_theme = theme_of(value);
         else
             usage();
     }

@@ -9,8 +9,10 @@
 
 enum { ROUNDS = 96 };
 
-/* What a round is about. */
-enum theme { NEIGHBOURS, OFFSETS, ENDS, ANYTHING };
+/* What a round is about: writes side by side, one offset, the end of the file; anything. */
+enum theme { NEIGHBOURS, OFFSETS, ENDS, ANYTHING, THEMES };
+static const char *themes[THEMES] = {"neighbours", "offsets", "ends", "anything"};
+static int only_theme = -1;
 
 static uint64_t random_state;
 static unsigned operations_drawn;
@@ -149,7 +151,7 @@ static void bound(struct op *op, const struct known *known)
 
 static void draw_file(int file, struct known *known, const int *workers, int count)
 {
-    enum theme theme = any(4);
+    enum theme drawn = any(THEMES), theme = only_theme < 0 ? drawn : (enum theme)only_theme;
     int renames = 0, flavour = any(8) ? any(2) : any(FLAVOURS);
     long size = known->image.size;
     long edge = (any(2) ? size : base + any(5) * UNIT) / UNIT * UNIT + any(2) * UNIT;

@@ -18,6 +18,8 @@ static void tell_op(const struct op *op, uint64_t zero)
         printf("%ld SEEK_%s", op->at, whence[op->whence]);
     else if (op->kind == RENAME || has_path(op))
         printf("name %d, %ld", op->name, op->at);
+    else if (op->kind == FSTAT || op->kind == REOPEN)
+        printf("now");
     else if (op->kind == FTRUNCATE)
         printf("to %ld", op->at);
     else if (is_offset(op) || is_append(op))
