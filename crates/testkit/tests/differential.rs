@@ -4,12 +4,19 @@
 //! the short run longer. The sources say how a single episode is repeated: `trials/differential.c`.
 #![expect(clippy::unwrap_used, reason = "a test stops where it fails")]
 
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use tidelock_testkit::{
     differential::{Differential, Shown},
     trial::Trial,
 };
+
+/// Runs that share the processors with each other overlap less.
+fn alone() -> MutexGuard<'static, ()> {
+    static ONE: Mutex<()> = Mutex::new(());
+    ONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok().map(|value| value.parse().unwrap())
@@ -33,13 +40,14 @@ fn must_be_explained(shown: Result<Shown, String>) {
 }
 
 fn sealed(seconds: u64, more: &[&'static str]) {
-    let trial = Trial::compile("differential").unwrap();
+    let (trial, _alone) = (Trial::compile("differential").unwrap(), alone());
     must_be_explained(run(seconds, more).run_sealed(&trial));
 }
 
 /// Otherwise the shadow is too strict.
 #[test]
 fn a_plain_file_is_always_explained() {
+    let _alone = alone();
     let (trial, place) = (Trial::compile("differential").unwrap(), tempfile::tempdir().unwrap());
     must_be_explained(run(8, &[]).run_plain(&trial, place.path()));
 }
@@ -47,7 +55,7 @@ fn a_plain_file_is_always_explained() {
 /// Otherwise the shadow is too lax: a program that does one thing wrongly is found out.
 #[test]
 fn what_a_careless_library_would_do_is_not_explained() {
-    let trial = Trial::compile("differential").unwrap();
+    let (trial, _alone) = (Trial::compile("differential").unwrap(), alone());
     for wrong in ["units", "end", "append", "cut", "stale"] {
         let place = tempfile::tempdir().unwrap();
         let shown = run(60, &["--spoil", wrong]).run_plain(&trial, place.path());
