@@ -10,7 +10,7 @@
  * wrongly on purpose, and it must fail.
  *
  * usage: differential DIR SECONDS [--seed N] [--episode N] [--share own|fork] [--class NAME] [--theme NAME]
- *                               [--spoil WHAT]
+ *                               [--spoil WHAT] [--allow pieces|blocks]
  * One line of JSON; exit code 1 and the round if something had no explanation. With `--episode` that one is
  * repeated: it begins with the same draws, and goes on with them as far as the same call wins each race.
  */
@@ -259,7 +259,7 @@ static void one_round(void)
 static void usage(void)
 {
     fprintf(stderr, "usage: differential DIR SECONDS [--seed N] [--episode N] [--share own|fork] "
-                    "[--class NAME] [--theme NAME] [--spoil WHAT]\n");
+                    "[--class NAME] [--theme NAME] [--spoil WHAT] [--allow pieces|blocks]\n");
     exit(2);
 }
 
@@ -292,6 +292,10 @@ int main(int argc, char **argv)
             only_file = !strcmp(value, "paged") ? 0 : !strcmp(value, "log") ? 2 : 4;
         else if (!strcmp(argv[i], "--theme"))
             only_theme = theme_of(value);
+        else if (!strcmp(argv[i], "--allow") && !strcmp(value, "pieces"))
+            allows_pieces = 1;
+        else if (!strcmp(argv[i], "--allow") && !strcmp(value, "blocks"))
+            allows_blocks = 1;
         else
             usage();
     }

@@ -18,6 +18,11 @@
  *             was under way. The same for the count: it ends at any size that the file had meanwhile, or at a
  *             whole unit between two of them.
  *   names     a call by path that overlaps a rename may or may not find the name.
+ *
+ * Two things that no plain file shows, and that harm nobody, can be let pass by name, to look for what lies behind them:
+ *
+ *   --allow pieces   a size between two pieces of a vectored write that is under way
+ *   --allow blocks   up to 15 bytes more than a cut leaves, while it is under way
  */
 #ifndef SHADOW_H
 #define SHADOW_H
@@ -54,6 +59,7 @@ struct search {
     struct op *order[TOGETHER];
     struct image *after[TOGETHER + 1]; /* the image after each change */
     struct op *change[TOGETHER];       /* which change leads to the next image */
+    long change_at[TOGETHER];          /* where it writes */
     int before[TOGETHER];              /* by place: how many changes precede it */
     long from[TOGETHER];               /* by place: where it reads */
     struct places end;
@@ -112,13 +118,29 @@ static int meet(const struct op *a, const struct op *b)
     return a->start <= b->end && b->start <= a->end;
 }
 
+static int allows_pieces, allows_blocks;
+
+/* A size that the file may show for a moment while this change is under way. */
+static int is_step(const struct search *s, int change, long size)
+{
+    const struct op *op = s->change[change];
+    long at = s->change_at[change], after = s->after[change + 1]->size;
+    if (!lies_between(size, s->after[change]->size, after))
+        return 0;
+    if (allows_pieces && (op->kind == WRITEV || op->kind == PWRITEV) &&
+        (size == at + op->len / 3 || size == at + op->len / 3 + op->len / 2))
+        return 1;
+    if (allows_blocks && after < size && size == (after + BLOCK - 1) / BLOCK * BLOCK)
+        return 1;
+    return is_whole(size);
+}
+
 /* A size that was seen with so many changes done. */
 static int may_see_size(const struct search *s, const struct op *op, int done, int changes, long size)
 {
     if (size == s->after[done]->size)
         return 1;
-    return done < changes && meet(op, s->change[done]) && is_whole(size) &&
-           lies_between(size, s->after[done]->size, s->after[done + 1]->size);
+    return done < changes && meet(op, s->change[done]) && is_step(s, done, size);
 }
 
 static int check_size(struct search *s, int place, int changes)
@@ -166,6 +188,8 @@ static int check_read(struct search *s, int place, int changes, const unsigned c
         ends |= (left < op->len ? left : op->len) == count;
     }
     ends |= is_whole(at + count) && lies_between(at + count, least, most);
+    for (int i = low; i < high && !ends; i++)
+        ends = is_step(s, i, at + count);
     if (!ends)
         return refuse(s, s->count, "operation %u read %ld bytes at %ld; sizes were %ld to %ld",
                       op->number, count, at, least, most);
@@ -311,6 +335,7 @@ static int explain(struct search *s, unsigned left, int depth, int changes, stru
         if (one) {
             change(copied(s, changes), op, s->from[depth]);
             s->change[changes] = op;
+            s->change_at[changes] = s->from[depth];
         }
         if (explain(s, left & ~(1u << i), depth + 1, changes + one, now))
             return 1;
