@@ -224,6 +224,12 @@ static void begin_episode(uint64_t number)
         if (children[process] == 0)
             work_as_process(process);
     }
+    /* A file may be renamed in the first round. */
+    uint64_t until = now() + PATIENCE * 1000000000ull;
+    for (uint32_t opened; (opened = atomic_load(&shared->opened)) < PROCESSES && now() < until;)
+        doze(&shared->opened, opened, 200000000);
+    if (shared->opened < PROCESSES)
+        fail("a process cannot open the files");
 }
 
 static void end_episode(void)

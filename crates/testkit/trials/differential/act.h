@@ -253,6 +253,8 @@ static void work_as_process(int process)
     for (int flavour = 0; flavour < FLAVOURS; flavour++)
         if (!inherited[flavour])
             open_flavour(flavour);
+    atomic_fetch_add(&shared->opened, 1);
+    wake(&shared->opened);
     for (long thread = 0; thread < THREADS; thread++)
         if (pthread_create(&threads[thread], NULL, work, (void *)(process * THREADS + thread)))
             die("a thread");

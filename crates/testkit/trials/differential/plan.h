@@ -76,6 +76,7 @@ struct slot {
 };
 
 struct shared {
+    _Atomic uint32_t opened;       /* processes that have opened their files */
     _Atomic uint32_t left;         /* workers that have not ended; the one who draws sleeps on it */
     _Atomic uint32_t ready, wanted;
     _Atomic int over;
