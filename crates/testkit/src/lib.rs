@@ -9,6 +9,7 @@
 //!          +-- marker: bytes that must be found nowhere
 //!          +-- volume: loop devices whose power is cut (bin/{torn,headers,powercut}.rs)
 //!          +-- ledger: docs/hooks.md, and the imports of real programs (bin/hooks-doc.rs)
+//!          +-- differential: random calls at one time, and all orders that a plain file allows
 //!          +-- twins: each file-call behaviour as a C program, run twice (tests/twins.rs)
 //!
 //!   tests/engine_{model,faults,crash}.rs
@@ -19,6 +20,7 @@
 //! Nothing here is linked into the library or the command.
 #![forbid(unsafe_code)]
 
+pub mod differential;
 pub mod headers;
 pub mod ledger;
 pub mod marker;

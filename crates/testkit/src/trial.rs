@@ -8,7 +8,12 @@ use std::{
     process::Command,
 };
 
-use crate::volume::{VolumeError, run};
+use tidelock_servers::alone;
+
+use crate::{
+    twins::{Place, Product},
+    volume::{VolumeError, run},
+};
 
 /// A compiled trial.
 #[derive(Debug)]
@@ -32,7 +37,19 @@ impl Trial {
             .args(["-O2", "-Wall", "-Wextra", "-Werror", "-o"])
             .arg(&program)
             .arg(&source))?;
+        // The agent gives no keys to a program that its own user may change.
+        run(Command::new("chmod").arg("0555").arg(&program))?;
         Ok(Self { program, _private: private })
+    }
+
+    /// The program under the library, in a session of its own, so that what hangs is ended with its children.
+    #[must_use]
+    pub fn sealed(&self, product: &Product, place: &Place, directory: &Path) -> Command {
+        let exec = place.command(product);
+        let mut command = alone(exec.get_program());
+        command.env_clear().envs(exec.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        command.current_dir("/").args(["exec", "-D"]).arg(directory).arg("--").arg(&self.program);
+        command
     }
 
     /// The program.

@@ -92,8 +92,10 @@ twins! {
     record_locks
     rename_over
     reopened_through_proc
+    seek_beside_a_read
     seek_data_and_hole
     seek_past_the_end
+    seek_to_the_end_beside_a_writer
     signal_storm_on_odd_sizes
     signal_storm_on_pages
     small_stacks

@@ -1,0 +1,186 @@
+//! What a write through `O_DSYNC` or `O_SYNC` has acknowledged is on the disk, and so is the size that shows it.
+//!
+//! Two looks at `trials/synced.c`: the order of its system calls, as strace sees them, and its files after power
+//! cuts on a volume of their own (as root; otherwise the tests of cuts say so and pass).
+#![expect(clippy::unwrap_used, reason = "a test stops where it fails")]
+
+use std::ffi::OsStr;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use tidelock_servers::{Bounded as _, alone};
+use tidelock_testkit::trial::Trial;
+use tidelock_testkit::twins::{Place, Product};
+use tidelock_testkit::volume::{FileSystem, Volume};
+
+/// Where the files lie below a protected directory of the profile `postgres`: class paged, log and bytes.
+const CLASSES: [&str; 3] = ["base/1", "pg_wal", "loose"];
+
+/// Cases that change the size in ways of their own; each gets a power cut.
+const CASES: [&str; 9] = [
+    "odd-append",
+    "to-a-block",
+    "to-a-block-by-one",
+    "from-a-block-to-a-block",
+    "to-a-unit",
+    "to-the-next-unit",
+    "behind-a-gap-to-a-unit",
+    "a-unit-behind-an-odd-end",
+    "the-first-odd-bytes",
+];
+
+fn product() -> Product {
+    Product::find().unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// One call after the sync, and a power cut loses what was acknowledged.
+#[test]
+fn nothing_is_changed_after_the_call_that_syncs() {
+    let (trial, place, product) =
+        (Trial::compile("synced").unwrap(), Place::new("synced").unwrap(), product());
+    let dir = place.protect(&product, "postgres").unwrap_or_else(|error| panic!("{error}"));
+    let mut wrong = Vec::new();
+    for class in CLASSES {
+        let files = dir.join(class);
+        fs::create_dir_all(&files).unwrap();
+        let make = [files.as_os_str(), OsStr::new("make")];
+        let made = place.run_sealed(&product, trial.program(), &make, &dir).unwrap();
+        assert!(made.good(), "{made}");
+        let trace = dir.with_extension("trace");
+        let sealed = trial.sealed(&product, &place, &dir);
+        let mut strace = Command::new("strace");
+        strace.env_clear().envs(sealed.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        strace.args(["-f", "-o"]).arg(&trace).arg(sealed.get_program()).args(sealed.get_args());
+        let output = strace.arg(&files).arg("write").finish().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let text = fs::read_to_string(&trace).unwrap();
+        let sections = sections(&text);
+        assert!(sections.len() > CASES.len(), "the trace has no marks");
+        for (case, calls) in sections {
+            let changes: Vec<_> = calls.iter().filter(|call| changes_a_file(call)).collect();
+            let last = changes.last().unwrap_or_else(|| panic!("{case}: nothing was written"));
+            // The descriptor itself carries O_DSYNC: each write through it syncs. Sizes and holes do not.
+            if !last.contains("write") && !last.contains("sync(") {
+                wrong.push(format!("{class} {case}: {changes:#?}"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+fn changes_a_file(call: &str) -> bool {
+    let name = call.split('(').next().unwrap_or_default();
+    let names = ["write", "pwrite64", "pwritev", "pwritev2", "writev"];
+    let others = ["ftruncate", "fallocate", "fsync", "fdatasync"];
+    names.contains(&name) || others.contains(&name)
+}
+
+/// What the trace has between the marks of `synced.c`: a case and the calls in it.
+fn sections(trace: &str) -> Vec<(String, Vec<String>)> {
+    let mut found: Vec<(String, Vec<String>)> = Vec::new();
+    let mut inside = false;
+    for line in trace.lines() {
+        let call = line.trim_start_matches(|c: char| c.is_ascii_digit() || c == ' ');
+        if let Some(name) = call.strip_prefix("write(-1, \"begin ") {
+            found.push((name.split('"').next().unwrap().to_owned(), Vec::new()));
+            inside = true;
+        } else if call.starts_with("write(-1, \"end\"") {
+            inside = false;
+        } else if inside {
+            found.last_mut().unwrap().1.push(call.to_owned());
+        }
+    }
+    found
+}
+
+/// Where one program runs: plainly, or by the command in a protected directory.
+struct Arm {
+    trial: Trial,
+    place: Place,
+    sealed: Option<(Product, PathBuf)>,
+}
+
+impl Arm {
+    fn run(&self, files: &Path, more: &[&str]) -> String {
+        let mut command = match &self.sealed {
+            None => alone(self.trial.program()),
+            Some((product, dir)) => self.trial.sealed(product, &self.place, dir),
+        };
+        let output = command.arg(files).args(more).finish().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{more:?}: {}: {said}", output.status);
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    fn read(&self, file: &Path) -> String {
+        let bytes = match &self.sealed {
+            None => fs::read(file).unwrap(),
+            Some((product, _)) => {
+                self.place.cat(product, file).unwrap_or_else(|error| panic!("{error}"))
+            }
+        };
+        bytes.iter().map(|&byte| if byte == 0 { '.' } else { char::from(byte) }).collect()
+    }
+}
+
+fn a_power_cut_loses_nothing_acknowledged(fs: FileSystem, class: &str, sealed: bool) {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: a volume of one's own needs root");
+        return;
+    }
+    let mut volume = Volume::create(fs, 400).unwrap();
+    let place = Place::new("cut").unwrap();
+    let dir = volume.root().join("data");
+    let sealed = sealed.then(|| {
+        let product = product();
+        let key = format!("file:{}", place.programs().join("key").display());
+        let mut init = place.command(&product);
+        init.arg("init").arg(&dir).args([
+            "--profile",
+            "postgres",
+            "--no-recovery",
+            "--provider",
+            &key,
+        ]);
+        let output = init.finish().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        (product, dir.clone())
+    });
+    let arm = Arm { trial: Trial::compile("synced").unwrap(), place, sealed };
+    let files = dir.join(class);
+    fs::create_dir_all(&files).unwrap();
+    arm.run(&files, &["make"]);
+    let mut lost = Vec::new();
+    for case in CASES {
+        let acknowledged = arm.run(&files, &["write", case]);
+        let should = acknowledged.trim_end().strip_prefix(case).unwrap().trim_start().to_owned();
+        volume.cut().unwrap();
+        volume.remount().unwrap();
+        let is = arm.read(&files.join(case));
+        if is != should {
+            lost.push(format!("{case}: {} bytes, should be {}", is.len(), should.len()));
+        }
+    }
+    assert!(lost.is_empty(), "{lost:#?}");
+}
+
+#[test]
+fn a_cut_loses_nothing_of_plain_files_on_ext4() {
+    a_power_cut_loses_nothing_acknowledged(FileSystem::Ext4, "loose", false);
+}
+
+#[test]
+fn a_cut_loses_nothing_of_paged_files_on_ext4() {
+    a_power_cut_loses_nothing_acknowledged(FileSystem::Ext4, CLASSES[0], true);
+}
+
+#[test]
+fn a_cut_loses_nothing_of_bytes_on_ext4() {
+    a_power_cut_loses_nothing_acknowledged(FileSystem::Ext4, CLASSES[2], true);
+}
+
+#[test]
+fn a_cut_loses_nothing_of_logs_on_xfs() {
+    a_power_cut_loses_nothing_acknowledged(FileSystem::Xfs, CLASSES[1], true);
+}
