@@ -87,6 +87,8 @@ pub struct Server {
     myself: Program,
     keyring: KeyringId,
     generation: Generation,
+    /// Of the keyring file that was unlocked.
+    file: [u8; 32],
     directory: PathBuf,
     audit: Audit,
     options: Options,
@@ -139,6 +141,7 @@ impl Server {
         let (policy, generation) = (keyring.policy().clone(), keyring.generation());
         let layout = keyring.layout();
         drop(keyring);
+        let file = digest_of(directory, id, generation);
         let socket = options.run_dir.socket(id);
         let helpers = helpers(id, directory);
         write_beside(&notice_beside(&socket), &Notice::encode(directory, layout, &policy))?;
@@ -166,6 +169,7 @@ impl Server {
             myself,
             keyring: id,
             generation,
+            file,
             directory: directory.into(),
             audit,
             until: Instant::now() + options.grace,
@@ -362,6 +366,7 @@ impl Server {
         // Without it, programs without keys are judged by the policy as it was.
         let _ = write_beside(&notice_beside(&self.socket), &notice);
         drop(keyring);
+        self.file = digest_of(&self.directory, self.keyring, self.generation);
         // Without the announcement, running programs keep what they have until they start again.
         let _ = folder.announce(self.generation);
         self.audit.write(Event::Reload, &details(peer, &peer.name()));
@@ -421,6 +426,7 @@ impl Server {
             protection: self.grant.protection().to_owned(),
             client_count: count,
             clients: clients.collect(),
+            file: self.file,
         }
     }
 
@@ -554,4 +560,13 @@ fn write_beside(path: &Path, text: &[u8]) -> Result<(), Error> {
         fs::rename(&next, path)
     };
     write().map_err(Error::io("write", path))
+}
+
+/// Of the keyring file, if it is the one that was unlocked.
+fn digest_of(directory: &Path, id: KeyringId, generation: Generation) -> [u8; 32] {
+    let found = KeyringDir::open(directory).and_then(|folder| {
+        let (digest, keyring) = (folder.digest()?, folder.read()?);
+        Ok((keyring.id() == id && keyring.generation() == generation).then_some(digest))
+    });
+    found.ok().flatten().unwrap_or_default()
 }
