@@ -124,7 +124,8 @@ impl Crafted {
     fn cat(&self) -> Vec<String> {
         let mut wrong = Vec::new();
         for (name, verdict, _) in &self.wanted {
-            let done = self.place.command(&self.product).arg("cat").arg(self.dir.join(name)).finish();
+            let done =
+                self.place.command(&self.product).arg("cat").arg(self.dir.join(name)).finish();
             let done = done.expect("the command runs");
             let whole = fs::read(self.place.plain().join(name)).expect("it was made");
             let found = match done.status.code() {

@@ -99,7 +99,9 @@ fn a_stream_that_was_changed_anywhere_is_told() {
     let plain = content(300_000);
     let stream = streams.seal(&plain);
     let end = stream.len();
-    for at in [START, START + 5000, START + 262_144, end - 65, end - 64, end - 50, end - 40, end - 1] {
+    for at in
+        [START, START + 5000, START + 262_144, end - 65, end - 64, end - 50, end - 40, end - 1]
+    {
         let mut changed = stream.clone();
         changed[at] ^= 0x10;
         streams.must_break(&changed, &plain, &format!("byte {at}"));
@@ -120,9 +122,18 @@ fn a_stream_that_was_changed_anywhere_is_told() {
     streams.must_break(&without, &plain, "a unit less: other bytes");
     let other = streams.seal(&plain);
     streams.must_break(&[&stream[..], &other].concat(), &plain, "two streams: other bytes");
-    streams.must_break(&[&stream[..end - 64], &other[other.len() - 64..]].concat(), &plain, "another's end");
+    streams.must_break(
+        &[&stream[..end - 64], &other[other.len() - 64..]].concat(),
+        &plain,
+        "another's end",
+    );
     streams.must_break(&[&stream[..], &[0; 16]].concat(), &plain, "a block more: other bytes");
-    assert!(!streams.by_reader(&[&stream[..end - 64], &other[other.len() - 64..]].concat()).status.success());
+    assert!(
+        !streams
+            .by_reader(&[&stream[..end - 64], &other[other.len() - 64..]].concat())
+            .status
+            .success()
+    );
 }
 
 /// A file that was sealed without an end mark is what earlier versions wrote into pipes.
