@@ -1,10 +1,9 @@
 #!/usr/bin/env python3
 """Reads sealed files without Tidelock: a second implementation, written from FORMAT.md alone.
 
-    tidelock_reader.py KEYRING (--key-file FILE | --recovery TEXT) [--name NAME] SEALED > PLAIN
+    tidelock_reader.py KEYRING (--key-file FILE | --recovery TEXT | --passphrase-file FILE) [--name NAME] SEALED > PLAIN
 
-Needs `cryptography` (https://cryptography.io). Opens the keyring with a key file or a recovery key, checks the header's
-MAC, and writes the plain bytes. With NAME, the path of the file in its directory, the policy's rules for that place hold
+Needs `cryptography` (https://cryptography.io), and `argon2-cffi` for passphrases. Opens the keyring, checks the header's MAC, and writes the plain bytes. With NAME, the path of the file in its directory, the policy's rules for that place hold
 too. A file that must be refused ends it with exit code 1; one that is cut, or whose end is not as it must be, is written as
 far as it goes and ends it with exit code 5.
 """
@@ -77,8 +76,25 @@ def slots(table, count):
     require(not table, "bytes behind the last slot")
 
 
+def stretched(slot, passphrase):
+    """The principal key of a slot: the passphrase's bytes, as they are, through the slot's function."""
+    (function,) = struct.unpack_from("<H", slot, 6)
+    memory, passes, lanes = struct.unpack_from("<3I", slot, 32)
+    if function == 1:
+        from argon2.low_level import Type, hash_secret_raw
+
+        return hash_secret_raw(passphrase, slot[44:60], passes, memory, lanes, 32, Type.ID, 0x13)
+    if function == 2:
+        return hashlib.pbkdf2_hmac("sha256", passphrase, slot[44:60], passes, 32)
+    return b""
+
+
 def open_slot(slot, keyring_id, principal):
-    """The keyring key, or None if this slot has another principal key."""
+    """The keyring key, or None if this slot has another principal key. A passphrase comes as (bytes,)."""
+    if isinstance(principal, tuple):
+        principal = stretched(slot, *principal)
+        if not principal:
+            return None
     ref_len, wrapped_len = struct.unpack_from("<HH", slot, 60)
     reference = slot[64:64 + ref_len]
     wrapped = slot[64 + ref_len:]
@@ -286,11 +302,17 @@ def main():
     opener = parser.add_mutually_exclusive_group(required=True)
     opener.add_argument("--key-file")
     opener.add_argument("--recovery")
+    opener.add_argument("--passphrase-file")
     parser.add_argument("--name", type=os.fsencode)
     parser.add_argument("sealed")
     asked = parser.parse_args()
-    principal = recovery_key(asked.recovery) if asked.recovery else open(asked.key_file, "rb").read()
     try:
+        if asked.recovery:
+            principal = recovery_key(asked.recovery)
+        elif asked.passphrase_file:
+            principal = (open(asked.passphrase_file, "rb").read().split(b"\n")[0],)
+        else:
+            principal = open(asked.key_file, "rb").read()
         ring = open_keyring(open(asked.keyring, "rb").read(), principal)
         plain, fault = plain_bytes(open(asked.sealed, "rb").read(), ring, asked.name)
     except Broken as broken:
