@@ -85,7 +85,7 @@ impl Cat {
             path.strip_prefix(dir).ok().map(|name| name.as_os_str().as_bytes().to_vec())
         });
         match name.map(|name| keyring.policy().decide(&name)) {
-            Some(Decision::Seal(class)) => Wanted::File(class.zero_rule()),
+            Some(Decision::Seal(class)) => Wanted::File(class),
             // Where files are plain, the library too goes by the header alone.
             Some(Decision::Plain(_)) | None => Wanted::Any,
         }
@@ -184,16 +184,16 @@ impl Cat {
                 "read it with any other program; `tidelock verify` tells whether it should be sealed",
             ),
             Fault::Stream => Error::refused(what, "tidelock unseal -D DIR < FILE"),
-            Fault::Policy { .. } => Error::refused(
+            Fault::Policy { .. } | Fault::Layout { .. } => Error::refused(
                 what,
-                "move it back, or copy it out of the directory and name its keyring with --keyring FILE",
+                "move it back to its place; a copy elsewhere is read with --keyring FILE",
             ),
             Fault::Read(source) => Error::io("read", &self.file)(source),
             Fault::UnknownKey { .. } => Error::BadKey {
                 what,
                 hint: "name the keyring that has it: -D DIR, or --keyring FILE".to_owned(),
             },
-            Fault::RolledBack => Error::BadKey {
+            Fault::RolledBack { .. } => Error::BadKey {
                 what,
                 hint: "restore the newest keyring with `tidelock keyring restore`".to_owned(),
             },

@@ -283,7 +283,7 @@ fn broken(fault: Fault) -> Error {
     let what = format!("standard input: {fault}");
     match fault {
         Fault::NotSealed => Error::refused(what, "it must be what `tidelock seal` wrote"),
-        Fault::UnknownKey { .. } | Fault::RolledBack => Error::BadKey {
+        Fault::UnknownKey { .. } | Fault::RolledBack { .. } => Error::BadKey {
             what,
             hint: "name the keyring that has it: -D DIR, or --keyring FILE".to_owned(),
         },

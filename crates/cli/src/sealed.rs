@@ -11,8 +11,8 @@ use tidelock_ffi::Xts;
 use tidelock_ffi::datakeys::{self, Source};
 use tidelock_format::{
     BLOCK, BLOCK_USIZE, Class, DataKeyId, DiskSize, Form, Header, HeaderCopy, HeaderError,
-    HeaderRegion, KeyringId, Layout, PROBE_LEN, PlainOffset, PlainSize, Probe, Start, UNIT,
-    UNIT_USIZE, ZeroRule,
+    HeaderRegion, KeyringId, Layout, Outline, PROBE_LEN, PlainOffset, PlainSize, Probe, Start,
+    UNIT, UNIT_USIZE,
 };
 use tidelock_keys::Keyring;
 
@@ -52,8 +52,8 @@ pub(crate) enum Content {
 /// What the place of a file wants of its header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Wanted {
-    /// A file of a protected directory, whose name has this zero rule.
-    File(ZeroRule),
+    /// A file of a protected directory, whose name has this class.
+    File(Class),
     /// A copy of a file, or a stream: its header says all there is to know.
     Any,
 }
@@ -104,15 +104,21 @@ pub(crate) enum Fault {
     /// Two good copies of one sequence number.
     #[error("its two headers have the same sequence number and different contents")]
     TwoHeaders,
+    /// Header and keyring disagree.
+    #[error("its data begins at {found}, the keyring says {must}")]
+    Layout {
+        /// What the header says.
+        found: u32,
+        /// What the keyring says.
+        must: u32,
+    },
     /// Header and policy disagree.
-    #[error(
-        "its header says {found}, its place wants {must}: it was moved there without the library"
-    )]
+    #[error("its header has the class {found}, its name the class {must}")]
     Policy {
         /// What the header says.
-        found: String,
-        /// What policy and keyring say.
-        must: String,
+        found: &'static str,
+        /// What the policy says.
+        must: &'static str,
     },
     /// A stream where a file must be.
     #[error("it is a sealed stream, which servers cannot read")]
@@ -126,8 +132,13 @@ pub(crate) enum Fault {
         keyring: KeyringId,
     },
     /// A keyring that was put back.
-    #[error("it was sealed under a later generation of the keyring: the keyring was rolled back")]
-    RolledBack,
+    #[error(
+        "it was sealed under generation {seen} of the keyring, which is older now: rolled back"
+    )]
+    RolledBack {
+        /// The file's generation.
+        seen: u64,
+    },
     /// The system gives no randomness.
     #[error("the system gives no random bytes")]
     NoRandomness,
@@ -199,33 +210,20 @@ impl Keys {
         let explain = |why| fault(why, first);
         let proven: Proven = XTS.choose(first).map_err(explain)?;
         let header = proven.header();
-        if let Wanted::File(zero_rule) = wanted {
-            if header.form == Form::Stream {
-                return Err(Fault::Stream);
+        let found = header.class.name();
+        match wanted {
+            Wanted::File(_) if header.form == Form::Stream => return Err(Fault::Stream),
+            _ if !header.agrees(self.layout, header.zero_rule) => {
+                let (found, must) = (header.layout.data_offset(), self.layout.data_offset());
+                return Err(Fault::Layout { found, must });
             }
-            self.agrees(header, zero_rule)?;
-        } else {
-            self.agrees(header, header.zero_rule)?;
+            Wanted::File(class) if !header.agrees(self.layout, class.zero_rule()) => {
+                return Err(Fault::Policy { found, must: class.name() });
+            }
+            _ => {}
         }
         XTS.unlock(SLOT, &proven).map_err(explain)?;
         Ok(header.clone())
-    }
-
-    fn agrees(&self, header: &Header, zero_rule: ZeroRule) -> std::result::Result<(), Fault> {
-        if header.agrees(self.layout, zero_rule) {
-            return Ok(());
-        }
-        let say = |layout: Layout, rule| {
-            let rule = match rule {
-                ZeroRule::Block => "each block of zeros is a hole",
-                ZeroRule::Unit => "only whole units are holes",
-            };
-            format!("that data begin at {} and {rule}", layout.data_offset())
-        };
-        Err(Fault::Policy {
-            found: say(header.layout, header.zero_rule),
-            must: say(self.layout, zero_rule),
-        })
     }
 
     /// Checks one copy by itself.
@@ -276,21 +274,18 @@ pub(crate) fn stream_mac(header: &Header) -> Option<StreamMac> {
 }
 
 fn fault(why: UnlockError, first: &[u8]) -> Fault {
-    match why {
-        UnlockError::Header(HeaderError::Magic) => Fault::NotSealed,
-        UnlockError::Header(why) => Fault::Header(why),
-        UnlockError::UnknownKey => {
-            // Of the copy that would count if its key were known.
-            let probe = Probe::parse(first);
-            let newest = probe.copies().max_by_key(|copy| copy.outline.sequence);
-            newest.map_or(Fault::NotSealed, |copy| Fault::UnknownKey {
-                data_key: copy.outline.data_key,
-                keyring: copy.outline.keyring,
-            })
+    // Of a key or generation that is not here, the newest copy speaks.
+    let probe = Probe::parse(first);
+    let newest = probe.copies().max_by_key(|copy| copy.outline.sequence);
+    match (why, newest.map(|copy| copy.outline)) {
+        (UnlockError::Header(HeaderError::Magic), _) => Fault::NotSealed,
+        (UnlockError::Header(why), _) => Fault::Header(why),
+        (UnlockError::UnknownKey, Some(Outline { data_key, keyring, .. })) => {
+            Fault::UnknownKey { data_key, keyring }
         }
-        UnlockError::RolledBack => Fault::RolledBack,
-        UnlockError::NoRandomness => Fault::NoRandomness,
-        UnlockError::TwoHeaders => Fault::TwoHeaders,
+        (UnlockError::RolledBack, Some(newest)) => Fault::RolledBack { seen: newest.generation.0 },
+        (UnlockError::NoRandomness, _) => Fault::NoRandomness,
+        (UnlockError::TwoHeaders, _) => Fault::TwoHeaders,
         _ => Fault::Mac,
     }
 }

@@ -132,7 +132,7 @@ impl Look<'_> {
         let count = read_at(&file, &mut head, 0)?;
         head.truncate(count);
         self.bytes_read += count as u64;
-        let sealed = match keys.open(file, Wanted::File(class.zero_rule()))? {
+        let sealed = match keys.open(file, Wanted::File(class))? {
             Content::Sealed(sealed) => sealed,
             Content::Empty => {
                 self.kind = Kind::Empty;
@@ -223,9 +223,9 @@ const fn kind_of(fault: &Fault) -> &'static str {
         Fault::LostHeader { .. } => "lost_header",
         Fault::Mac => "mac",
         Fault::UnknownKey { .. } => "unknown_key",
-        Fault::RolledBack => "rolled_back",
+        Fault::RolledBack { .. } => "rolled_back",
         Fault::TwoHeaders => "two_headers",
-        Fault::Policy { .. } => "policy",
+        Fault::Policy { .. } | Fault::Layout { .. } => "policy",
         Fault::Stream => "stream",
         Fault::NoRandomness | Fault::Read(_) => "unreadable",
     }
