@@ -94,6 +94,8 @@ pub struct Server {
     myself: Program,
     keyring: KeyringId,
     generation: Generation,
+    /// Of the keyring file that was unlocked.
+    file: [u8; 32],
     directory: PathBuf,
     audit: Audit,
     options: Options,
@@ -150,6 +152,7 @@ impl Server {
         let (policy, generation) = (keyring.policy().clone(), keyring.generation());
         let layout = keyring.layout();
         drop(keyring);
+        let file = digest_of(directory, id, generation);
         let socket = options.run_dir.socket(id);
         let helpers = helpers(id, directory);
         write_beside(&notice_beside(&socket), &Notice::encode(directory, layout, &policy))?;
@@ -181,6 +184,7 @@ impl Server {
             myself,
             keyring: id,
             generation,
+            file,
             directory: directory.into(),
             audit,
             until: Instant::now() + options.grace,
@@ -393,6 +397,7 @@ impl Server {
         // Without it, programs without keys are judged by the policy as it was.
         let _ = write_beside(&notice_beside(&self.socket), &notice);
         drop(keyring);
+        self.file = digest_of(&self.directory, self.keyring, self.generation);
         // Without the announcement, running programs keep what they have until they start again.
         let _ = folder.announce(self.generation);
         self.audit.write(Event::Reload, &details(peer, &peer.name()));
@@ -452,6 +457,7 @@ impl Server {
             protection: self.grant.protection().to_owned(),
             client_count: count,
             clients: clients.collect(),
+            file: self.file,
         }
     }
 
@@ -590,4 +596,13 @@ fn write_beside(path: &Path, text: &[u8]) -> Result<(), Error> {
         fs::rename(&next, path)
     };
     write().map_err(Error::io("write", path))
+}
+
+/// Of the keyring file, if it is the one that was unlocked.
+fn digest_of(directory: &Path, id: KeyringId, generation: Generation) -> [u8; 32] {
+    let found = KeyringDir::open(directory).and_then(|folder| {
+        let (digest, keyring) = (folder.digest()?, folder.read()?);
+        Ok((keyring.id() == id && keyring.generation() == generation).then_some(digest))
+    });
+    found.ok().flatten().unwrap_or_default()
 }

@@ -114,6 +114,8 @@ pub struct Status {
     pub client_count: u32,
     /// The first 256 of them.
     pub clients: Vec<ClientInfo>,
+    /// SHA-256 of the keyring file that was unlocked; zeros if it was another one already.
+    pub file: [u8; 32],
 }
 
 /// A program that has keys.
@@ -278,6 +280,7 @@ impl Status {
                 out.bytes(&client.pid.to_le_bytes());
                 out.text(bounded(&client.program, 4096));
             }
+            out.bytes(&self.file);
         })
     }
 
@@ -300,7 +303,9 @@ impl Status {
                 Ok(ClientInfo { pid, program: path(text(from, "program")?) })
             })
             .collect::<Result<_, WireError>>()?;
-        Ok(Self { keyring, generation, directory, pid, protection, client_count, clients })
+        // An agent of an earlier version does not say.
+        let file = from.array().unwrap_or_default();
+        Ok(Self { keyring, generation, directory, pid, protection, client_count, clients, file })
     }
 }
 
@@ -444,6 +449,7 @@ mod tests {
             protection: "mlock".into(),
             client_count: 2,
             clients: vec![ClientInfo { pid: 5, program: "/x/postgres".into() }],
+            file: [9; 32],
         };
         assert_eq!(Answer::decode(&status.encode()).unwrap(), Answer::Status(status));
         assert_eq!(Answer::decode(&allowed()).unwrap(), Answer::Allowed);
@@ -463,12 +469,14 @@ mod tests {
             protection: "mlock".into(),
             client_count: 1000,
             clients: vec![client; 1000],
+            file: [9; 32],
         };
         let bytes = status.encode();
         assert!(bytes.len() < MAX_ANSWER);
         let Answer::Status(decoded) = Answer::decode(&bytes).unwrap() else { panic!("no status") };
         assert_eq!(decoded.client_count, 1000);
         assert!(!decoded.clients.is_empty());
+        assert_eq!(decoded.file, [9; 32]);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! From a data key: the key of one file, and the MAC of its header (FORMAT.md, "Keys").
 
 use aws_lc_rs::{hkdf, hmac};
-use tidelock_format::{Header, SIGNED_LEN, UnverifiedHeader};
+use tidelock_format::{Header, HeaderCopy, SIGNED_LEN};
 
 use crate::secret::Secret;
 
@@ -12,6 +12,8 @@ pub enum Label {
     FileKey,
     /// The MAC of file headers.
     HeaderMac,
+    /// The MAC at the end of one stream.
+    StreamEnd,
     /// The MAC of conversion journals.
     Journal,
     /// The MAC of verify's reports.
@@ -27,6 +29,7 @@ impl Label {
         match self {
             Self::FileKey => b"tidelock v1 file key",
             Self::HeaderMac => b"tidelock v1 header mac",
+            Self::StreamEnd => b"tidelock v1 stream end",
             Self::Journal => b"tidelock v1 journal mac",
             Self::Report => b"tidelock v1 report mac",
             Self::Audit => b"tidelock v1 audit chain",
@@ -41,11 +44,6 @@ pub struct DataKey {
 
 /// The AES-256-XTS key of one file; its halves differ.
 pub struct FileKey(Secret<64>);
-
-/// The MAC of a header is not what this data key gives: another key, or changed bytes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("the header's MAC does not match its data key: another key, or changed bytes")]
-pub struct KeyMismatch;
 
 impl DataKey {
     /// Takes a key of 32 uniformly random bytes.
@@ -67,10 +65,7 @@ impl DataKey {
     #[must_use]
     pub fn file_key(&self, header: &Header) -> FileKey {
         let mut key = Secret::new([0; 64]);
-        let layout = header.layout.data_offset().to_le_bytes();
-        let info: [&[u8]; 4] =
-            [Label::FileKey.bytes(), &[header.cipher as u8], &layout, &header.nonce.0];
-        self.expand(&info, key.expose_mut());
+        self.expand_for(Label::FileKey, header, key.expose_mut());
         let (data, tweak) = key.expose().split_at(32);
         assert!(data != tweak, "the halves of an XTS key are equal, at odds of 2^-256");
         FileKey(key)
@@ -84,14 +79,19 @@ impl DataKey {
         mac
     }
 
-    /// The header, once its MAC is right.
-    ///
-    /// # Errors
-    /// [`KeyMismatch`].
-    pub fn verify<'h>(&self, found: &'h UnverifiedHeader) -> Result<&'h Header, KeyMismatch> {
-        hmac::verify(&self.mac_key(Label::HeaderMac), &found.signed, &found.mac)
-            .map_err(|_| KeyMismatch)?;
-        Ok(&found.header)
+    /// True if the MAC of this copy is what this data key gives.
+    #[must_use]
+    pub fn proves(&self, copy: &HeaderCopy) -> bool {
+        let (signed, mac) = copy.signed();
+        hmac::verify(&self.mac_key(Label::HeaderMac), signed, mac).is_ok()
+    }
+
+    /// The key of the MAC at the end of the stream with this header.
+    #[must_use]
+    pub fn stream_key(&self, header: &Header) -> hmac::Key {
+        let mut key = Secret::<32>::new([0; 32]);
+        self.expand_for(Label::StreamEnd, header, key.expose_mut());
+        hmac::Key::new(hmac::HMAC_SHA256, key.expose())
     }
 
     /// A MAC key for one use.
@@ -108,6 +108,12 @@ impl DataKey {
         let mut key = Secret::new([0; 32]);
         self.expand(&[Label::Audit.bytes()], key.expose_mut());
         key
+    }
+
+    /// What belongs to one file alone: label, cipher, layout and nonce.
+    fn expand_for(&self, label: Label, header: &Header, out: &mut [u8]) {
+        let layout = header.layout.data_offset().to_le_bytes();
+        self.expand(&[label.bytes(), &[header.cipher as u8], &layout, &header.nonce.0], out);
     }
 
     fn expand(&self, info: &[&[u8]], out: &mut [u8]) {

@@ -1,10 +1,8 @@
 //! The cipher of units, and how sealed bytes become plain in place.
 
-use tidelock_format::{
-    BLOCK_USIZE, Class, HeaderError, Layout, UNIT_USIZE, UnitNumber, UnverifiedHeader, ZeroRule,
-};
+use tidelock_format::{BLOCK_USIZE, Class, HeaderError, Layout, UNIT_USIZE, UnitNumber, ZeroRule};
 
-use crate::derive::KeyMismatch;
+use crate::choose::Proven;
 use crate::sealed::SealedHeader;
 
 /// Which installed file key; an index into the cipher's own table.
@@ -16,11 +14,17 @@ pub struct KeySlot(pub u32);
 /// `seal` and `open` may be called at any time from any thread and signal handler, also while another call
 /// uses the same slot; a slot that is being installed is used by nobody else.
 pub trait UnitCipher {
-    /// Finds the data key of `found`, checks its MAC and installs the file key into `slot`.
+    /// The header in the first bytes of a file, as [`choose`](crate::choose()) finds it under all keys that are held.
+    ///
+    /// # Errors
+    /// [`UnlockError`].
+    fn choose(&self, first: &[u8]) -> Result<Proven, UnlockError>;
+
+    /// Installs the file key of `header` into `slot`.
     ///
     /// # Errors
     /// [`UnlockError`]; the slot is then empty.
-    fn unlock(&self, slot: KeySlot, found: &UnverifiedHeader) -> Result<(), UnlockError>;
+    fn unlock(&self, slot: KeySlot, header: &Proven) -> Result<(), UnlockError>;
 
     /// Makes the header of a new file of directory `root`, under its current data key and a fresh nonce.
     ///
@@ -46,8 +50,11 @@ pub enum UnlockError {
     #[error("no unlocked keyring holds the data key of this file")]
     UnknownKey,
     /// The MAC is wrong.
-    #[error(transparent)]
-    Mismatch(#[from] KeyMismatch),
+    #[error("the header's MAC does not match its data key: another key, or changed bytes")]
+    Mismatch,
+    /// Two good copies of one sequence number.
+    #[error("the two copies of the header have the same sequence number and different contents")]
+    TwoHeaders,
     /// The keyring is older than the file.
     #[error(
         "the file was written under a later generation of the keyring: the keyring was rolled back"

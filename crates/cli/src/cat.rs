@@ -1,19 +1,21 @@
 //! `tidelock cat`: the plain bytes of a sealed file, also of one that was copied out of a backup.
 
 use std::fs::File;
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::Duration;
 
-use tidelock_format::{BLOCK, PlainSize, UNIT};
-use tidelock_keys::{Keyring, SealedKeyring};
+use tidelock_format::{BLOCK, Form, PlainSize, UNIT};
+use tidelock_keys::{Decision, Keyring, SealedKeyring};
 
 use crate::console;
 use crate::error::{Error, Result};
 use crate::keyring;
+use crate::pipe::unseal;
 use crate::protected::Protected;
-use crate::sealed::{Content, Fault, Keys, SealedFile};
+use crate::sealed::{Content, Fault, Keys, SealedFile, Wanted};
 use crate::unlock::KeyOptions;
 
 const CHUNK: usize = 1024 * 1024;
@@ -49,28 +51,72 @@ impl Cat {
                 "name a sealed file",
             ));
         }
-        let keys = Keys::install(&self.unlock()?)?;
+        let (keyring, dir) = self.unlock()?;
+        let wanted = self.wanted(&keyring, dir.as_deref());
+        let keys = Keys::install(&keyring)?;
         let open = || {
             let again = file.try_clone().map_err(Error::io("open", &self.file))?;
-            keys.open(again).map_err(|fault| self.explain(fault))
+            keys.open(again, wanted).map_err(|fault| self.explain(fault))
         };
         let mut content = open()?;
-        while self.follow && matches!(content, Content::Empty) {
+        while self.follow && !matches!(content, Content::Sealed(_)) {
             sleep(PAUSE);
             content = open()?;
         }
         match content {
             Content::Empty => Ok(()),
-            Content::Sealed(sealed) => console::finish_output(self.copy(&sealed)),
+            Content::Blank(size) => console::finish_output(zeros(size)),
+            Content::Sealed(sealed) if sealed.header.form == Form::Stream => {
+                unseal(&mut &file, &keys, &mut io::stdout().lock()).map(drop)
+            }
+            Content::Sealed(sealed) => {
+                console::finish_output(self.copy(&sealed))?;
+                self.look_at_end(&sealed)
+            }
         }
     }
 
-    fn unlock(&self) -> Result<Keyring> {
-        match (&self.keyring, &self.dir) {
-            (Some(copy), _) => unlock_copy(&self.keys, copy),
-            (None, Some(dir)) => self.keys.unlock(&Protected::open(dir)?),
-            (None, None) => self.keys.unlock(&Protected::around(&self.file)?),
+    /// What the place of the file wants of it, if that can be told; a stream is no file, wherever it lies.
+    fn wanted(&self, keyring: &Keyring, dir: Option<&Path>) -> Wanted {
+        let Some(dir) = dir else { return Wanted::Any };
+        let real = std::fs::canonicalize(&self.file).ok();
+        let typed = std::path::absolute(&self.file).ok();
+        let name = [real, typed].into_iter().flatten().find_map(|path| {
+            path.strip_prefix(dir).ok().map(|name| name.as_os_str().as_bytes().to_vec())
+        });
+        match name.map(|name| keyring.policy().decide(&name)) {
+            Some(Decision::Seal(class)) => Wanted::File(class),
+            // Where files are plain, the library too goes by the header alone.
+            Some(Decision::Plain(_)) | None => Wanted::Any,
         }
+    }
+
+    /// All that can be given was given; whether that is all that was written is said now.
+    fn look_at_end(&self, sealed: &SealedFile) -> Result<()> {
+        for looks in 1.. {
+            let faults = sealed.end().map_err(Error::io("read", &self.file))?;
+            let Some(fault) = faults.first() else { break };
+            // A server may be between two calls.
+            if looks < 4 {
+                sleep(PAUSE / 4);
+                continue;
+            }
+            return Err(Error::Verification {
+                what: format!("{}: {fault}", self.file.display()),
+                hint: "what was printed is what is left; compare it with a backup".to_owned(),
+            });
+        }
+        Ok(())
+    }
+
+    /// The keyring, and the directory that it belongs to, if it lies in one.
+    fn unlock(&self) -> Result<(Keyring, Option<PathBuf>)> {
+        let protected = match (&self.keyring, &self.dir) {
+            (Some(copy), _) => return Ok((unlock_copy(&self.keys, copy)?, None)),
+            (None, Some(dir)) => Protected::open(dir)?,
+            (None, None) => Protected::around(&self.file)?,
+        };
+        Ok((self.keys.unlock(&protected)?, Some(protected.path)))
     }
 
     fn copy(&self, sealed: &SealedFile) -> io::Result<()> {
@@ -137,6 +183,11 @@ impl Cat {
                 what,
                 "read it with any other program; `tidelock verify` tells whether it should be sealed",
             ),
+            Fault::Stream => Error::refused(what, "tidelock unseal -D DIR < FILE"),
+            Fault::Policy { .. } | Fault::Layout { .. } => Error::refused(
+                what,
+                "move it back to its place; a copy elsewhere is read with --keyring FILE",
+            ),
             Fault::Read(source) => Error::io("read", &self.file)(source),
             Fault::UnknownKey { .. } => Error::BadKey {
                 what,
@@ -149,6 +200,11 @@ impl Cat {
             _ => Error::Verification { what, hint: "restore the file from a backup".to_owned() },
         }
     }
+}
+
+/// A file that was made longer and never written.
+fn zeros(size: PlainSize) -> io::Result<()> {
+    io::copy(&mut io::repeat(0).take(size.0), &mut io::stdout().lock()).map(drop)
 }
 
 /// Unlocks a copy of a keyring with what is configured for its id.

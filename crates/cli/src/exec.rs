@@ -23,6 +23,7 @@ use std::process::Command;
 use tidelock_agent::server::Options;
 use tidelock_agent::spawn::AgentCommand;
 use tidelock_agent::{RunDir, client, spawn};
+use tidelock_keys::KeyringDir;
 
 pub(crate) use library::Library;
 pub(crate) use program::Program;
@@ -154,7 +155,9 @@ impl Exec {
         if let Some(agent) = client::connect(&socket)? {
             let status = agent.status()?;
             let ours = status.directory == protected.path;
-            if ours && status.generation == protected.keyring.generation() {
+            // By its bytes: a keyring that was damaged or changed must be refused as by everybody else.
+            let here = KeyringDir::open(&protected.path).and_then(|folder| folder.digest())?;
+            if ours && status.file == here {
                 return Ok(socket);
             }
             outdated = ours;

@@ -8,8 +8,8 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 use tidelock_format::{
-    COPY_LEN, DiskSize, HeaderError, PROBE_LEN, Probe, SECOND_COPY_AT, UnverifiedHeader, VERSION,
-    ZeroRule,
+    COPY_LEN, DiskSize, Form, Header, HeaderCopy, HeaderError, PROBE_LEN, Probe, SECOND_COPY_AT,
+    VERSION, ZeroRule,
 };
 use tidelock_keys::{Kdf, SealedKeyring, Wrapping};
 
@@ -114,18 +114,24 @@ impl Inspect {
 
     fn sealed(&self, first: &[u8], size: u64) -> Result<()> {
         let probe = Probe::parse(first);
-        let best = probe.candidates().into_iter().flatten().next();
-        if best.is_none() && matches!(probe.error(), HeaderError::Magic | HeaderError::Truncated) {
+        let best = probe.likely();
+        if probe.copies().next().is_none()
+            && matches!(probe.error(), HeaderError::Magic | HeaderError::Truncated)
+        {
             let what = format!("{} is not sealed: {}", self.file.display(), probe.error());
             return Err(Error::refused(
                 what,
                 "read it with any other program; `tidelock verify` tells whether it should be sealed",
             ));
         }
-        let layout = best.map(|found| found.header.layout);
+        let form = best.map_or(Form::File, |header| header.form);
+        let layout = best.map(|header| header.layout).filter(|_| form == Form::File);
         let report = FileReport {
             file: self.file.display().to_string(),
-            kind: "sealed file",
+            kind: match form {
+                Form::File => "sealed file",
+                Form::Stream => "sealed stream",
+            },
             disk_size: size,
             plain_size: layout.map(|layout| DiskSize(size).plain(layout).0),
             size_is_regular: layout.map(|layout| DiskSize(size).is_canonical(layout)),
@@ -189,16 +195,19 @@ fn kdf(kdf: Kdf) -> String {
     }
 }
 
-fn copy(offset: usize, found: &std::result::Result<UnverifiedHeader, HeaderError>) -> CopyReport {
-    let state = match found {
-        Ok(found) => CopyState::Header(header(found)),
+fn copy(offset: usize, found: &std::result::Result<HeaderCopy, HeaderError>) -> CopyReport {
+    let fields = found.as_ref().map_err(|why| *why).and_then(|copy| {
+        let fields = copy.fields.as_ref().map_err(|why| *why)?;
+        Ok(header(fields, copy.signed().1))
+    });
+    let state = match fields {
+        Ok(header) => CopyState::Header(header),
         Err(why) => CopyState::Error(why.to_string()),
     };
     CopyReport { offset, state }
 }
 
-fn header(found: &UnverifiedHeader) -> HeaderReport {
-    let header = &found.header;
+fn header(header: &Header, mac: &[u8]) -> HeaderReport {
     HeaderReport {
         format_version: VERSION,
         cipher: "AES-256-XTS",
@@ -216,7 +225,7 @@ fn header(found: &UnverifiedHeader) -> HeaderReport {
         generation: header.generation.0,
         data_key: header.data_key.to_string(),
         nonce: header.nonce.to_string(),
-        mac: found.mac.iter().map(|byte| format!("{byte:02x}")).collect(),
+        mac: mac.iter().map(|byte| format!("{byte:02x}")).collect(),
     }
 }
 
@@ -251,6 +260,9 @@ fn people(report: &FileReport) -> String {
                 shown = Some(header);
             }
         }
+    }
+    if report.kind == "sealed stream" {
+        line("form", &"a stream: body and end mark (`tidelock unseal` reads it)");
     }
     line("disk size", &report.disk_size);
     if let (Some(plain), Some(regular)) = (report.plain_size, report.size_is_regular) {

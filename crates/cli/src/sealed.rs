@@ -6,12 +6,13 @@
 use std::fs::File;
 use std::io;
 
-use tidelock_cipher::{KeySlot, UnitCipher, UnlockError, open_units};
+use tidelock_cipher::{KeySlot, Proven, StreamMac, UnitCipher, UnlockError, is_zero, open_units};
 use tidelock_ffi::Xts;
 use tidelock_ffi::datakeys::{self, Source};
 use tidelock_format::{
-    BLOCK, DataKeyId, DiskSize, Generation, Header, HeaderError, KeyringId, Layout, PROBE_LEN,
-    PlainOffset, PlainSize, Probe, UNIT, UnverifiedHeader,
+    BLOCK, BLOCK_USIZE, Class, DataKeyId, DiskSize, Form, Header, HeaderCopy, HeaderError,
+    HeaderRegion, KeyringId, Layout, Outline, PROBE_LEN, PlainOffset, PlainSize, Probe, Start,
+    UNIT, UNIT_USIZE,
 };
 use tidelock_keys::Keyring;
 
@@ -29,7 +30,6 @@ pub(crate) struct Keys {
     pub(crate) id: KeyringId,
     /// Where the units of its files begin.
     pub(crate) layout: Layout,
-    generation: Generation,
 }
 
 /// A sealed file whose header is good and whose key is installed.
@@ -43,8 +43,44 @@ pub(crate) struct SealedFile {
 pub(crate) enum Content {
     /// No header yet, and no bytes.
     Empty,
-    /// A sealed file.
+    /// All zeros, header and data: made longer before a crash and never written. Reads as zeros.
+    Blank(PlainSize),
+    /// A sealed file, or a stream: its header tells.
     Sealed(SealedFile),
+}
+
+/// What the place of a file wants of its header.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Wanted {
+    /// A file of a protected directory, whose name has this class.
+    File(Class),
+    /// A copy of a file, or a stream: its header says all there is to know.
+    Any,
+}
+
+/// What is wrong with the end of a file. Its bytes are what the library shows all the same.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub(crate) enum EndFault {
+    /// A size that none maps to.
+    #[error("no plain size has the disk size {0}: its end is cut or damaged")]
+    Size(u64),
+    /// Something where only zeros are.
+    #[error("the bytes behind its last block are not zero: its end is cut or changed")]
+    Tail,
+    /// Likewise within the last block.
+    #[error("its last block is not padded with zeros: changed, or cut")]
+    Padding,
+}
+
+impl EndFault {
+    /// For programs; stays the same.
+    pub(crate) const fn kind(self) -> &'static str {
+        match self {
+            Self::Size(_) => "size",
+            Self::Tail => "tail",
+            Self::Padding => "padding",
+        }
+    }
 }
 
 /// Why a file is no good sealed file.
@@ -65,6 +101,28 @@ pub(crate) enum Fault {
     /// The MAC is wrong.
     #[error("its header was changed: the MAC does not match")]
     Mac,
+    /// Two good copies of one sequence number.
+    #[error("its two headers have the same sequence number and different contents")]
+    TwoHeaders,
+    /// Header and keyring disagree.
+    #[error("its data begins at {found}, the keyring says {must}")]
+    Layout {
+        /// What the header says.
+        found: u32,
+        /// What the keyring says.
+        must: u32,
+    },
+    /// Header and policy disagree.
+    #[error("its header has the class {found}, its name the class {must}")]
+    Policy {
+        /// What the header says.
+        found: &'static str,
+        /// What the policy says.
+        must: &'static str,
+    },
+    /// A stream where a file must be.
+    #[error("it is a sealed stream, which servers cannot read")]
+    Stream,
     /// Another keyring's.
     #[error("the keyring does not hold its data key {data_key} (sealed under keyring {keyring})")]
     UnknownKey {
@@ -104,81 +162,131 @@ impl Keys {
                 "rekey the oldest files, then remove the keys that are no longer used",
             ));
         }
-        Ok(Self { id, layout: keyring.layout(), generation })
+        Ok(Self { id, layout: keyring.layout() })
     }
 
-    /// Opens a sealed file.
+    /// Opens a sealed file, as the library would in a place that wants this of it.
     ///
     /// # Errors
     /// [`Fault`].
-    pub(crate) fn open(&self, file: File) -> std::result::Result<Content, Fault> {
+    pub(crate) fn open(&self, file: File, wanted: Wanted) -> std::result::Result<Content, Fault> {
         let mut first = [0u8; PROBE_LEN];
         let count = read_at(&file, &mut first, 0)?;
         let first = first.get(..count).unwrap_or_default();
-        if Probe::is_blank(first) {
-            let size = file.metadata()?.len();
-            return match size.saturating_sub(self.layout.data_offset().into()) {
-                0 => Ok(Content::Empty),
-                behind => Err(Fault::LostHeader { behind }),
-            };
+        let size = DiskSize(file.metadata()?.len());
+        match Start::of(first, size, self.layout) {
+            Start::Empty => return Ok(Content::Empty),
+            Start::Blank { behind } if self.is_zero_behind(&file)? => {
+                let plain = size.plain(self.layout);
+                return Ok(if behind == 0 { Content::Empty } else { Content::Blank(plain) });
+            }
+            Start::Blank { behind } => return Err(Fault::LostHeader { behind }),
+            Start::Header => {}
         }
-        let header = self.admit(&Probe::parse(first))?;
+        let header = self.admit(first, wanted)?;
         Ok(Content::Sealed(SealedFile { header, file }))
     }
 
-    /// Installs the key of the better copy whose MAC is right.
-    ///
-    /// # Errors
-    /// [`Fault`], of the first copy.
-    pub(crate) fn admit(&self, probe: &Probe) -> std::result::Result<Header, Fault> {
-        let mut fault = None;
-        for found in probe.candidates().into_iter().flatten() {
-            match self.check(found) {
-                Ok(()) => return Ok(found.header.clone()),
-                Err(why) => fault = fault.or(Some(why)),
+    fn is_zero_behind(&self, file: &File) -> io::Result<bool> {
+        let mut chunk = vec![0u8; 64 * UNIT_USIZE];
+        let mut at = self.layout.start().get();
+        loop {
+            let count = read_at(file, &mut chunk, at)?;
+            if count == 0 {
+                return Ok(true);
             }
+            if !is_zero(chunk.get(..count).unwrap_or_default()) {
+                return Ok(false);
+            }
+            at += count as u64;
         }
-        Err(fault.unwrap_or_else(|| match probe.error() {
-            HeaderError::Magic | HeaderError::Truncated => Fault::NotSealed,
-            other => Fault::Header(other),
-        }))
     }
 
-    /// Checks one copy and installs its key.
+    /// The header in the first bytes of a file; its key is installed.
     ///
     /// # Errors
     /// [`Fault`].
-    pub(crate) fn check(&self, found: &UnverifiedHeader) -> std::result::Result<(), Fault> {
-        let header = &found.header;
-        XTS.unlock(SLOT, found).map_err(|why| match why {
-            UnlockError::Header(why) => Fault::Header(why),
-            UnlockError::UnknownKey
-                if header.keyring == self.id && header.generation > self.generation =>
-            {
-                Fault::RolledBack { seen: header.generation.0 }
+    pub(crate) fn admit(&self, first: &[u8], wanted: Wanted) -> std::result::Result<Header, Fault> {
+        let explain = |why| fault(why, first);
+        let proven: Proven = XTS.choose(first).map_err(explain)?;
+        let header = proven.header();
+        let found = header.class.name();
+        match wanted {
+            Wanted::File(_) if header.form == Form::Stream => return Err(Fault::Stream),
+            _ if !header.agrees(self.layout, header.zero_rule) => {
+                let (found, must) = (header.layout.data_offset(), self.layout.data_offset());
+                return Err(Fault::Layout { found, must });
             }
-            UnlockError::UnknownKey => {
-                Fault::UnknownKey { data_key: header.data_key, keyring: header.keyring }
+            Wanted::File(class) if !header.agrees(self.layout, class.zero_rule()) => {
+                return Err(Fault::Policy { found, must: class.name() });
             }
-            UnlockError::RolledBack => Fault::RolledBack { seen: header.generation.0 },
-            UnlockError::NoRandomness => Fault::NoRandomness,
-            _ => Fault::Mac,
-        })
+            _ => {}
+        }
+        XTS.unlock(SLOT, &proven).map_err(explain)?;
+        Ok(header.clone())
     }
 
-    /// A fresh header of class `class` under the current data key; its key is installed.
+    /// Checks one copy by itself.
+    ///
+    /// # Errors
+    /// [`Fault`].
+    pub(crate) fn check(&self, copy: &HeaderCopy) -> std::result::Result<(), Fault> {
+        XTS.choose(&copy.bytes).map(drop).map_err(|why| fault(why, &copy.bytes))
+    }
+
+    /// A fresh header of a file of class bytes under the current data key, and all bytes up to the data offset; its
+    /// key is installed.
     ///
     /// # Errors
     /// [`Fault::NoRandomness`].
-    pub(crate) fn create(
-        &self,
-        class: tidelock_format::Class,
-    ) -> std::result::Result<(Vec<u8>, Header), Fault> {
-        let region = XTS.create(ROOT, class, self.layout).map_err(|_| Fault::NoRandomness)?;
-        let header = self.admit(&Probe::parse(region.as_bytes()))?;
-        let mut bytes = region.as_bytes().to_vec();
+    pub(crate) fn create_file(&self) -> std::result::Result<(Vec<u8>, Header), Fault> {
+        let region =
+            XTS.create(ROOT, Class::Bytes, self.layout).map_err(|_| Fault::NoRandomness)?;
+        let header = self.admit(region.as_bytes(), Wanted::Any)?;
+        Ok((self.region(region.as_bytes()), header))
+    }
+
+    /// As [`Keys::create_file`], of a stream.
+    ///
+    /// # Errors
+    /// [`Fault::NoRandomness`].
+    pub(crate) fn create_stream(&self) -> std::result::Result<(Vec<u8>, Header), Fault> {
+        let (_, mut header) = self.create_file()?;
+        // A file key and a stream's MAC key come from one nonce; each stream has its own.
+        header.form = Form::Stream;
+        let signed = header.signed_bytes();
+        let mac = datakeys::header_mac(header.data_key, &signed).ok_or(Fault::NoRandomness)?;
+        let region = self.region(HeaderRegion::both(&signed, &mac).as_bytes());
+        let header = self.admit(&region, Wanted::Any)?;
+        Ok((region, header))
+    }
+
+    fn region(&self, copies: &[u8]) -> Vec<u8> {
+        let mut bytes = copies.to_vec();
         bytes.resize(usize::try_from(self.layout.data_offset()).unwrap_or(bytes.len()), 0);
-        Ok((bytes, header))
+        bytes
+    }
+}
+
+/// The MAC of the stream with this header, at its beginning.
+pub(crate) fn stream_mac(header: &Header) -> Option<StreamMac> {
+    datakeys::stream_mac(header)
+}
+
+fn fault(why: UnlockError, first: &[u8]) -> Fault {
+    // Of a key or generation that is not here, the newest copy speaks.
+    let probe = Probe::parse(first);
+    let newest = probe.copies().max_by_key(|copy| copy.outline.sequence);
+    match (why, newest.map(|copy| copy.outline)) {
+        (UnlockError::Header(HeaderError::Magic), _) => Fault::NotSealed,
+        (UnlockError::Header(why), _) => Fault::Header(why),
+        (UnlockError::UnknownKey, Some(Outline { data_key, keyring, .. })) => {
+            Fault::UnknownKey { data_key, keyring }
+        }
+        (UnlockError::RolledBack, Some(newest)) => Fault::RolledBack { seen: newest.generation.0 },
+        (UnlockError::NoRandomness, _) => Fault::NoRandomness,
+        (UnlockError::TwoHeaders, _) => Fault::TwoHeaders,
+        _ => Fault::Mac,
     }
 }
 
@@ -197,6 +305,39 @@ impl SealedFile {
     /// The system's.
     pub(crate) fn plain_size(&self) -> io::Result<PlainSize> {
         Ok(self.disk_size()?.plain(self.header.layout))
+    }
+
+    /// What is wrong with its end, now.
+    ///
+    /// # Errors
+    /// The system's.
+    pub(crate) fn end(&self) -> io::Result<Vec<EndFault>> {
+        let size = self.disk_size()?;
+        let layout = self.header.layout;
+        let plain = size.plain(layout);
+        if !size.is_canonical(layout) {
+            return Ok(vec![EndFault::Size(size.0)]);
+        }
+        if plain.is_even() {
+            return Ok(Vec::new());
+        }
+        let unit = (plain.0 - 1) / UNIT * UNIT;
+        let mut last = vec![0u8; UNIT_USIZE + BLOCK_USIZE];
+        let count = self.read_sealed(unit, &mut last)?;
+        let within = |at: u64| usize::try_from(at - unit).unwrap_or(count).min(count);
+        let found = last.get_mut(..count).unwrap_or_default();
+        let (body, tail) = found.split_at_mut(within(plain.block_end()));
+        let mut faults = Vec::new();
+        if !is_zero(tail) {
+            faults.push(EndFault::Tail);
+        }
+        if body.len().is_multiple_of(BLOCK_USIZE) && !body.is_empty() {
+            self.open_bytes(unit, body);
+        }
+        if !is_zero(body.get(within(plain.0)..).unwrap_or_default()) {
+            faults.push(EndFault::Padding);
+        }
+        Ok(faults)
     }
 
     /// Reads sealed bytes from plain offset `at`.

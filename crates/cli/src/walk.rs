@@ -43,8 +43,7 @@ pub(crate) fn files(dir: &Path, failed: &mut dyn FnMut(&Path, io::Error)) -> Vec
 pub(crate) fn header(path: &Path) -> Option<Header> {
     let mut first = [0u8; PROBE_LEN];
     let count = read_first(&File::open(path).ok()?, &mut first).ok()?;
-    let probe = Probe::parse(first.get(..count)?);
-    probe.candidates().into_iter().flatten().next().map(|found| found.header.clone())
+    Probe::parse(first.get(..count)?).likely().cloned()
 }
 
 /// Reads from the start of a file until `into` is full or the file ends.

@@ -50,7 +50,7 @@ fn an_encrypted_credential_opens_the_keyring_and_another_does_not() {
     load("one");
     let init = "tidelock init data --profile generic --provider systemd:pg --no-recovery";
     assert_eq!(shell(init).0, Some(0));
-    assert_eq!(shell("echo text | tidelock seal -D data > data/file").0, Some(0));
+    assert_eq!(shell("echo text | tidelock seal --file -D data > data/file").0, Some(0));
     assert_eq!(shell("test \"$(tidelock cat data/file)\" = text").0, Some(0));
     load("two");
     let (code, said) = shell("tidelock cat data/file");

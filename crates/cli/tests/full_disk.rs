@@ -46,7 +46,7 @@ fn full(home: &str) {
     };
     let made = run(
         "mkdir -p $HOME; tidelock init v/data --profile generic --recovery-file $PWD/h/recovery > out 2>&1 || cat out; \
-         echo plain words | tidelock seal -D v/data > v/data/a; \
+         echo plain words | tidelock seal --file -D v/data > v/data/a; \
          tidelock key add -D v/data file:$PWD/h/second.key > out 2>&1 || cat out; mkdir -p $PWD/h",
     );
     assert_eq!(made, "");

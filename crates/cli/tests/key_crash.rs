@@ -31,7 +31,7 @@ fn template() -> Place {
     let place = Place::new();
     let made = place.run(
         "export HOME=$PWD/h; mkdir h; tidelock init h/data --recovery-file h/recovery > /dev/null && \
-         echo plain words | tidelock seal -D h/data > h/data/a && \
+         echo plain words | tidelock seal --file -D h/data > h/data/a && \
          tidelock key add -D h/data file:$HOME/second.key > /dev/null && mv h t",
     );
     assert_eq!(made, "");
@@ -118,7 +118,7 @@ fn a_kill_while_a_directory_is_made_by_itself_leaves_it_made_or_not() {
                 "export HOME=$PWD/h; before=$(cat h/data/.tidelock/keyring 2>/dev/null | sha256sum); \
                  test -e h/data/.tidelock/keyring && old=1; {make} > out 2>&1; \
                  test -z \"$old\" || test \"$before\" = \"$(sha256sum < h/data/.tidelock/keyring)\" || echo replaced; \
-                 echo plain words | tidelock seal -D h/data > h/data/a; tidelock cat h/data/a; \
+                 echo plain words | tidelock seal --file -D h/data > h/data/a; tidelock cat h/data/a; \
                  for key in h/recovery/*; do tidelock cat --recovery-file $key h/data/a 2>/dev/null; done"
             ));
             // By the key, and by one recovery key, whatever others were left.

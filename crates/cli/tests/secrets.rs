@@ -224,7 +224,9 @@ fn look_everywhere(
         format!("tidelock init {name} --profile generic --no-recovery --provider '{provider}'");
     assert!(tell(&init), "{said}");
     assert!(
-        tell(&format!("echo text | tidelock seal -D {name} --provider '{provider}' > {name}/file")),
+        tell(&format!(
+            "echo text | tidelock seal --file -D {name} --provider '{provider}' > {name}/file"
+        )),
         "{said}"
     );
     let mut exec = home.command(

@@ -4,7 +4,7 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use tidelock_cipher::{KeySlot, UnitCipher, UnlockError, is_zero};
 use tidelock_format::{
-    Class, DiskOffset, DiskSize, HeaderError, Layout, PROBE_LEN, Probe, looks_sealed,
+    Class, DiskOffset, DiskSize, HeaderError, Layout, PROBE_LEN, Start, looks_sealed,
 };
 
 use crate::ancestry::O_PATH_DIRECTORY;
@@ -175,13 +175,20 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
             Ok(count) if looks_sealed(first.get(..count).unwrap_or_default()) => {}
             _ => return Ok(fd.0),
         }
-        if flags & O_ACCMODE == 0
-            && let Some(opened) = self.adopt_stray(fd, flags, &stat, &first)
-        {
-            return opened;
-        }
+        let why = if flags & O_ACCMODE == 0 {
+            match self.adopt_stray(fd, flags, &stat, &first) {
+                Ok(visible) => return Ok(visible.0),
+                Err(why) => why,
+            }
+        } else {
+            Missing::Refused(Refusal::SealedWherePlain)
+        };
         self.system.close(fd)?;
-        self.refuse(name, Refusal::SealedWherePlain)
+        match why {
+            Missing::Errno(error) => Err(error),
+            Missing::Refused(why) => self.refuse(name, why),
+            Missing::Lost(behind) => self.refuse(name, Refusal::LostHeader(behind)),
+        }
     }
 
     /// A sealed file outside, opened for reading only: an archived log, a copy of a backup. Its header says
@@ -192,23 +199,26 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
         flags: i32,
         stat: &FileStat,
         first: &[u8],
-    ) -> Option<Result<i32, Errno>> {
-        let probe = Probe::parse(first);
-        let header = &probe.candidates().into_iter().flatten().next()?.header;
+    ) -> Result<Fd, Missing> {
+        let proven = self.cipher.choose(first).map_err(|why| {
+            Missing::Refused(match why {
+                // Nobody's whom we know: what it is cannot be said.
+                UnlockError::UnknownKey => Refusal::SealedWherePlain,
+                why => Refusal::Unlock(why),
+            })
+        })?;
+        let header = proven.header();
         let traits = Self::traits_of(0, header.class, header.zero_rule, stat);
-        let key = self.unlock(first, traits).ok()?;
+        let key = self.unlock(first, traits).map_err(Missing::Refused)?;
         let flags = OpenFlags(flags);
         let visible = self.table.reserve().and_then(|claim| {
             let placing = self.place_for(0, flags.is_cloexec())?;
             let concealed = self.conceal(claim, fd, &placing, flags, traits, stat, Some(key));
             concealed.inspect_err(|_| self.give_back(0, &placing))
         });
-        Some(match visible {
-            Ok(visible) => Ok(visible.0),
-            Err(error) => {
-                self.keys.leave(key);
-                self.system.close(fd).and(Err(error))
-            }
+        visible.map_err(|error| {
+            self.keys.leave(key);
+            Missing::Errno(error)
         })
     }
 
@@ -300,18 +310,16 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
         let count =
             self.system.pread(fd, &mut first, DiskOffset::HEADER).map_err(Missing::Errno)?;
         let first = first.get(..count).unwrap_or_default();
-        let start = u64::from(self.roots.layout(traits.root()).data_offset());
-        if Probe::is_blank(first) {
-            return match stat.size.0.saturating_sub(start) {
-                0 => Ok(None),
-                behind => Err(Missing::Lost(behind)),
-            };
+        match Start::of(first, stat.size, self.roots.layout(traits.root())) {
+            Start::Empty => return Ok(None),
+            Start::Blank { behind } => return Err(Missing::Lost(behind)),
+            Start::Header => {}
         }
         match self.unlock(first, traits) {
             Ok(key) => Ok(Some(key)),
-            Err(Refusal::Unlock(UnlockError::Header(
-                HeaderError::Magic | HeaderError::Truncated,
-            ))) => Err(Missing::Refused(Refusal::PlainWhereSealed)),
+            Err(Refusal::Unlock(UnlockError::Header(HeaderError::Magic))) => {
+                Err(Missing::Refused(Refusal::PlainWhereSealed))
+            }
             Err(why) => Err(Missing::Refused(why)),
         }
     }

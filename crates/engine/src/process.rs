@@ -2,15 +2,15 @@
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
 
-use tidelock_cipher::{KeySlot, UnitCipher};
-use tidelock_format::{COPY_LEN, DiskSize, Probe, SECOND_COPY_AT};
+use tidelock_cipher::{KeySlot, Proven, UnitCipher};
+use tidelock_format::{COPY_LEN, DiskSize, Form, SECOND_COPY_AT, bytes_agree};
 
 use crate::ancestry::Outside;
 use crate::errno::Errno;
 use crate::file::OpenFile;
 use crate::gate;
 use crate::kernel::{Fd, FileStat, Links, System};
-use crate::keytable::{Copy, KeyTable};
+use crate::keytable::KeyTable;
 use crate::moving::Moving;
 use crate::path::PathBuffer;
 use crate::refusal::Refusal;
@@ -262,54 +262,41 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
 
     /// The key for the header in the first bytes of a file, joined.
     pub(crate) fn unlock(&self, first: &[u8], traits: Traits) -> Result<KeySlot, Refusal> {
-        let copies = (first.first_chunk::<COPY_LEN>(), copy_at(first, SECOND_COPY_AT));
-        if let (Some(a), Some(b)) = copies
+        let layout = self.roots.layout(traits.root());
+        if let (Some(a), Some(b)) = (first.first_chunk(), copy_at(first, SECOND_COPY_AT))
             && a == b
             && let Some(key) = self.keys.find(a)
         {
-            return Ok(key);
+            // Good bytes, but perhaps moved to where the policy wants other ones.
+            return if bytes_agree(a, layout, traits.zero_rule) {
+                Ok(key)
+            } else {
+                self.keys.leave(key);
+                Err(Refusal::PolicyMismatch)
+            };
         }
-        let probe = Probe::parse(first);
-        let mut why = Refusal::Unlock(probe.error().into());
-        for (found, copy) in probe.candidates().into_iter().zip([copies.0, copies.1]) {
-            let (Some(found), Some(_)) = (found, copy) else { continue };
-            if found.header.layout != self.roots.layout(traits.root())
-                || found.header.zero_rule != traits.zero_rule
-            {
-                return Err(Refusal::PolicyMismatch);
-            }
-            let mut copy = [0; COPY_LEN];
-            let (signed, mac) = copy.split_at_mut(found.signed.len());
-            signed.copy_from_slice(&found.signed);
-            mac.copy_from_slice(&found.mac);
-            match self.load_key(found, &copy) {
-                Ok(key) => return Ok(key),
-                Err(refusal) => why = refusal,
-            }
+        let proven = self.cipher.choose(first)?;
+        if proven.header().form == Form::Stream {
+            return Err(Refusal::Stream);
         }
-        Err(why)
+        if !proven.header().agrees(layout, traits.zero_rule) {
+            return Err(Refusal::PolicyMismatch);
+        }
+        self.load_key(&proven)
     }
 
     /// Installs the key of a header that was just made, joined.
     pub(crate) fn install(&self, region: &[u8]) -> Result<KeySlot, Refusal> {
-        let probe = Probe::parse(region);
-        let copy = region.first_chunk::<COPY_LEN>();
-        match (probe.candidates(), copy) {
-            ([Some(found), _], Some(copy)) => self.load_key(found, copy),
-            _ => Err(Refusal::Unlock(probe.error().into())),
-        }
+        self.load_key(&self.cipher.choose(region)?)
     }
 
-    fn load_key(
-        &self,
-        found: &tidelock_format::UnverifiedHeader,
-        copy: &Copy,
-    ) -> Result<KeySlot, Refusal> {
+    fn load_key(&self, proven: &Proven) -> Result<KeySlot, Refusal> {
+        let copy = proven.copy();
         if let Some(key) = self.keys.find(copy) {
             return Ok(key);
         }
         let vacancy = self.keys.vacate(copy).map_err(|_| Refusal::TooManyKeys)?;
-        match self.cipher.unlock(vacancy.slot, found) {
+        match self.cipher.unlock(vacancy.slot, proven) {
             Ok(()) => Ok(self.keys.fill(vacancy, copy)),
             Err(why) => {
                 self.keys.abandon(&vacancy);

@@ -22,6 +22,9 @@ pub enum Refusal {
     /// Header and policy disagree.
     #[error("the file's header has another layout or zero rule than the policy of its directory")]
     PolicyMismatch,
+    /// A stream, whose end mark would be taken for data.
+    #[error("the file is a sealed stream; `tidelock unseal` or `tidelock cat` reads it")]
+    Stream,
     /// All zeros where a header was, data behind it.
     #[error(
         "the header is lost (all zeros before {0} bytes of data); only crash recovery may replace it"

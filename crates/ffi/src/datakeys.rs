@@ -11,8 +11,8 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Acquire, Ordering::Rele
 use std::sync::OnceLock;
 
 use tidelock_agent::wire::Grant;
-use tidelock_cipher::{DataKey, Secret};
-use tidelock_format::{DataKeyId, Generation, Header, KeyringId};
+use tidelock_cipher::{DataKey, HeldKeys, Secret, StreamMac};
+use tidelock_format::{DataKeyId, Generation, Header, KeyringId, MAC_LEN, SIGNED_LEN};
 
 use crate::memory;
 
@@ -91,11 +91,35 @@ pub(crate) fn generation(root: u8) -> Generation {
     Generation(GENERATION[usize::from(root) % ROOTS].load(Acquire))
 }
 
-/// The data key of a header, and the generation of its own keyring if that is unlocked here.
-pub(crate) fn find(header: &Header) -> Option<(&'static DataKey, Option<Generation>)> {
-    let entry = entries().find(|entry| entry.id == header.data_key)?;
-    let own = entry.keyring == header.keyring;
-    Some((entry.key, own.then(|| generation(entry.root))))
+/// The data key with this id.
+pub(crate) fn find(id: DataKeyId) -> Option<&'static DataKey> {
+    entries().find(|entry| entry.id == id).map(|entry| entry.key)
+}
+
+/// The MAC of the stream with this header, at its beginning, if its data key is here.
+#[must_use]
+pub fn stream_mac(header: &Header) -> Option<StreamMac> {
+    find(header.data_key).map(|key| StreamMac::begin(key, header))
+}
+
+/// The MAC of a header that a command makes, if its data key is here.
+#[must_use]
+pub fn header_mac(id: DataKeyId, signed: &[u8; SIGNED_LEN]) -> Option<[u8; MAC_LEN]> {
+    find(id).map(|key| key.header_mac(signed))
+}
+
+/// All of them, for the choice of a header.
+pub struct Held;
+
+impl HeldKeys for Held {
+    fn data_key(&self, id: DataKeyId) -> Option<&DataKey> {
+        find(id)
+    }
+
+    fn generation(&self, keyring: KeyringId) -> Option<Generation> {
+        let entry = entries().find(|entry| entry.keyring == keyring)?;
+        Some(generation(entry.root))
+    }
 }
 
 pub(crate) fn current(root: u8) -> Option<Current> {

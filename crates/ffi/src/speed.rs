@@ -5,8 +5,7 @@ use std::time::{Duration, Instant};
 
 use tidelock_cipher::{DataKey, KeySlot, Secret, UnitCipher as _, UnlockError};
 use tidelock_format::{
-    Cipher, Class, DataKeyId, Generation, Header, Kdf, KeyringId, Layout, Nonce, UNIT_USIZE,
-    UnitNumber,
+    Class, DataKeyId, Generation, Header, KeyringId, Layout, Nonce, UNIT_USIZE, UnitNumber,
 };
 
 use crate::Xts;
@@ -39,19 +38,8 @@ pub fn speed(block: usize, seconds: u32) -> Result<f64, UnlockError> {
 }
 
 fn header() -> Header {
-    Header {
-        layout: Layout::DEFAULT,
-        cipher: Cipher::Aes256Xts,
-        kdf: Kdf::HkdfExpandSha256,
-        zero_rule: Class::Paged.zero_rule(),
-        class: Class::Paged,
-        compatible: 0,
-        sequence: 1,
-        keyring: KeyringId([0; 16]),
-        generation: Generation(1),
-        data_key: DataKeyId([0; 16]),
-        nonce: Nonce([3; 32]),
-    }
+    let from = (KeyringId([0; 16]), Generation(1));
+    Header::new(Class::Paged, Layout::DEFAULT, from, DataKeyId([0; 16]), Nonce([3; 32]))
 }
 
 /// Calls between two looks at the clock.

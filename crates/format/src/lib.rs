@@ -8,6 +8,7 @@
 //!   plain size   <--layout-> disk size            (size)
 //!   plain range  ----------> units, edges         (span)
 //!   256 bytes    <---------> Header               (header)
+//!   64 bytes     <---------> EndMark              (stream)
 //! ```
 
 mod class;
@@ -16,15 +17,18 @@ mod ident;
 mod place;
 mod size;
 mod span;
+mod stream;
 mod wire;
 
 pub use class::{Class, ZeroRule};
 pub use header::{
-    COPY_LEN, Cipher, Header, HeaderError, HeaderRegion, Kdf, MAC_LEN, MAGIC, NONCE_LEN, PROBE_LEN,
-    Probe, SECOND_COPY_AT, SIGNED_LEN, UnverifiedHeader, VERSION, looks_sealed,
+    COPY_LEN, Cipher, Form, Header, HeaderCopy, HeaderError, HeaderRegion, Kdf, MAC_LEN, MAGIC,
+    NONCE_LEN, Outline, PROBE_LEN, Probe, SECOND_COPY_AT, SIGNED_LEN, Start, VERSION, bytes_agree,
+    looks_sealed,
 };
 pub use ident::{DataKeyId, Generation, KeyringId, Nonce};
 pub use place::{DiskOffset, Layout, LayoutError, PlainOffset, UnitNumber};
 pub use size::{DiskSize, PlainSize};
 pub use span::{BLOCK, BLOCK_USIZE, Span, UNIT, UNIT_USIZE};
+pub use stream::{END_LEN, END_MAGIC, END_SIGNED_LEN, EndMark};
 pub use wire::{Reader, Truncated};

@@ -171,6 +171,17 @@ impl KeyringDir {
         Ok(bytes)
     }
 
+    /// SHA-256 of the keyring's bytes: who has unlocked a keyring knows by it whether that one is still here.
+    ///
+    /// # Errors
+    /// As [`KeyringDir::bytes`].
+    pub fn digest(&self) -> Result<[u8; 32], Error> {
+        let mut digest = [0; 32];
+        let found = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, &self.bytes()?);
+        digest.copy_from_slice(found.as_ref());
+        Ok(digest)
+    }
+
     /// Reads the keyring.
     ///
     /// # Errors

@@ -1,15 +1,18 @@
 #!/usr/bin/env python3
 """Reads sealed files without Tidelock: a second implementation, written from FORMAT.md alone.
 
-    tidelock_reader.py KEYRING (--key-file FILE | --recovery TEXT) SEALED > PLAIN
+    tidelock_reader.py KEYRING (--key-file FILE | --recovery TEXT | --passphrase-file FILE) [--name NAME] SEALED > PLAIN
 
-Needs `cryptography` (https://cryptography.io). Opens the keyring with a key file or a recovery key, checks the header's
-MAC, and writes the plain bytes. Any rule of the format that is broken ends it with exit code 1.
+Needs `cryptography` (https://cryptography.io), and `argon2-cffi` for passphrases. Opens the keyring, checks the header's MAC, and writes the plain bytes. With NAME, the path of the file in its directory, the policy's rules for that place hold
+too. A file that must be refused ends it with exit code 1; one that is cut, or whose end is not as it must be, is written as
+far as it goes and ends it with exit code 5.
 """
 
 import argparse
 import hashlib
 import hmac
+import os
+import re
 import struct
 import sys
 
@@ -20,8 +23,21 @@ UNIT, BLOCK = 4096, 16
 CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 
 
+MAGIC, END_MAGIC = b"\x89TDLK\r\n\x1a", b"\x89TDLE\r\n\x1a"
+OFFSETS = (4096, 8192, 16384, 65536, 131072)
+PLAIN, PAGED, LOG, BYTES = range(4)
+
+
 class Broken(Exception):
     """A rule of the format does not hold."""
+
+
+class Keyring:
+    """What an open keyring holds."""
+
+    def __init__(self, id, generation, keys, offset, policy):
+        self.id, self.generation, self.keys = id, generation, keys
+        self.offset, self.policy = offset, policy
 
 
 def require(holds, what):
@@ -60,13 +76,32 @@ def slots(table, count):
     require(not table, "bytes behind the last slot")
 
 
+def stretched(slot, passphrase):
+    """The principal key of a slot: the passphrase's bytes, as they are, through the slot's function."""
+    (function,) = struct.unpack_from("<H", slot, 6)
+    memory, passes, lanes = struct.unpack_from("<3I", slot, 32)
+    if function == 1:
+        from argon2.low_level import Type, hash_secret_raw
+
+        return hash_secret_raw(passphrase, slot[44:60], passes, memory, lanes, 32, Type.ID, 0x13)
+    if function == 2:
+        return hashlib.pbkdf2_hmac("sha256", passphrase, slot[44:60], passes, 32)
+    return b""
+
+
 def open_slot(slot, keyring_id, principal):
-    """The keyring key, or None if this slot has another principal key."""
+    """The keyring key, or None if this slot has another principal key. A passphrase comes as (bytes,)."""
+    if isinstance(principal, tuple):
+        principal = stretched(slot, *principal)
+        if not principal:
+            return None
     ref_len, wrapped_len = struct.unpack_from("<HH", slot, 60)
     reference = slot[64:64 + ref_len]
     wrapped = slot[64 + ref_len:]
     require(len(wrapped) == wrapped_len, "the length of a slot")
     slot_id = slot[8:24]
+    if slot[4] == 4:
+        require(slot[5] == 1 and slot[6:8] == b"\0\0", "a recovery slot wraps directly, without a function")
     check = expand(principal, b"tidelock v1 principal key check" + keyring_id + slot_id, 16)
     if slot[5] != 1 or check != wrapped[:16]:
         return None
@@ -76,8 +111,7 @@ def open_slot(slot, keyring_id, principal):
     return payload[32:]
 
 
-def data_keys(keyring, principal):
-    """The data keys by id, and the generation."""
+def open_keyring(keyring, principal):
     require(keyring[:8] == b"TDLKRING", "not a keyring")
     version, header, cipher, kdf = struct.unpack_from("<4H", keyring, 8)
     require((version, header, cipher, kdf) == (1, 112, 1, 1), "the version of the keyring")
@@ -93,50 +127,161 @@ def data_keys(keyring, principal):
     sealed = keyring[112 + table_len:]
     require(len(sealed) == body_len + 16, "the length of the keyring")
     body = AESGCM(expand(key, info, 32)).decrypt(keyring[96:108], sealed, keyring[:112 + table_len])
-    number = struct.unpack_from("<H", body, 2)[0]
-    entries = (body[32 + 80 * i:112 + 80 * i] for i in range(number))
-    return {entry[:16]: entry[16:48] for entry in entries}, generation
+    number, offset = struct.unpack_from("<HI", body, 2)
+    entries = [body[32 + 80 * i:112 + 80 * i] for i in range(number)]
+    (policy_len,) = struct.unpack_from("<I", body, 32 + 80 * number)
+    policy = body[36 + 80 * number:36 + 80 * number + policy_len]
+    keys = {entry[:16]: entry[16:48] for entry in entries}
+    return Keyring(keyring_id, generation, keys, offset, Policy(policy))
 
 
-def header_of(sealed, keys, generation):
-    """The valid copy with the higher sequence, and its data key."""
-    good = []
-    for copy in (sealed[0:256], sealed[512:768]):
-        if len(copy) < 256 or copy[:8] != b"\x89TDLK\r\n\x1a":
+class Policy:
+    """Which class a name has. Names and globs are bytes, whatever they encode."""
+
+    def __init__(self, encoded):
+        self.rest = encoded
+        require(self.number("<H") == 1, "the version of the policy")
+        self.text()
+        for _ in range(2):
+            for _ in range(self.number("<H")):
+                self.text()
+        self.component, self.prefix = self.text(), self.text()
+        self.rules = []
+        for _ in range(self.number("<H")):
+            action, _ = self.number("<B"), self.number("<B")
+            self.rules.append((self.text(), action))
+            self.text()
+
+    def number(self, form):
+        (value,) = struct.unpack_from(form, self.rest)
+        self.rest = self.rest[struct.calcsize(form):]
+        return value
+
+    def text(self):
+        length = self.number("<H")
+        text, self.rest = self.rest[:length], self.rest[length:]
+        return text
+
+    def decide(self, name):
+        parts = name.split(b"/")
+        for at, part in enumerate(parts):
+            if self.component and component_pattern(self.component).fullmatch(part):
+                parts = self.prefix.split(b"/") + parts[at:]
+                break
+        for glob, action in self.rules:
+            if covers(glob.split(b"/"), parts):
+                return action
+        return BYTES
+
+
+def covers(pattern, parts):
+    if not pattern:
+        return not parts
+    if pattern[0] == b"**":
+        if len(pattern) == 1:
+            return bool(parts)
+        return any(covers(pattern[1:], parts[at:]) for at in range(len(parts) + 1))
+    return bool(parts and component_pattern(pattern[0]).fullmatch(parts[0])) and covers(pattern[1:], parts[1:])
+
+
+def component_pattern(glob):
+    out, at = b"", 0
+    while at < len(glob):
+        char = glob[at:at + 1]
+        at += 1
+        if char == b"*":
+            out += b".*"
+        elif char == b"?":
+            out += b"."
+        elif char == b"[":
+            negated = glob[at:at + 1] in (b"!", b"^")
+            start = at + negated
+            end = glob.index(b"]", start + 1)
+            members = glob[start:end].replace(b"\\", b"\\\\").replace(b"]", b"\\]").replace(b"[", b"\\[")
+            out += b"[" + (b"^" if negated else b"\\" if members[:1] == b"^" else b"") + members + b"]"
+            at = end + 1
+        else:
+            out += re.escape(char)
+    return re.compile(out, re.DOTALL)
+
+
+def header_of(sealed, ring):
+    """The copy that counts, and its data key."""
+    good, unknown = [], []
+    first, second = sealed[0:256], sealed[512:768]
+    for copy in (first, second) if first != second else (first,):
+        if len(copy) < 256 or copy[:8] != MAGIC:
             continue
-        key = keys.get(copy[80:96])
+        key = ring.keys.get(copy[80:96])
+        (sequence,) = struct.unpack_from("<Q", copy, 48)
         if key is None:
-            continue
-        mac = hmac.new(expand(key, b"tidelock v1 header mac", 32), copy[:224], hashlib.sha256)
-        if hmac.compare_digest(mac.digest(), copy[224:256]):
-            good.append((struct.unpack_from("<Q", copy, 48)[0], copy, key))
-    require(good, "no valid header under these keys")
-    _, copy, key = max(good, key=lambda item: item[0])
-    version, length, _, cipher, kdf = struct.unpack_from("<HHIBB", copy, 8)
+            unknown.append((sequence, copy))
+        elif mac_is_right(key, copy):
+            good.append((sequence, copy, key))
+    require(good or unknown, "no copy of the header is valid")
+    require(not good or max(good)[0] >= max(unknown, default=(0,))[0], "the newer copy has an unknown data key")
+    require(good, "the data key is in no keyring at hand")
+    require(len(good) < 2 or good[0][0] != good[1][0], "two valid copies of one sequence")
+    _, copy, key = max(good)
+    version, length, offset, cipher, kdf, zero_rule, klass = struct.unpack_from("<HHIBBBB", copy, 8)
     require((version, length, cipher, kdf) == (1, 256, 1, 1), "the version of the file")
+    require(offset in OFFSETS, "an unknown data offset")
+    require((zero_rule, klass) in ((2, PAGED), (2, LOG), (1, BYTES)), "class and zero rule")
     require(struct.unpack_from("<III", copy, 20) == (UNIT, 0, 0), "the unit size")
-    require(struct.unpack_from("<Q", copy, 40)[0] == 0, "an incompatible feature")
+    require(struct.unpack_from("<Q", copy, 40)[0] in (0, 1), "an incompatible feature")
     require(not any(copy[128:224]), "reserved bytes")
-    require(struct.unpack_from("<Q", copy, 72)[0] <= generation, "the keyring was rolled back")
+    if copy[56:72] == ring.id:
+        require(struct.unpack_from("<Q", copy, 72)[0] <= ring.generation, "the keyring was rolled back")
     return copy, key
 
 
-def plain_bytes(sealed, keys, generation):
-    if not sealed:
-        return b""
-    header, key = header_of(sealed, keys, generation)
-    (start,) = struct.unpack_from("<I", header, 12)
-    body = sealed[start:]
-    rest = len(body) % BLOCK
-    size = len(body) - BLOCK * (rest > 0) if rest == 0 or len(body) > BLOCK else 0
-    blocks = body[:len(body) - rest] if size else b""
-    info = b"tidelock v1 file key" + header[16:17] + header[12:16] + header[96:128]
-    file_key = expand(key, info, 64)
+def mac_is_right(key, copy):
+    mac = hmac.new(expand(key, b"tidelock v1 header mac", 32), copy[:224], hashlib.sha256)
+    return hmac.compare_digest(mac.digest(), copy[224:256])
+
+
+def plain_bytes(sealed, ring, name=None):
+    """The plain bytes, and what is wrong with the file's end or None."""
+    offset = ring.offset
+    if not any(sealed[:768]):
+        body = sealed[offset:]
+        require(not any(body), "the header is lost")
+        return bytes(plain_size(len(body))), None
+    header, key = header_of(sealed, ring)
+    require(header[12:16] == struct.pack("<I", offset), "another data offset than the keyring's")
+    is_stream = header[40] == 1
+    if name is not None and ring.policy.decide(name) != PLAIN:
+        require(header[18] == (1 if ring.policy.decide(name) == BYTES else 2), "another zero rule than the policy's")
+        require(not is_stream, "a stream is no file of a directory")
+    body, fault = sealed[offset:], None
+    own = header[16:17] + header[12:16] + header[96:128]
+    if is_stream:
+        require(len(sealed) >= offset + 64 and sealed[-64:-56] == END_MAGIC, "the end mark is missing")
+        stream_key = expand(key, b"tidelock v1 stream end" + own, 32)
+        mac = hmac.new(stream_key, sealed[:-32], hashlib.sha256).digest()
+        require(hmac.compare_digest(mac, sealed[-32:]), "the MAC of the stream")
+        body = body[:-64]
+        require(struct.unpack_from("<Q", sealed[-56:])[0] == plain_size(len(body)), "the size of the stream")
+        require(not any(sealed[-48:-32]), "reserved bytes of the end mark")
+    elif len(sealed) < offset or 0 < len(body) < BLOCK:
+        fault = "no plain size has this disk size"
+    size = plain_size(len(body))
+    blocks = body[:size + -size % BLOCK]
+    if any(body[len(blocks):]) and not fault:
+        fault = "the bytes behind the last block are not zero"
+    file_key = expand(key, b"tidelock v1 file key" + own, 64)
     require(file_key[:32] != file_key[32:], "the halves of the file key")
     out = bytearray()
     for number in range(0, (len(blocks) + UNIT - 1) // UNIT):
         out += open_unit(file_key, number, blocks[number * UNIT:(number + 1) * UNIT], header[18])
-    return bytes(out[:size])
+    if any(out[size:]) and not fault:
+        fault = "the last block is not padded with zeros"
+    return bytes(out[:size]), fault
+
+
+def plain_size(body):
+    rest = body % BLOCK
+    return body if rest == 0 else max(body - BLOCK, 0)
 
 
 def open_unit(key, number, unit, zero_rule):
@@ -157,14 +302,26 @@ def main():
     opener = parser.add_mutually_exclusive_group(required=True)
     opener.add_argument("--key-file")
     opener.add_argument("--recovery")
+    opener.add_argument("--passphrase-file")
+    parser.add_argument("--name", type=os.fsencode)
     parser.add_argument("sealed")
     asked = parser.parse_args()
-    principal = recovery_key(asked.recovery) if asked.recovery else open(asked.key_file, "rb").read()
     try:
-        keys, generation = data_keys(open(asked.keyring, "rb").read(), principal)
-        sys.stdout.buffer.write(plain_bytes(open(asked.sealed, "rb").read(), keys, generation))
+        if asked.recovery:
+            principal = recovery_key(asked.recovery)
+        elif asked.passphrase_file:
+            principal = (open(asked.passphrase_file, "rb").read().split(b"\n")[0],)
+        else:
+            principal = open(asked.key_file, "rb").read()
+        ring = open_keyring(open(asked.keyring, "rb").read(), principal)
+        plain, fault = plain_bytes(open(asked.sealed, "rb").read(), ring, asked.name)
     except Broken as broken:
         sys.exit(f"not a sealed file of this keyring: {broken}")
+    sys.stdout.buffer.write(plain)
+    if fault:
+        sys.stdout.flush()
+        print(f"the file is cut or changed: {fault}", file=sys.stderr)
+        sys.exit(5)
 
 
 if __name__ == "__main__":

@@ -155,7 +155,7 @@ fn is_lost(disk: &SimDisk, path: &str) -> Result<bool, String> {
             let behind = bytes.get(start..).unwrap_or_default();
             return Ok(behind.iter().any(|&byte| byte != 0));
         }
-        let good = Probe::parse(first).candidates().iter().flatten().count() > 0;
+        let good = Probe::parse(first).likely().is_some();
         if good { Ok(false) } else { Err("the header is doubtful".to_owned()) }
     })
 }

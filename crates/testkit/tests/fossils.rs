@@ -3,7 +3,8 @@
 //!
 //! A new set, when the format gets a new version or a new form of file, is made by
 //! `TIDELOCK_FOSSILS=crates/testkit/fossils/VERSION cargo test -p tidelock-testkit --test fossils -- --ignored`;
-//! a set that exists is never written again.
+//! a set that exists is never written again. `fossils/v1-streams` has sealed streams, whose plain bytes are those of the
+//! files in `fossils/v1/4096/bytes`; `make_stream_fossils` made it.
 
 use std::env;
 use std::fs;
@@ -150,6 +151,86 @@ fn the_sums_are_those_of_the_writer() {
         must(Command::new(PYTHON).arg(testkit("reader/write_fossils.py")).arg(&plain).arg(offset));
         let wanted = names(&testkit("fossils/v1").join(format!("{offset}.sums")));
         check(&plain, &place.programs().join("list"), &wanted, Command::new(SUMS));
+    }
+}
+
+/// Sealed streams with an end mark: by `unseal`, by `cat` and by the independent reader.
+#[test]
+fn fossils_of_streams_open() {
+    let product = Product::find().expect("the command and the library are built");
+    let place = Place::new("fossils").expect("a scratch directory can be made");
+    let kept = testkit("fossils/v1-streams");
+    let key = place.programs().join("key");
+    fs::copy(kept.join("key"), &key).expect("the set is whole");
+    fs::set_permissions(&key, fs::Permissions::from_mode(0o600))
+        .expect("the scratch directory is ours");
+    let provider = format!("file:{}", key.display());
+    let sums = names(&testkit("fossils/v1/4096.sums"));
+    let wanted: Vec<_> = sums.into_iter().filter(|(name, _)| is_size(name)).collect();
+    assert_eq!(wanted.len(), STREAMS.len());
+    let command = |verb| {
+        let mut command = place.command(&product);
+        command.args([verb, "--provider", &provider, "--keyring"]).arg(kept.join("keyring"));
+        command
+    };
+    for by in ["unseal", "cat", "reader"] {
+        let plain = place.programs().join(by);
+        fs::create_dir_all(plain.join("bytes")).expect("the scratch directory is ours");
+        for (name, _) in &wanted {
+            let stream = kept.join(name);
+            let mut read = match by {
+                "unseal" => command("unseal"),
+                "cat" => command("cat"),
+                _ => {
+                    let mut python = Command::new(PYTHON);
+                    python.arg(testkit("reader/tidelock_reader.py")).arg(kept.join("keyring"));
+                    python.arg("--key-file").arg(&key);
+                    python
+                }
+            };
+            let input = fs::File::open(&stream).expect("the set is whole");
+            let read = if by == "unseal" { read.stdin(input) } else { read.arg(&stream) };
+            fs::write(plain.join(name), must(read)).expect("the scratch directory can be written");
+        }
+        check(&plain, &place.programs().join("list"), &wanted, Command::new(SUMS));
+    }
+}
+
+const STREAMS: [u64; 9] = [0, 1, 15, 16, 17, 4095, 4096, 4097, 8197];
+
+/// `bytes/SIZE`.
+fn is_size(name: &str) -> bool {
+    let size = name.strip_prefix("bytes/").and_then(|size| size.parse().ok());
+    size.is_some_and(|size| STREAMS.contains(&size))
+}
+
+#[test]
+#[ignore = "makes a new set of streams in TIDELOCK_FOSSILS, which must not exist"]
+fn make_stream_fossils() {
+    let Some(target) = env::var_os("TIDELOCK_FOSSILS").map(PathBuf::from) else { return };
+    let target = testkit("../..").join(target);
+    fs::create_dir(&target).expect("fossils are never written again: name a new directory");
+    fs::create_dir(target.join("bytes")).expect("it was just made");
+    let product = Product::find().expect("the command and the library are built");
+    let place = Place::new("fossils").expect("a scratch directory can be made");
+    let profile = place.programs().join("profile.toml");
+    fs::write(&profile, PROFILE.replace("OFFSET", "4096"))
+        .expect("the scratch directory can be written");
+    let dir = place
+        .protect(&product, profile.to_str().expect("a scratch directory has a plain name"))
+        .expect("the directory can be made");
+    let plain = place.plain();
+    must(Command::new(PYTHON).arg(testkit("reader/write_fossils.py")).arg(&plain).arg("4096"));
+    for name in STREAMS.map(|size| format!("bytes/{size}")) {
+        let mut seal = place.command(&product);
+        seal.arg("seal").arg("-D").arg(&dir);
+        seal.stdin(fs::File::open(plain.join(&name)).expect("it was written"));
+        fs::write(target.join(&name), must(&mut seal)).expect("the set can be written");
+    }
+    for (from, to) in
+        [(dir.join(".tidelock/keyring"), "keyring"), (dir.with_file_name("key"), "key")]
+    {
+        fs::copy(from, target.join(to)).expect("the set can be written");
     }
 }
 

@@ -64,3 +64,59 @@ fn the_independent_reader_sees_what_was_written() {
         assert!(by_command == expected, "{}: the command sees other bytes", name.display());
     }
 }
+
+/// The keyring and what opens it are enough: a passphrase byte by byte, or the recovery key, and nothing else that
+/// lies in `.tidelock`.
+#[test]
+fn a_passphrase_counts_byte_by_byte_and_the_keyring_is_enough() {
+    let product = Product::find().unwrap();
+    let place = Place::new("reader").unwrap();
+    let scratch = place.programs();
+    let (dir, words, recovery) = (scratch.join("dir"), scratch.join("words"), scratch.join("key"));
+    // Blanks at both ends, a tab, what is no UTF-8, and a composed and a decomposed letter.
+    let typed: &[u8] = b" w\xc3\xb6rds wo\xcc\x88rds \xff\t ";
+    fs::write(&words, [typed, b"\nanother line"].concat()).unwrap();
+    let mut init = place.command(&product);
+    init.args(["init", "--profile", "generic", "--provider", "passphrase", "--passphrase-fd", "0"]);
+    init.arg("--recovery-file").arg(&recovery).arg(&dir).stdin(fs::File::open(&words).unwrap());
+    let made = init.finish().unwrap();
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    let plain = scratch.join("plain");
+    fs::write(&plain, "plain words").unwrap();
+    let mut seal = place.command(&product);
+    seal.args(["seal", "--file", "--recovery-file"]).arg(&recovery).arg("-D").arg(&dir);
+    let sealed = seal.stdin(fs::File::open(&plain).unwrap()).finish().unwrap();
+    assert!(sealed.status.success(), "{}", String::from_utf8_lossy(&sealed.stderr));
+    let file = dir.join("notes");
+    fs::write(&file, &sealed.stdout).unwrap();
+    for name in ["lock", "sealed-descriptor", "keyring.lock"] {
+        let path = dir.join(".tidelock").join(name);
+        if path.symlink_metadata().is_ok() {
+            fs::remove_file(path).unwrap();
+        }
+    }
+
+    let read = |passphrase: &[u8]| {
+        fs::write(&words, passphrase).unwrap();
+        let mut read = Command::new(PYTHON);
+        read.arg(reader("tidelock_reader.py")).arg(dir.join(".tidelock/keyring"));
+        let python = read.arg("--passphrase-file").arg(&words).arg(&file).finish().unwrap();
+        let mut cat = place.command(&product);
+        cat.args(["cat", "--provider", "passphrase", "--passphrase-fd", "0"]).arg(&file);
+        let command = cat.stdin(fs::File::open(&words).unwrap()).finish().unwrap();
+        [python, command].map(|done| (done.status.success(), done.stdout))
+    };
+    let good = (true, b"plain words".to_vec());
+    for right in [typed, &[typed, b"\n"].concat(), &[typed, b"\nanything"].concat()] {
+        assert_eq!(read(right), [good.clone(), good.clone()]);
+    }
+    let bad = (false, Vec::new());
+    for wrong in [typed.trim_ascii(), &typed.to_ascii_uppercase(), &[typed, b"\r\n"].concat()] {
+        assert_eq!(read(wrong), [bad.clone(), bad.clone()], "{wrong:?}");
+    }
+    let text = fs::read_to_string(&recovery).unwrap();
+    let mut read = Command::new(PYTHON);
+    read.arg(reader("tidelock_reader.py")).arg(dir.join(".tidelock/keyring"));
+    let by_recovery = read.arg("--recovery").arg(text.trim()).arg(&file).finish().unwrap();
+    assert_eq!(by_recovery.stdout, good.1, "{}", String::from_utf8_lossy(&by_recovery.stderr));
+}

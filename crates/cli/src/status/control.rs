@@ -8,7 +8,7 @@ use std::path::Path;
 use serde::Serialize;
 use tidelock_format::UNIT_USIZE;
 
-use crate::sealed::{Content, Keys};
+use crate::sealed::{Content, Keys, Wanted};
 
 const VERSION_AT: usize = 8;
 const STATE_AT: usize = 16;
@@ -33,7 +33,7 @@ impl ControlFile {
     /// Reads it; `None` if there is none, or one of another form.
     pub(super) fn read(dir: &Path, keys: &Keys) -> Option<Self> {
         let file = File::open(dir.join("global/pg_control")).ok()?;
-        let Ok(Content::Sealed(sealed)) = keys.open(file) else { return None };
+        let Ok(Content::Sealed(sealed)) = keys.open(file, Wanted::Any) else { return None };
         let mut bytes = vec![0u8; UNIT_USIZE];
         let size = sealed.plain_size().ok()?;
         let count = sealed.read_plain(0, size, &mut bytes).ok()?;

@@ -7,12 +7,12 @@ use std::path::Path;
 use serde::Serialize;
 use tidelock_cipher::is_zero;
 use tidelock_format::{
-    BLOCK_USIZE, COPY_LEN, Class, DiskSize, Header, HeaderError, PROBE_LEN, Probe, SECOND_COPY_AT,
+    BLOCK_USIZE, COPY_LEN, Class, DiskSize, HeaderError, PROBE_LEN, Probe, SECOND_COPY_AT,
     UNIT_USIZE, ZeroRule, looks_sealed,
 };
 use tidelock_keys::{Decision, Policy};
 
-use crate::sealed::{Content, Fault, Keys, SealedFile};
+use crate::sealed::{Content, Fault, Keys, SealedFile, Wanted};
 use crate::walk::{Found, read_at};
 
 /// Read at once.
@@ -114,7 +114,7 @@ impl Look<'_> {
 
     fn plain(&mut self, file: &File) -> Result<(), Fault> {
         self.kind = Kind::Plain;
-        let mut first = [0u8; 8];
+        let mut first = [0u8; PROBE_LEN];
         let count = read_at(file, &mut first, 0)?;
         if looks_sealed(first.get(..count).unwrap_or_default()) {
             self.problem(
@@ -132,64 +132,29 @@ impl Look<'_> {
         let count = read_at(&file, &mut head, 0)?;
         head.truncate(count);
         self.bytes_read += count as u64;
-        let sealed = match keys.open(file.try_clone()?) {
-            Ok(Content::Sealed(sealed)) => sealed,
-            Ok(Content::Empty) => {
+        let sealed = match keys.open(file, Wanted::File(class))? {
+            Content::Sealed(sealed) => sealed,
+            Content::Empty => {
                 self.kind = Kind::Empty;
                 return Ok(());
             }
-            Err(Fault::LostHeader { behind }) => return self.lost(&file, offset, behind),
-            Err(fault) => return Err(fault),
-        };
-        self.agrees(keys, &sealed.header, class);
-        self.copies(keys, &head);
-        if !size.is_canonical(sealed.header.layout) {
-            let what =
-                format!("no plain size has the disk size {}: its end is cut or damaged", size.0);
-            self.problem("size", what);
-        }
-        // The copies' own keys were installed since.
-        keys.admit(&Probe::parse(&head))?;
-        self.body(&sealed, size)
-    }
-
-    /// A header of zeros: nothing is lost if nothing but zeros follows.
-    fn lost(&mut self, file: &File, offset: usize, behind: u64) -> Result<(), Fault> {
-        let mut chunk = vec![0u8; CHUNK];
-        let mut at = offset as u64;
-        loop {
-            let count = read_at(file, &mut chunk, at)?;
-            let bytes = chunk.get(..count).unwrap_or_default();
-            self.bytes_read += count as u64;
-            if bytes.is_empty() {
+            Content::Blank(_) => {
+                self.bytes_read = size.0;
                 self.note(
                     "blank",
                     "it is all zeros, header and data: extended in a crash, never written",
                 );
                 return Ok(());
             }
-            if bytes.iter().any(|byte| *byte != 0) {
-                return Err(Fault::LostHeader { behind });
-            }
-            at += count as u64;
+        };
+        if sealed.header.keyring != keys.id {
+            self.note("adopted", format!("it was sealed under keyring {}", sealed.header.keyring));
         }
-    }
-
-    fn agrees(&mut self, keys: &Keys, header: &Header, class: Class) {
-        if header.layout != keys.layout {
-            let (found, must) = (header.layout.data_offset(), keys.layout.data_offset());
-            self.problem("policy", format!("its data begins at {found}, the keyring says {must}"));
+        self.copies(keys, &head);
+        for fault in sealed.end()? {
+            self.problem(fault.kind(), fault.to_string());
         }
-        if header.zero_rule != class.zero_rule() {
-            let (found, must) = (header.class.name(), class.name());
-            self.problem(
-                "policy",
-                format!("its header has the class {found}, its name the class {must}"),
-            );
-        }
-        if header.keyring != keys.id {
-            self.note("adopted", format!("it was sealed under keyring {}", header.keyring));
-        }
+        self.body(&sealed, size)
     }
 
     /// One copy is enough to read a file; the other must be the same, or never written.
@@ -197,8 +162,8 @@ impl Look<'_> {
         let probe = Probe::parse(head);
         for (at, copy) in [(0, &probe.first), (SECOND_COPY_AT, &probe.second)] {
             match copy {
-                Ok(found) => {
-                    if let Err(fault) = keys.check(found) {
+                Ok(copy) => {
+                    if let Err(fault) = keys.check(copy) {
                         self.problem("header_copy", format!("header copy at {at}: {fault}"));
                     }
                 }
@@ -226,26 +191,10 @@ impl Look<'_> {
             self.bytes_read += count as u64;
             let here = plain.block_end().saturating_sub(at);
             let body = count.min(usize::try_from(here).unwrap_or(count));
-            let (body, tail) = chunk.get_mut(..count).unwrap_or_default().split_at_mut(body);
-            if tail.iter().any(|byte| *byte != 0) {
-                self.problem(
-                    "tail",
-                    "the bytes behind its last block are not zero: its end is cut or changed",
-                );
-            }
+            let body = chunk.get(..body).unwrap_or_default();
             if sealed.header.zero_rule == ZeroRule::Unit {
                 half_holes +=
                     body.chunks(UNIT_USIZE).filter(|unit| is_half_hole(unit)).count() as u64;
-            }
-            if !plain.is_even() && at + body.len() as u64 == plain.block_end() && !body.is_empty() {
-                sealed.open_bytes(at, body);
-                let used = usize::try_from(plain.0 - at).unwrap_or(body.len());
-                if body.get(used..).is_some_and(|rest| rest.iter().any(|byte| *byte != 0)) {
-                    self.problem(
-                        "padding",
-                        "its last block is not padded with zeros: changed, or cut",
-                    );
-                }
             }
             if count < CHUNK {
                 break;
@@ -275,6 +224,9 @@ const fn kind_of(fault: &Fault) -> &'static str {
         Fault::Mac => "mac",
         Fault::UnknownKey { .. } => "unknown_key",
         Fault::RolledBack { .. } => "rolled_back",
+        Fault::TwoHeaders => "two_headers",
+        Fault::Policy { .. } | Fault::Layout { .. } => "policy",
+        Fault::Stream => "stream",
         Fault::NoRandomness | Fault::Read(_) => "unreadable",
     }
 }

@@ -63,6 +63,18 @@ pub enum Kdf {
     HkdfExpandSha256 = 1,
 }
 
+/// What follows the header.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Form {
+    /// The body of a file, whose size tells where the plain bytes end.
+    File,
+    /// A body and an end mark with a MAC over all of it, as `tidelock seal` writes it to a pipe.
+    Stream,
+}
+
+/// The incompatible feature flag of a stream: whoever does not know it would read the end mark as data.
+const STREAM: u64 = 1;
+
 /// The header of a sealed file.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Header {
@@ -76,6 +88,8 @@ pub struct Header {
     pub zero_rule: ZeroRule,
     /// The class the file was made with.
     pub class: Class,
+    /// What follows it.
+    pub form: Form,
     /// Features that a reader may ignore.
     pub compatible: u64,
     /// Counts the updates of the header; the valid copy with the higher one wins.
@@ -90,15 +104,31 @@ pub struct Header {
     pub nonce: Nonce,
 }
 
-/// A copy whose fields are good and whose MAC has not been checked.
+/// What every version with this magic keeps in the same places, so that the MAC of a copy can be checked, and the
+/// copy be refused for good, also by a program that does not know its fields.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Outline {
+    /// The version of the fields.
+    pub version: u16,
+    /// Counts the updates of the header.
+    pub sequence: u64,
+    /// The keyring that held the data key.
+    pub keyring: KeyringId,
+    /// The generation of that keyring.
+    pub generation: Generation,
+    /// The data key that the MAC's key is derived from.
+    pub data_key: DataKeyId,
+}
+
+/// One copy that begins with the magic; nothing of it is proven.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct UnverifiedHeader {
-    /// The fields.
-    pub header: Header,
-    /// The bytes that the MAC covers.
-    pub signed: [u8; SIGNED_LEN],
-    /// The MAC found.
-    pub mac: [u8; MAC_LEN],
+pub struct HeaderCopy {
+    /// What every version has.
+    pub outline: Outline,
+    /// The fields of version 1, or the first rule of version 1 that they break.
+    pub fields: Result<Header, HeaderError>,
+    /// The copy as it stands on the disk.
+    pub bytes: [u8; COPY_LEN],
 }
 
 /// Why these bytes are no header.
@@ -136,13 +166,46 @@ pub enum HeaderError {
     Reserved,
 }
 
-/// True if these are the first bytes of a sealed file.
+/// True if these are the first bytes of a sealed file, of which one copy of the header may be lost.
 #[must_use]
 pub fn looks_sealed(first: &[u8]) -> bool {
-    first.starts_with(&MAGIC)
+    let at = |place: usize| first.get(place..).is_some_and(|copy| copy.starts_with(&MAGIC));
+    at(0) || at(super::SECOND_COPY_AT)
 }
 
 impl Header {
+    /// The header of a new file, as this version makes it.
+    #[must_use]
+    pub const fn new(
+        class: Class,
+        layout: Layout,
+        (keyring, generation): (KeyringId, Generation),
+        data_key: DataKeyId,
+        nonce: Nonce,
+    ) -> Self {
+        Self {
+            layout,
+            cipher: Cipher::Aes256Xts,
+            kdf: Kdf::HkdfExpandSha256,
+            zero_rule: class.zero_rule(),
+            class,
+            form: Form::File,
+            compatible: 0,
+            sequence: 1,
+            keyring,
+            generation,
+            data_key,
+            nonce,
+        }
+    }
+
+    /// True if this is the header that a file of a directory with this layout must have where the policy wants this zero
+    /// rule. The classes may differ: a file keeps its header when it is renamed.
+    #[must_use]
+    pub fn agrees(&self, layout: Layout, zero_rule: ZeroRule) -> bool {
+        self.layout == layout && self.zero_rule == zero_rule
+    }
+
     /// The bytes that the MAC covers.
     #[must_use]
     pub fn signed_bytes(&self) -> [u8; SIGNED_LEN] {
@@ -162,6 +225,11 @@ impl Header {
         put(at::CLASS, &[self.class as u8]);
         put(at::UNIT, &4096u32.to_le_bytes());
         put(at::COMPATIBLE, &self.compatible.to_le_bytes());
+        let incompatible = match self.form {
+            Form::File => 0,
+            Form::Stream => STREAM,
+        };
+        put(at::INCOMPATIBLE, &incompatible.to_le_bytes());
         put(at::SEQUENCE, &self.sequence.to_le_bytes());
         put(at::KEYRING, &self.keyring.0);
         put(at::GENERATION, &self.generation.0.to_le_bytes());
@@ -171,23 +239,61 @@ impl Header {
     }
 }
 
-impl UnverifiedHeader {
+/// [`Header::agrees`], of the bytes of a copy that was proven before.
+#[must_use]
+pub fn bytes_agree(copy: &[u8; COPY_LEN], layout: Layout, zero_rule: ZeroRule) -> bool {
+    let offset = copy.get(at::DATA_OFFSET..).and_then(<[u8]>::first_chunk);
+    offset == Some(&layout.data_offset().to_le_bytes())
+        && copy.get(at::ZERO_RULE) == Some(&(zero_rule as u8))
+}
+
+impl HeaderCopy {
     /// Reads one copy.
     ///
     /// # Errors
-    /// [`HeaderError`], the first rule that is broken.
+    /// [`HeaderError::Zero`], [`HeaderError::Truncated`] or [`HeaderError::Magic`]: there is none.
     pub fn parse(copy: &[u8]) -> Result<Self, HeaderError> {
-        let copy: &[u8; COPY_LEN] = copy.first_chunk().ok_or(HeaderError::Truncated)?;
-        if copy.iter().all(|&byte| byte == 0) {
+        let bytes: &[u8; COPY_LEN] = match copy.first_chunk() {
+            Some(bytes) => bytes,
+            None if copy.starts_with(&MAGIC) || MAGIC.starts_with(copy) => {
+                return Err(HeaderError::Truncated);
+            }
+            None if copy.iter().all(|&byte| byte == 0) => return Err(HeaderError::Zero),
+            None => return Err(HeaderError::Magic),
+        };
+        if bytes.iter().all(|&byte| byte == 0) {
             return Err(HeaderError::Zero);
         }
-        if !looks_sealed(copy) {
+        if !bytes.starts_with(&MAGIC) {
             return Err(HeaderError::Magic);
         }
-        let (signed, mac) = copy.split_first_chunk::<SIGNED_LEN>().ok_or(HeaderError::Truncated)?;
-        let header = fields(Reader::new(signed))?;
-        Ok(Self { header, signed: *signed, mac: *mac.first_chunk().ok_or(HeaderError::Truncated)? })
+        Ok(Self {
+            outline: outline(bytes).ok_or(HeaderError::Truncated)?,
+            fields: fields(Reader::new(signed_part(bytes))),
+            bytes: *bytes,
+        })
     }
+
+    /// The bytes that the MAC covers, and the MAC found.
+    #[must_use]
+    pub fn signed(&self) -> (&[u8], &[u8]) {
+        self.bytes.split_at_checked(SIGNED_LEN).unwrap_or((&self.bytes, &[]))
+    }
+}
+
+fn signed_part(copy: &[u8; COPY_LEN]) -> &[u8] {
+    copy.get(..SIGNED_LEN).unwrap_or(copy)
+}
+
+fn outline(copy: &[u8; COPY_LEN]) -> Option<Outline> {
+    let from = |at: usize| copy.get(at..);
+    Some(Outline {
+        version: u16::from_le_bytes(*from(at::VERSION)?.first_chunk()?),
+        sequence: u64::from_le_bytes(*from(at::SEQUENCE)?.first_chunk()?),
+        keyring: KeyringId(*from(at::KEYRING)?.first_chunk()?),
+        generation: Generation(u64::from_le_bytes(*from(at::GENERATION)?.first_chunk()?)),
+        data_key: DataKeyId(*from(at::DATA_KEY)?.first_chunk()?),
+    })
 }
 
 fn fields(mut from: Reader<'_>) -> Result<Header, HeaderError> {
@@ -215,6 +321,9 @@ fn fields(mut from: Reader<'_>) -> Result<Header, HeaderError> {
     let zero_rule = ZeroRule::from_number(zero).ok_or(unknown("zero rule", zero.into()))?;
     let class = from.u8().map_err(cut)?;
     let class = Class::from_number(class).ok_or(unknown("class", class.into()))?;
+    if zero_rule != class.zero_rule() {
+        return Err(unknown("zero rule", zero.into()));
+    }
     let unit = from.u32().map_err(cut)?;
     if u64::from(unit) != UNIT {
         return Err(unknown("unit size", unit.into()));
@@ -226,15 +335,18 @@ fn fields(mut from: Reader<'_>) -> Result<Header, HeaderError> {
     let pad = from.u32().map_err(cut)?;
     let compatible = from.u64().map_err(cut)?;
     let incompatible = from.u64().map_err(cut)?;
-    if incompatible != 0 {
-        return Err(HeaderError::Incompatible(incompatible));
-    }
+    let form = match incompatible {
+        0 => Form::File,
+        STREAM => Form::Stream,
+        other => return Err(HeaderError::Incompatible(other & !STREAM)),
+    };
     let header = Header {
         layout,
         cipher,
         kdf,
         zero_rule,
         class,
+        form,
         compatible,
         sequence: from.u64().map_err(cut)?,
         keyring: KeyringId(from.array().map_err(cut)?),

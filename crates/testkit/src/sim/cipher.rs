@@ -6,10 +6,11 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use tidelock_cipher::{FileKey, KeySlot, SealedHeader, UnitCipher, UnlockError};
+use tidelock_cipher::{
+    DataKey, FileKey, HeldKeys, KeySlot, Proven, SealedHeader, UnitCipher, UnlockError,
+};
 use tidelock_format::{
-    Cipher, Class, Generation, Header, HeaderRegion, Kdf, KeyringId, Layout, Nonce, UnitNumber,
-    UnverifiedHeader,
+    Class, DataKeyId, Generation, Header, HeaderRegion, KeyringId, Layout, Nonce, UnitNumber,
 };
 
 use super::SimDisk;
@@ -18,6 +19,25 @@ use super::SimDisk;
 pub struct SimCipher {
     disk: Rc<SimDisk>,
     slots: RefCell<Vec<Option<Schedule>>>,
+}
+
+const KEYRING: KeyringId = KeyringId([3; 16]);
+const GENERATION: Generation = Generation(1);
+
+/// The one data key of a simulated disk.
+struct Held<'k> {
+    id: DataKeyId,
+    key: &'k DataKey,
+}
+
+impl HeldKeys for Held<'_> {
+    fn data_key(&self, id: DataKeyId) -> Option<&DataKey> {
+        (id == self.id).then_some(self.key)
+    }
+
+    fn generation(&self, keyring: KeyringId) -> Option<Generation> {
+        (keyring == KEYRING).then_some(GENERATION)
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -40,13 +60,14 @@ impl SimCipher {
 }
 
 impl UnitCipher for SimCipher {
-    fn unlock(&self, slot: KeySlot, found: &UnverifiedHeader) -> Result<(), UnlockError> {
+    fn choose(&self, first: &[u8]) -> Result<Proven, UnlockError> {
         let (id, key) = SimDisk::data_key();
-        if found.header.data_key != id {
-            return Err(UnlockError::UnknownKey);
-        }
-        let header = key.verify(found)?;
-        let schedule = Schedule::new(&key.file_key(header));
+        tidelock_cipher::choose(first, &Held { id, key: &key })
+    }
+
+    fn unlock(&self, slot: KeySlot, header: &Proven) -> Result<(), UnlockError> {
+        let (_, key) = SimDisk::data_key();
+        let schedule = Schedule::new(&key.file_key(header.header()));
         let mut slots = self.slots.borrow_mut();
         let index = slot.0 as usize;
         if slots.len() <= index {
@@ -60,19 +81,8 @@ impl UnitCipher for SimCipher {
         let (data_key, key) = SimDisk::data_key();
         let mut nonce = [0x99; 32];
         nonce[..8].copy_from_slice(&self.disk.nonce().to_le_bytes());
-        let header = Header {
-            layout,
-            cipher: Cipher::Aes256Xts,
-            kdf: Kdf::HkdfExpandSha256,
-            zero_rule: class.zero_rule(),
-            class,
-            compatible: 0,
-            sequence: 1,
-            keyring: KeyringId([3; 16]),
-            generation: Generation(1),
-            data_key,
-            nonce: Nonce(nonce),
-        };
+        let from = (KEYRING, GENERATION);
+        let header = Header::new(class, layout, from, data_key, Nonce(nonce));
         let signed = header.signed_bytes();
         Ok(SealedHeader::new(HeaderRegion::both(&signed, &key.header_mac(&signed))))
     }
