@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -103,6 +103,8 @@ pub struct Server {
     connections: Vec<Connection>,
     /// Those that it accompanies and that live.
     companions: Vec<OwnedFd>,
+    /// Names the memory that its programs share; open from the start, since the directory may be gone at the end.
+    meeting_place: Option<File>,
     /// When it ends, unless somebody comes.
     until: Instant,
 }
@@ -192,6 +194,7 @@ impl Server {
             primitives,
             connections: Vec::new(),
             companions,
+            meeting_place: KeyringDir::open(directory).and_then(|it| it.meeting_place()).ok(),
         })
     }
 
@@ -218,6 +221,10 @@ impl Server {
             self.drop_silent();
             self.drop_ended();
             self.accept();
+        }
+        if let Some(place) = &self.meeting_place {
+            // Whoever still runs keeps it; what they share then goes with the last agent after them, or a restart.
+            tidelock_keys::part(place.as_fd());
         }
         self.close();
         Ok(())

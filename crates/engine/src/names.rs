@@ -7,6 +7,7 @@
 use tidelock_cipher::UnitCipher;
 
 use crate::errno::Errno;
+use crate::file::OpenFile;
 use crate::kernel::{Fd, FileStat, Links, System};
 use crate::path::PathBuffer;
 use crate::process::Process;
@@ -57,20 +58,15 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
     /// # Errors
     /// As [`rename`](Self::rename).
     pub fn link(&self, from: Name<'_>, to: Name<'_>, flags: i32) -> Result<(), Errno> {
-        let target = self.whose_name(to)?;
         if flags & AT_SYMLINK_FOLLOW != 0
             && let Some(file) = self.named_descriptor(from.1)
         {
             // The link below /proc leads to the anchor; the file is behind it.
-            let traits = file.traits();
-            let decided = Decided::Sealed(traits.root, traits.class);
-            let source = Moved { decided, stat: self.system.stat(file.hidden())? };
             let mut real = PathBuffer::new();
             Self::path_again(&file, &mut real)?;
-            let real = (Fd::CWD, real.as_c());
-            self.may_take(&source, real, target, to)?;
-            return self.system.link(real, to, flags);
+            return self.link_open_file(&file, (Fd::CWD, real.as_c()), to, flags);
         }
+        let target = self.whose_name(to)?;
         let source = if flags & AT_EMPTY_PATH != 0 && matches!(from.1, b"" | b"\0") {
             self.open_file(from.0)?
         } else if flags & AT_SYMLINK_FOLLOW != 0 {
@@ -79,6 +75,24 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
             self.moved(from)?
         };
         self.may_take(&source, from, target, to)?;
+        self.system.link(from, to, flags)
+    }
+
+    /// linkat(2) of a sealed file that is open: `from` leads to its hidden descriptor.
+    ///
+    /// # Errors
+    /// As [`rename`](Self::rename).
+    pub fn link_open_file(
+        &self,
+        file: &OpenFile<'_, S, C, P>,
+        from: Name<'_>,
+        to: Name<'_>,
+        flags: i32,
+    ) -> Result<(), Errno> {
+        let traits = file.traits();
+        let decided = Decided::Sealed(traits.root(), traits.class);
+        let source = Moved { decided, stat: self.system.stat(file.hidden())? };
+        self.may_take(&source, from, self.whose_name(to)?, to)?;
         self.system.link(from, to, flags)
     }
 

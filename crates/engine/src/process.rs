@@ -531,8 +531,6 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
     pub(crate) const AS_FLAGS: Links = Links::Follow;
 }
 
-const AT_SYMLINK_FOLLOW: i32 = 0x400;
-
 fn copy_at(bytes: &[u8], at: usize) -> Option<&[u8; COPY_LEN]> {
     bytes.get(at..)?.first_chunk()
 }

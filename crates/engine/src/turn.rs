@@ -31,7 +31,9 @@ impl<'k, K: Kernel> Turn<'k, K> {
     /// For calls that look at the offset and move it later; signals are blocked meanwhile.
     pub(crate) fn take(kernel: &'k K, of: Stripe) -> Self {
         let mask = kernel.block_signals();
-        Self { mask: Some(mask), ..Self::brief(kernel, of) }
+        let mut turn = Self::brief(kernel, of);
+        turn.mask = Some(mask);
+        turn
     }
 
     /// For calls that change the offset by one system call: a signal handler may come before or behind it, and has its

@@ -5,7 +5,8 @@ use crate::{memory, renewal, scratch, stack, words};
 
 /// Just before a fork.
 pub fn before() {
-    if process().is_some() {
+    if let Some(process) = process() {
+        process.forked();
         memory::before_fork();
     }
 }

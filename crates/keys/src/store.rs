@@ -253,6 +253,14 @@ impl KeyringDir {
             .map_err(Error::io("write", self.path.join(FILE_LOCK)))
     }
 
+    /// The file that names the memory which running programs share, see [`meet`](crate::meet).
+    ///
+    /// # Errors
+    /// [`Error::Io`], [`Error::ForeignFile`].
+    pub fn meeting_place(&self) -> Result<File, Error> {
+        self.open_lock(FILE_LOCK)
+    }
+
     fn exists(&self) -> Result<bool, Error> {
         match rustix::fs::statat(&self.folder, KEYRING, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(_) => Ok(true),

@@ -73,7 +73,8 @@ int main(int argc, char **argv)
     show_file("d0/f7");
     for (int i = 0; i < n; i++) {
         name_of(name, i);
-        if (i % 1000)
+        /* How many there were is not the same in both runs. */
+        if (i > 0)
             left += unlink(name) != 0;
     }
     say("could not be removed: %d", left);

@@ -1,3 +1,4 @@
+use core::mem::ManuallyDrop;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
 use std::thread;
 use std::time::Duration;
@@ -209,14 +210,14 @@ fn a_reader_waits_for_a_writer_that_stands_still_and_not_for_a_killed_one() {
     let shared = Memory::new();
     let (writer, reader) = (shared.thread(1, 1), shared.thread(2, 1));
     let areas = Areas::new(stripe(), 0, 4096);
-    let held = Shared::try_take(&writer, stripe()).expect("shared");
+    // Killed in the middle: neither is given back.
+    let held = ManuallyDrop::new(Shared::try_take(&writer, stripe()).expect("shared"));
     let writing = Writing::begin(&held.at_work, areas);
     thread::scope(|scope| {
         let reads = scope.spawn(|| consistent(&reader, areas, || Ok(7)).map(|read| read.count));
         thread::sleep(Duration::from_millis(300));
         assert!(!reads.is_finished(), "time proves nothing");
         core::mem::forget(writing);
-        core::mem::forget(held);
         shared.kill(1);
         assert_eq!(reads.join().expect("it ends"), Ok(7));
     });
@@ -240,9 +241,13 @@ fn one_has_the_offset_at_a_time_and_a_handler_within_its_own_thread() {
             scope.spawn(move || {
                 let kernel = shared.thread(number, 1);
                 for _ in 0..2000 {
-                    let _turn = Turn::brief(&kernel, stripe());
+                    let turn = Turn::brief(&kernel, stripe());
                     assert_eq!(inside.fetch_add(1, SeqCst), 0);
                     drop(Turn::take(&kernel, stripe()));
+                    inside.fetch_sub(1, SeqCst);
+                    drop(turn);
+                    let _turn = Turn::take(&kernel, stripe());
+                    assert_eq!(inside.fetch_add(1, SeqCst), 0);
                     inside.fetch_sub(1, SeqCst);
                 }
             });

@@ -66,6 +66,11 @@ pub unsafe fn clone(
     thread: *mut c_void,
     child: *mut c_void,
 ) -> c_int {
+    if flags & libc::CLONE_VM == 0
+        && let Some(process) = process()
+    {
+        process.forked();
+    }
     // SAFETY: the contract of clone.
     unsafe { next::clone(run, stack, flags, arg, parent, thread, child) }
 }
