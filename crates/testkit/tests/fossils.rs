@@ -188,9 +188,13 @@ fn fossils_of_streams_open() {
                     python
                 }
             };
-            let input = fs::File::open(&stream).expect("the set is whole");
-            let read = if by == "unseal" { read.stdin(input) } else { read.arg(&stream) };
-            fs::write(plain.join(name), must(read)).expect("the scratch directory can be written");
+            if by == "unseal" {
+                read = place.fed(&read, &stream);
+            } else {
+                read.arg(&stream);
+            }
+            fs::write(plain.join(name), must(&mut read))
+                .expect("the scratch directory can be written");
         }
         check(&plain, &place.programs().join("list"), &wanted, Command::new(SUMS));
     }
@@ -224,7 +228,7 @@ fn make_stream_fossils() {
     for name in STREAMS.map(|size| format!("bytes/{size}")) {
         let mut seal = place.command(&product);
         seal.arg("seal").arg("-D").arg(&dir);
-        seal.stdin(fs::File::open(plain.join(&name)).expect("it was written"));
+        let mut seal = place.fed(&seal, &plain.join(&name));
         fs::write(target.join(&name), must(&mut seal)).expect("the set can be written");
     }
     for (from, to) in

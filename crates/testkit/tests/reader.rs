@@ -78,14 +78,14 @@ fn a_passphrase_counts_byte_by_byte_and_the_keyring_is_enough() {
     fs::write(&words, [typed, b"\nanother line"].concat()).unwrap();
     let mut init = place.command(&product);
     init.args(["init", "--profile", "generic", "--provider", "passphrase", "--passphrase-fd", "0"]);
-    init.arg("--recovery-file").arg(&recovery).arg(&dir).stdin(fs::File::open(&words).unwrap());
-    let made = init.finish().unwrap();
+    init.arg("--recovery-file").arg(&recovery).arg(&dir);
+    let made = place.fed(&init, &words).finish().unwrap();
     assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
     let plain = scratch.join("plain");
     fs::write(&plain, "plain words").unwrap();
     let mut seal = place.command(&product);
     seal.args(["seal", "--file", "--recovery-file"]).arg(&recovery).arg("-D").arg(&dir);
-    let sealed = seal.stdin(fs::File::open(&plain).unwrap()).finish().unwrap();
+    let sealed = place.fed(&seal, &plain).finish().unwrap();
     assert!(sealed.status.success(), "{}", String::from_utf8_lossy(&sealed.stderr));
     let file = dir.join("notes");
     fs::write(&file, &sealed.stdout).unwrap();
@@ -103,7 +103,7 @@ fn a_passphrase_counts_byte_by_byte_and_the_keyring_is_enough() {
         let python = read.arg("--passphrase-file").arg(&words).arg(&file).finish().unwrap();
         let mut cat = place.command(&product);
         cat.args(["cat", "--provider", "passphrase", "--passphrase-fd", "0"]).arg(&file);
-        let command = cat.stdin(fs::File::open(&words).unwrap()).finish().unwrap();
+        let command = place.fed(&cat, &words).finish().unwrap();
         [python, command].map(|done| (done.status.success(), done.stdout))
     };
     let good = (true, b"plain words".to_vec());

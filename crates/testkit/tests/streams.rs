@@ -4,7 +4,7 @@
 //! Every length and every byte of a stream are tried within the command's own tests; here are the edges, through
 //! pipes, and what the independent reader says.
 
-use std::fs::{self, File};
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -36,8 +36,7 @@ impl Streams {
         fs::write(&file, input).expect("the scratch directory can be written");
         let mut command = self.place.command(&self.product);
         command.arg(verb).arg("-D").arg(&self.dir);
-        command.stdin(File::open(&file).expect("it was just written"));
-        command.finish().expect("the command runs")
+        self.place.fed(&command, &file).finish().expect("the command runs")
     }
 
     fn seal(&self, plain: &[u8]) -> Vec<u8> {
@@ -151,8 +150,7 @@ fn a_stream_without_an_end_mark_is_read_with_a_warning() {
         let mut unseal = streams.place.command(&streams.product);
         unseal.arg("unseal").arg("--keyring").arg(old.join("4096/.tidelock/keyring"));
         unseal.arg("--provider").arg(format!("file:{}", key.display()));
-        unseal.stdin(File::open(&file).expect("it was just written"));
-        unseal.finish().expect("the command runs")
+        streams.place.fed(&unseal, &file).finish().expect("the command runs")
     };
     for size in [1, 16, 4097, 8197] {
         let stream = fs::read(old.join("4096/bytes").join(size.to_string())).expect("it is there");

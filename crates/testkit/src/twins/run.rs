@@ -201,6 +201,16 @@ impl Place {
         command
     }
 
+    /// The same call with `input` as its standard input, which [`Bounded`](tidelock_servers::Bounded) would take away.
+    #[must_use]
+    pub fn fed(&self, command: &Command, input: &Path) -> Command {
+        let mut shell = Command::new("/bin/sh");
+        self.surround(&mut shell);
+        shell.args(["-c", "input=$1; shift; exec \"$@\" < \"$input\"", "sh"]);
+        shell.arg(input).arg(command.get_program()).args(command.get_args());
+        shell
+    }
+
     /// A command that is killed with all its children when it takes too long.
     fn limited<'a>(&self, program: &Path, args: impl IntoIterator<Item = &'a OsStr>) -> Command {
         let mut timeout = Command::new("timeout");
