@@ -49,9 +49,61 @@ impl<S: System, C: UnitCipher, P: Decide> OpenFile<'_, S, C, P> {
     /// As [`pread`](Self::pread).
     pub fn read(&self, into: &mut [u8]) -> Result<usize, Errno> {
         self.may_read()?;
+        self.at_offset(|at| self.pread(into, at))
+    }
+
+    /// preadv(2) of several pieces: `len` bytes from `at` on as one read; `put` is given what there is, with its place
+    /// among them.
+    ///
+    /// # Errors
+    /// As [`pread`](Self::pread).
+    pub fn pread_pieces(
+        &self,
+        len: usize,
+        at: u64,
+        mut put: impl FnMut(usize, &[u8]),
+    ) -> Result<usize, Errno> {
+        self.may_read()?;
+        let Ok(start) = place(at) else { return Ok(0) };
+        Span::new(start, len).ok_or(Errno::INVAL)?;
+        let mut done = 0;
+        while done < len {
+            let window = Window::at(at + done as u64, len - done)?;
+            let mut scratch = self.kernel().scratch(window.len + BLOCK_USIZE)?;
+            let got = match self.key()? {
+                Some(key) => {
+                    let (from, to) = self.load_window(key, &mut scratch, &window)?;
+                    put(done, scratch.get(from..to).unwrap_or_default());
+                    to - from
+                }
+                None => {
+                    let into = scratch.get_mut(..window.wanted).ok_or(Errno::IO)?;
+                    let got = self.pread(into, at + done as u64)?;
+                    put(done, into.get(..got).unwrap_or_default());
+                    got
+                }
+            };
+            done += got;
+            if got < window.wanted {
+                break;
+            }
+        }
+        Ok(done)
+    }
+
+    /// readv(2) of several pieces, at the file's offset; moves it.
+    ///
+    /// # Errors
+    /// As [`pread`](Self::pread).
+    pub fn read_pieces(&self, len: usize, put: impl FnMut(usize, &[u8])) -> Result<usize, Errno> {
+        self.may_read()?;
+        self.at_offset(|at| self.pread_pieces(len, at, put))
+    }
+
+    fn at_offset(&self, read: impl FnOnce(u64) -> Result<usize, Errno>) -> Result<usize, Errno> {
         let _turn = self.turn();
         let at = self.kernel().position(self.hidden())?;
-        let count = self.pread(into, at)?;
+        let count = read(at)?;
         if count > 0 {
             self.kernel().set_position(self.hidden(), at + count as u64)?;
         }
@@ -116,12 +168,23 @@ impl<S: System, C: UnitCipher, P: Decide> OpenFile<'_, S, C, P> {
 
     fn read_window(&self, key: KeySlot, into: &mut [u8], window: &Window) -> Result<usize, Errno> {
         let mut scratch = self.kernel().scratch(window.len + BLOCK_USIZE)?;
+        let (from, to) = self.load_window(key, &mut scratch, window)?;
+        let found = scratch.get(from..to).unwrap_or_default();
+        into.get_mut(..found.len()).ok_or(Errno::IO)?.copy_from_slice(found);
+        Ok(found.len())
+    }
+
+    /// Reads a window into working memory; where what is wanted of it stands there.
+    fn load_window(
+        &self,
+        key: KeySlot,
+        scratch: &mut [u8],
+        window: &Window,
+    ) -> Result<(usize, usize), Errno> {
         let buffer = scratch.get_mut(..window.len + BLOCK_USIZE).ok_or(Errno::IO)?;
         let valid = self.load(key, buffer, window.first, window.skip + window.wanted)?;
         let from = window.skip.min(valid);
-        let found = buffer.get(from..valid.min(window.skip + window.wanted)).unwrap_or_default();
-        into.get_mut(..found.len()).ok_or(Errno::IO)?.copy_from_slice(found);
-        Ok(found.len())
+        Ok((from, valid.min(window.skip + window.wanted).max(from)))
     }
 
     /// Reads the units from `first` on into `buffer`, which is 16 bytes longer than they, and opens the first

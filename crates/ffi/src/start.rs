@@ -186,6 +186,11 @@ fn share_words(root: u8, directory: &Path) -> Result<(), String> {
     };
     let map = mapped.map_err(|error| format!("its shared memory: {error}"))?;
     words::set_memory(root, Fd(conceal(memory)), map.cast());
+    if !words::can_have_number(root) {
+        return Err("the system gives this program no record locks (fcntl), by which processes \
+                    learn which others live: is it in a sandbox?"
+            .into());
+    }
     Ok(())
 }
 

@@ -105,6 +105,13 @@ fn record(number: u32) -> libc::flock {
     }
 }
 
+/// True if this process can have a number: whether others live is asked by record locks.
+pub(crate) fn can_have_number(root: u8) -> bool {
+    let file = FILES[index(root)].load(Relaxed);
+    let mut lock = record(LARGEST_NUMBER + 1);
+    file < 0 || sys::query_record(file, &mut lock).is_ok()
+}
+
 /// A number of this process's own: taken at its first lock, and again after a fork, since record locks are not
 /// inherited.
 #[cold]
@@ -128,6 +135,8 @@ fn take_number(root: u8) -> u32 {
             }
             return first.map_or_else(|other| other, |_| number);
         }
+        // Taken by another, or the kernel has no memory for a lock just now.
+        rustix::thread::sched_yield();
     }
 }
 

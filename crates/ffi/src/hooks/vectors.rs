@@ -16,14 +16,26 @@ use crate::{guard, raw};
 pub unsafe fn readv(fd: c_int, pieces: *const iovec, n: c_int) -> ssize_t {
     let file = sealed_or!(fd, raw!(SYS_readv, fd, pieces, n));
     // SAFETY: the contract of readv.
-    count(unsafe { fill(pieces, n, |into, _| deep(file.is_keyed(), || file.read(into))) })
+    count(unsafe {
+        fill(
+            pieces,
+            n,
+            |into| deep(file.is_keyed(), || file.read(into)),
+            |len, put| deep(file.is_keyed(), || file.read_pieces(len, put)),
+        )
+    })
 }
 
 pub unsafe fn preadv(fd: c_int, pieces: *const iovec, n: c_int, at: off_t) -> ssize_t {
     let file = sealed_or!(fd, raw!(SYS_preadv, fd, pieces, n, at, 0));
     // SAFETY: the contract of preadv.
     count(place(at).and_then(|at| unsafe {
-        fill(pieces, n, |into, done| deep(file.is_keyed(), || file.pread(into, at + done)))
+        fill(
+            pieces,
+            n,
+            |into| deep(file.is_keyed(), || file.pread(into, at)),
+            |len, put| deep(file.is_keyed(), || file.pread_pieces(len, at, put)),
+        )
     }))
 }
 
@@ -124,34 +136,62 @@ unsafe fn vector<'v>(pieces: *const iovec, n: c_int) -> Result<&'v [iovec], Errn
     Ok(pieces)
 }
 
-/// Reads one piece after another, until one is not filled.
+/// Fills the program's vector by one read: of a single piece by `one`, of more by `several`, which is told how many bytes
+/// there is room for, and puts what it finds.
 ///
 /// # Safety
 /// As [`vector`].
 unsafe fn fill(
     pieces: *const iovec,
     n: c_int,
-    mut read: impl FnMut(&mut [u8], u64) -> Result<usize, Errno>,
+    one: impl FnOnce(&mut [u8]) -> Result<usize, Errno>,
+    several: impl FnOnce(usize, &mut dyn FnMut(usize, &[u8])) -> Result<usize, Errno>,
 ) -> Result<usize, Errno> {
-    let mut done = 0;
     // SAFETY: the caller's promise.
     let pieces = unsafe { vector(pieces, n) }?;
-    for piece in pieces {
-        // SAFETY: each piece is memory that the program wants filled.
-        let filled = match unsafe { buffer_mut(piece.iov_base, piece.iov_len) } {
-            Ok(into) => read(into, done as u64),
+    if let [piece] = pieces {
+        // SAFETY: the piece is memory that the program wants filled.
+        return match unsafe { buffer_mut(piece.iov_base, piece.iov_len) } {
+            Ok(into) => one(into),
             // A file that may not be read is told first.
-            Err(fault) => read(&mut [], done as u64).and(Err(fault)),
+            Err(fault) => one(&mut []).and(Err(fault)),
         };
-        match filled {
-            Ok(count) if count < piece.iov_len => return Ok(done + count),
-            Ok(count) => done += count,
-            Err(error) if done == 0 => return Err(error),
-            Err(_) => break,
+    }
+    let mut room = 0;
+    for piece in pieces {
+        let there = touch::reach(piece.iov_base.cast_const().cast(), piece.iov_len, Want::Write);
+        room += there;
+        if there < piece.iov_len {
+            break;
         }
     }
-    // Nothing to fill: still an error if the file may not be read.
-    if done == 0 { read(&mut [], 0) } else { Ok(done) }
+    if room == 0 && pieces.iter().any(|piece| piece.iov_len > 0) {
+        return one(&mut []).and(Err(crate::hooks::FAULT));
+    }
+    several(room, &mut |at, bytes| {
+        // SAFETY: so much of the pieces is memory that the program wants filled.
+        unsafe { scatter(pieces, at, bytes) }
+    })
+}
+
+/// Puts bytes into the pieces, from byte `at` of all of them on.
+///
+/// # Safety
+/// The pieces are memory that the program wants filled, as far as these bytes reach.
+unsafe fn scatter(pieces: &[iovec], mut at: usize, mut bytes: &[u8]) {
+    for piece in pieces {
+        let room = piece.iov_len.saturating_sub(at).min(bytes.len());
+        if room > 0 {
+            // SAFETY: `at` lies within the piece.
+            let start = unsafe { piece.iov_base.cast::<u8>().add(at) };
+            // SAFETY: the caller's promise; nobody else uses the memory during the call.
+            let into = unsafe { core::slice::from_raw_parts_mut(start, room) };
+            let (now, later) = bytes.split_at(room);
+            into.copy_from_slice(now);
+            bytes = later;
+        }
+        at = at.saturating_sub(piece.iov_len);
+    }
 }
 
 /// Hands the program's vector over as slices.
