@@ -439,7 +439,7 @@ fn the_library_follows_no_link_of_theirs_in_a_program_of_roots() {
         fs::remove_file(at(name)).unwrap();
         rustix::fs::mknodat(
             CWD,
-            &at(name),
+            at(name),
             rustix::fs::FileType::Fifo,
             rustix::fs::Mode::from_raw_mode(0o600),
             0,

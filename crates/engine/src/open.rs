@@ -366,7 +366,8 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
             // Whoever opens it for writing will mend it; until then zeros are zeros.
             return if blank { Ok(None) } else { self.refuse(name, Refusal::LostHeader(behind)) };
         }
-        if !blank && !(recovers && self.system.is_sole_holder(fd)) {
+        let replaceable = blank || recovers && self.system.is_sole_holder(fd);
+        if !replaceable {
             return self.refuse(name, Refusal::LostHeader(behind));
         }
         let key = self.replace_lost(fd, traits, name)?;

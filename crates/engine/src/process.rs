@@ -16,7 +16,7 @@ use crate::path::PathBuffer;
 use crate::refusal::Refusal;
 use crate::roots::{Decide, Decided, Roots};
 use crate::table::{Claim, DESCRIPTORS, Entry, OpenFlags, Slot, Table, Traits};
-use crate::words::{Stripe, WORDS};
+use crate::words::{Stripe, WORDS_U32};
 
 const O_NOFOLLOW: i32 = 0o400_000;
 const O_PATH_CLOEXEC: i32 = 0o12_000_000;
@@ -435,8 +435,7 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
         slot.inode.store(stat.inode, Relaxed);
         slot.key.store(key.map_or(0, |key| key.0 + 1), Relaxed);
         let process = self.system.actor(traits.root()).number();
-        slot.turn
-            .store(process.wrapping_mul(31).wrapping_add(claim.index()) % WORDS as u32, Relaxed);
+        slot.turn.store(process.wrapping_mul(31).wrapping_add(claim.index()) % WORDS_U32, Relaxed);
         claim.publish(visible);
         Ok(visible)
     }

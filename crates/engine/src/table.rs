@@ -13,7 +13,7 @@ use tidelock_format::{Class, ZeroRule};
 
 use crate::errno::Errno;
 use crate::kernel::Fd;
-use crate::words::{Stripe, WORDS};
+use crate::words::{Stripe, WORDS_U32};
 
 /// How many descriptors a program may have; a sealed file is not opened above.
 pub(crate) const DESCRIPTORS: usize = 65_536;
@@ -137,7 +137,7 @@ impl Traits {
         let [root, ..] = word.to_le_bytes();
         let [class, zero_rule, ..] =
             [word >> 18 & 15, word >> 22 & 3].map(|kind| kind.to_le_bytes()[0]);
-        let number = u16::try_from((word >> 8) % WORDS as u32).unwrap_or(0);
+        let number = u16::try_from((word >> 8) % WORDS_U32).unwrap_or(0);
         Self {
             class: Class::from_number(class).unwrap_or(Class::Bytes),
             zero_rule: ZeroRule::from_number(zero_rule).unwrap_or(ZeroRule::Block),

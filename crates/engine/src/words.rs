@@ -18,6 +18,9 @@ use tidelock_format::Class;
 
 /// How many words there are of each kind.
 pub(crate) const WORDS: usize = 1024;
+/// The same, for numbers of words.
+pub(crate) const WORDS_U32: u32 = 1024;
+const _: () = assert!(WORDS == WORDS_U32 as usize);
 /// How many threads can be at work at once, in all processes of a directory.
 pub(crate) const POSTS: usize = 4096;
 /// Files of class bytes have the upper half.
@@ -157,7 +160,7 @@ impl Words {
 /// The word of this number among lines of one kind.
 #[inline]
 pub(crate) fn line(lines: &[Line; WORDS], number: u64) -> &AtomicU64 {
-    let index = (number % WORDS as u64) as usize;
+    let index = usize::try_from(number % WORDS as u64).unwrap_or(0);
     #[expect(clippy::indexing_slicing, reason = "the index is a remainder of the length")]
     &lines[index].0
 }

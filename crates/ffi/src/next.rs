@@ -59,6 +59,8 @@ macro_rules! name {
 }
 
 const NULL: *mut c_void = core::ptr::null_mut();
+/// Of a function that answers nothing.
+const NOTHING: () = ();
 
 next! {
     fopencookie(cookie: *mut c_void, mode: *const c_char, functions: Functions) -> *mut FILE, else
@@ -74,9 +76,9 @@ next! {
         small: c_int) -> *mut FILE, else NULL.cast();
     _IO_file_close(file: *mut FILE) -> c_int, else -1;
     _IO_file_close_it(file: *mut FILE) -> c_int, else -1;
-    _IO_file_finish(file: *mut FILE, always_zero: c_int) -> (), else ();
+    _IO_file_finish(file: *mut FILE, always_zero: c_int) -> (), else NOTHING;
     setmntent(path: *const c_char, mode: *const c_char) -> *mut FILE, else NULL.cast();
-    updwtmp(path: *const c_char, entry: *const c_void) -> (), else ();
+    updwtmp(path: *const c_char, entry: *const c_void) -> (), else NOTHING;
     utmpname(path: *const c_char) -> c_int, else -1;
     posix_spawn_file_actions_addopen(actions: *mut c_void, fd: c_int, path: *const c_char, flags:
         c_int, mode: mode_t) -> c_int, else libc::ENOSYS;

@@ -96,9 +96,9 @@ fn every_system_call_of_the_kernels_headers_has_its_line() {
 
 /// The libc that this test runs on.
 fn libc() -> PathBuf {
-    let maps = fs::read_to_string("/proc/self/maps").unwrap();
+    let maps = fs::read_to_string("/proc/self/maps").expect("a process has maps");
     let mut paths = maps.lines().filter_map(|line| line.split_whitespace().nth(5));
-    PathBuf::from(paths.find(|path| path.ends_with("/libc.so.6")).unwrap())
+    PathBuf::from(paths.find(|path| path.ends_with("/libc.so.6")).expect("libc is mapped"))
 }
 
 /// Server, tools, modules, libpq: whatever versions are installed.

@@ -123,6 +123,6 @@ mod tests {
             format!("Filename Type Size Used Priority\n{} file 1 0 -2\n", swaps.display()),
         )
         .unwrap();
-        assert_eq!(plain_swap_of(&swaps, &at("sys")), [swaps.clone()]);
+        assert_eq!(plain_swap_of(&swaps, &at("sys")), std::slice::from_ref(&swaps));
     }
 }

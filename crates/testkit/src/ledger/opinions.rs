@@ -30,7 +30,7 @@ pub fn by_headers() -> io::Result<BTreeSet<String>> {
 fn declared(statement: &str) -> Option<String> {
     let (_, declaration) = statement.split_once("extern ")?;
     let (before, after) = declaration.split_once('(')?;
-    let name = before.split([' ', '*']).filter(|word| !word.is_empty()).next_back()?;
+    let name = before.split([' ', '*']).rfind(|word| !word.is_empty())?;
     let mut depth = 1;
     let end = after.find(|c| {
         depth += i32::from(c == '(') - i32::from(c == ')');
@@ -161,7 +161,7 @@ fn ranges(nm: &str) -> Vec<(u64, u64, String)> {
     nm.lines().filter_map(line).collect()
 }
 
-/// Address and instruction in a line such as `  f7e40:	mov    $0x101,%eax`.
+/// Address and instruction in a line such as `  f7e40:  mov    $0x101,%eax`.
 fn instruction(line: &str) -> Option<(u64, &str)> {
     let (address, instruction) = line.split_once(":\t")?;
     Some((u64::from_str_radix(address.trim(), 16).ok()?, instruction.trim_end()))
