@@ -26,7 +26,7 @@ use crate::process::{ActivePolicy, ActiveProcess, starting};
 use crate::raw::Outcome;
 use crate::stdio::mode::Mode;
 use crate::stdio::{cookie, standard};
-use crate::{handshake, next, raw};
+use crate::{handshake, next, raw, report};
 
 static AT_WORK: AtomicBool = AtomicBool::new(false);
 static PROGRAM: OnceLock<Vec<u8>> = OnceLock::new();
@@ -45,6 +45,7 @@ pub(crate) fn start<'s>(sockets: impl Iterator<Item = &'s [u8]>, exe: &[u8]) {
     if !found {
         return;
     }
+    report::start();
     let _ = PROGRAM.set(exe.to_vec());
     crate::start::attach_links();
     AT_WORK.store(true, Release);

@@ -21,7 +21,7 @@ enum { SIZE = 20000, EACH = 300, PATIENCE = 30, MOST_FILES = 8 };
 
 static const char *directory;
 static int threads, files;
-static _Atomic int stop, left;
+static _Atomic int go, stop, left;
 static _Atomic long writes, wrong;
 
 static void die(const char *what)
@@ -43,6 +43,9 @@ static void *work(void *argument)
     uint64_t state = self;
     unsigned char *model = calloc(files, SIZE), back[EACH];
     int fds[MOST_FILES];
+    /* Threads that work would keep the rest from being made. */
+    while (!go)
+        usleep(1000);
     for (int file = 0; file < files; file++) {
         char path[4096];
         snprintf(path, sizeof path, "%s/%ld", directory, 20000 + self * files + file);
@@ -94,6 +97,7 @@ int main(int argc, char **argv)
         if (pthread_create(&unused, &small, work, (void *)thread))
             die("a thread");
     }
+    go = 1;
     int seconds = atoi(argv[4]);
     long before = 0, idle = 0;
     /* All threads stuck for so long is a hang too: no need to wait for the end. */
