@@ -3,7 +3,7 @@
 //! ```text
 //!   tidelock exec --spawn--> agent detach --> agent serve       (spawn)
 //!                                                |  RUNDIR/ID.sock, ID.programs, ID.policy, ID.start, ID.audit.log
-//!   listed program: preload library --Request--> |             (server, peer, audit)
+//!   listed program: preload library --Request--> |             (server, peer, listed, audit)
 //!                                   <--Grant---- |             (wire)
 //!   program without keys: preload library reads ID.policy     (notice)
 //!   a unit's environment --> unit-NAME.sock --> ID.sock        (alias)
@@ -20,6 +20,7 @@ pub mod alias;
 pub mod audit;
 pub mod client;
 mod error;
+mod listed;
 mod memory;
 mod notice;
 mod peer;

@@ -26,6 +26,7 @@ const O_WRONLY: i32 = 0o1;
 const O_CREAT: i32 = 0o100;
 const O_EXCL: i32 = 0o200;
 const O_TRUNC: i32 = 0o1_000;
+const O_APPEND: i32 = 0o2_000;
 const O_NONBLOCK: i32 = 0o4_000;
 const O_NOFOLLOW: i32 = 0o400_000;
 const O_CLOEXEC: i32 = 0o2_000_000;
@@ -66,8 +67,10 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
             Ok(fd) => fd,
             // The name decides what is made; without O_CREAT the kernel says why it is not there.
             Err(Errno::NOENT) if flags & O_CREAT != 0 => {
-                let sealed = self.decide(at, path, nofollow == 0).is_ok_and(must_be_sealed);
-                return Ok(if sealed { Verdict::Waits } else { Verdict::Straight });
+                return match self.decide(at, path, nofollow == 0).is_ok_and(must_be_sealed) {
+                    true => self.guard_empty(path, flags),
+                    false => Ok(Verdict::Straight),
+                };
             }
             Err(_) => return Ok(Verdict::Straight),
         };
@@ -83,9 +86,18 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
             must_be_sealed(real?) || self.decide(at, path, nofollow == 0).is_ok_and(must_be_sealed);
         match sealed {
             false => Ok(Verdict::Straight),
-            true if stat.size.0 == 0 || flags & O_TRUNC != 0 => Ok(Verdict::Waits),
+            true if stat.size.0 == 0 || flags & O_TRUNC != 0 => self.guard_empty(path, flags),
             true => Err(self.without_keys(path)),
         }
+    }
+
+    /// An empty file at a sealed name may get sealed bytes. Who appends writes something of his own, a log as a rule: told
+    /// at once, while his standard error is not yet that file (`pg_ctl -l`).
+    fn guard_empty(&self, path: &[u8], flags: i32) -> Result<Verdict, Errno> {
+        if flags & O_APPEND != 0 {
+            return Err(self.without_keys(path));
+        }
+        Ok(Verdict::Waits)
     }
 
     /// Opens a file whose descriptor has to wait.

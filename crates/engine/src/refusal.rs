@@ -46,7 +46,7 @@ pub enum Refusal {
     WhichDirectory,
     /// A program without keys writes where bytes must be sealed.
     #[error(
-        "this program has no keys, and what is written here must be sealed; name it: `tidelock exec -D DIR -- PROGRAM`, or list it with --program"
+        "this program has no keys, and what is written here must be sealed; write elsewhere (`pg_ctl -l` too), or name the program: `tidelock exec -D DIR -- PROGRAM`, or list it with --program"
     )]
     WithoutKeys,
     /// Below a protected directory whose keys this program does not have.
