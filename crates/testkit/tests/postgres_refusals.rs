@@ -102,6 +102,32 @@ fn a_plain_file_where_a_sealed_one_must_be_is_an_error_that_names_it() -> Result
     main.expect("SELECT count(*) FROM t", "1000")
 }
 
+/// The server asks pg_control whether it recovers, to know whether a lost header may be replaced: also where the lost one is
+/// that of pg_control.
+#[test]
+fn a_control_file_that_lost_its_header_is_told_and_not_waited_for() -> Result<()> {
+    use std::os::unix::fs::FileExt as _;
+    let place = Place::new()?;
+    let main = Cluster::started(&place, "main", Arm::Sealed)?;
+    main.kill_nine()?;
+    let control = main.dir().join("global/pg_control");
+    let kept = fs::read(&control).map_err(Error::io("reading pg_control"))?;
+    let file = fs::OpenOptions::new().write(true).open(&control);
+    let file = file.map_err(Error::io("opening pg_control"))?;
+    file.write_all_at(&[0; 8192], 0).map_err(Error::io("losing its header"))?;
+    // The single-user server opens it for writing at once, the other reads it first.
+    for arguments in [&["--single"][..], &[]] {
+        let server = place.tool("postgres").under(Arm::Sealed, main.dir());
+        let server = arguments.iter().fold(server, |server, argument| server.arg(argument));
+        let output = server.arg("-D").arg(main.dir()).limit(30).fails()?;
+        says(&output, &["the header is lost"])?;
+        says(&output, &["pg_control\": Input/output error"])?;
+    }
+    file.write_all_at(&kept, 0).map_err(Error::io("putting pg_control back"))?;
+    let _ = fs::remove_file(main.dir().join("postmaster.pid"));
+    main.start()
+}
+
 #[test]
 fn status_tells_whether_the_library_is_loaded_and_what_is_dangerous() -> Result<()> {
     let place = Place::new()?;
