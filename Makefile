@@ -1,7 +1,7 @@
 # The verbs of the project; CI calls the same ones. `make` builds.
 #
-# Everything that Debian 12 lacks is named in ci/packages; `make demo` and .ci/run install it, the other
-# verbs expect it.
+# Everything that Debian 12 lacks is named in ci/packages; `make demo`, `make test` and .ci/run install it,
+# the other verbs expect it.
 
 CARGO  ?= cargo
 PREFIX ?= /usr/local
@@ -23,7 +23,7 @@ LIBRARY := --locked -p tidelock-preload --features exports
 GUARDED := $(CARGO) --config "target.'cfg(unix)'.runner='$(CURDIR)/ci/guard'"
 CRATES  := --locked --workspace --exclude tidelock-preload
 
-.PHONY: build portable packages demo fetch test test-full check fmt bench lab install
+.PHONY: build portable packages test-packages demo fetch test test-full check fmt bench lab install
 build:
 	$(CARGO) build --release --locked -p tidelock-cli
 	$(CARGO) build --release --locked -p tidelock-preload --features exports
@@ -44,6 +44,9 @@ $(ZIG)/bin/cargo-zigbuild:
 packages:
 	ci/packages demo
 
+test-packages:
+	ci/packages test
+
 # About five minutes after the build, as root or not.
 demo: packages build
 	$(CARGO) build --release --locked -p tidelock-testkit --bin demo
@@ -51,7 +54,7 @@ demo: packages build
 
 # What the tests need beside packages: the suites of PostgreSQL, from Debian's source package, and doubles of
 # key services.
-fetch:
+fetch: test-packages
 	ci/pg-source
 	ci/python-env
 
