@@ -1,7 +1,7 @@
 # The verbs of the project; CI calls the same ones. `make` builds.
 #
-# Everything that Debian 12 lacks is named in ci/packages; `make demo`, `make test` and .ci/run install it,
-# the other verbs expect it.
+# Everything that Debian 12 lacks is named in ci/packages; `make demo`, `make test` and .ci/run
+# install it, the other verbs expect it.
 
 CARGO  ?= cargo
 PREFIX ?= /usr/local
@@ -16,25 +16,33 @@ ZIG_VERSION := 0.17.0
 ZIGBUILD_VERSION := 0.24.0
 GNU    := x86_64-unknown-linux-gnu
 PORTABLE := $(abspath $(TARGET))/portable
-# The library defines libc's symbols and is built alone: cargo would unify its features with those of
-# the command, which must not hook itself.
-LIBRARY := --locked -p tidelock-preload --features exports
+# The library defines libc's symbols and needs panic = "abort", which test programs cannot have: it
+# is built alone.
+LIBRARY := --locked -p tidelock-preload
 # Test programs run under ci/guard, which ends those that hang and what they leave.
 GUARDED := $(CARGO) --config "target.'cfg(unix)'.runner='$(CURDIR)/ci/guard'"
 CRATES  := --locked --workspace --exclude tidelock-preload
+# Then says which tests could not run here.
+SKIPPED := $(abspath $(TARGET))/skipped
+tests = @rm -f $(SKIPPED); ended=0; \
+    TIDELOCK_SKIPPED=$(SKIPPED) TIDELOCK_TEST_LIMIT=$(or $(2),$(TIDELOCK_TEST_LIMIT),900) \
+    $(GUARDED) test $(CRATES) --no-fail-fast $(1) || ended=$$?; \
+    if [ -e $(SKIPPED) ]; then sort -u $(SKIPPED); fi; exit $$ended
 
 .PHONY: build portable packages test-packages demo fetch test test-full check fmt bench lab install
 build:
-	$(CARGO) build --release --locked -p tidelock-cli
-	$(CARGO) build --release --locked -p tidelock-preload --features exports
+	$(CARGO) build --release --locked -p tidelock -p tidelock-lab
+	$(CARGO) build --release --locked -p tidelock-preload
 
 # For glibc 2.28 and later. zig refuses `-z initfirst`, which the library needs.
 portable: $(ZIG)/bin/cargo-zigbuild
-	CARGO_TARGET_DIR=$(PORTABLE) CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_LINKER=$(CURDIR)/ci/old-glibc-linker \
+	CARGO_TARGET_DIR=$(PORTABLE) \
+	    CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_LINKER=$(CURDIR)/ci/old-glibc-linker \
 	    $(CARGO) build --release --target $(GNU) $(LIBRARY)
 	CARGO_TARGET_DIR=$(PORTABLE)/command PATH=$(ZIG)/bin:$$PATH \
-	    $(CARGO) zigbuild --release --locked --target $(GNU).2.28 -p tidelock-cli
-	cp $(PORTABLE)/command/$(GNU)/release/tidelock $(PORTABLE)/$(GNU)/release/libtidelock_preload.so $(PORTABLE)
+	    $(CARGO) zigbuild --release --locked --target $(GNU).2.28 -p tidelock
+	cp $(PORTABLE)/command/$(GNU)/release/tidelock \
+	    $(PORTABLE)/$(GNU)/release/libtidelock_preload.so $(PORTABLE)
 	ci/portable $(PORTABLE)/tidelock $(PORTABLE)/libtidelock_preload.so
 
 $(ZIG)/bin/cargo-zigbuild:
@@ -52,37 +60,41 @@ demo: packages build
 	$(CARGO) build --release --locked -p tidelock-testkit --bin demo
 	$(TARGET)/release/demo $(DEMO)
 
-# What the tests need beside packages: the suites of PostgreSQL, from Debian's source package, and doubles of
-# key services.
+# What the tests need beside packages: the suites of PostgreSQL, from Debian's source package,
+# servers of its oldest and newest major, and doubles of key services.
 fetch: test-packages
 	ci/pg-source
+	ci/pg-majors test
 	ci/python-env
 
 # Every quick test.
 test: fetch
-	$(CARGO) build --locked -p tidelock-cli
-	$(CARGO) build --locked -p tidelock-preload --features exports
-	$(GUARDED) test $(CRATES) --no-fail-fast
+	$(CARGO) build --locked -p tidelock
+	$(CARGO) build --locked -p tidelock-preload
+	$(call tests)
 
 # The long ones too: whole regression suites, power cuts, torture.
 test-full: test
 	ci/packages full
+	ci/pg-majors full
 	ci/vault
-	TIDELOCK_TEST_LIMIT=7200 $(GUARDED) test $(CRATES) --no-fail-fast -- --ignored
+	$(call tests,-- --ignored,7200)
 
-# All experiments in the size that fits two cores, in an hour and a quarter, and their report. Root can also limit
-# memory, CPU and I/O; LAB="--out DIR" and others of `tidelock lab run`.
+# All experiments in the size that fits two cores, in an hour and a quarter, and their report. Root
+# can also limit memory, CPU and I/O; LAB="--out DIR" and others of `tidelock-lab run`.
 lab: build
 	ci/packages lab
-	$(TARGET)/release/tidelock lab run $(EXPERIMENTS) $(LAB)
+	$(TARGET)/release/tidelock-lab run $(EXPERIMENTS) $(LAB)
 
-EXPERIMENTS := crypto cpu-paths shared-buffers rds-encryption wal-stress aurora-mysqlslap provisioned-iops cybertec-matrix
+EXPERIMENTS := crypto cpu-paths shared-buffers rds-encryption wal-stress aurora-mysqlslap \
+    provisioned-iops cybertec-matrix
 
 check: $(DENY)
 	$(CARGO) fmt --all --check
+	ci/long-lines
 	$(CARGO) clippy $(CRATES) --all-targets -- -D warnings
 	$(CARGO) clippy $(LIBRARY) -- -D warnings
-	$(CARGO) check --locked -p tidelock-cli --no-default-features
+	$(CARGO) check --locked -p tidelock --no-default-features
 	$(CARGO) fetch --locked --quiet
 	$(DENY) --offline --locked check bans licenses sources
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc $(CRATES) --no-deps --quiet
@@ -93,12 +105,14 @@ $(DENY):
 fmt:
 	$(CARGO) fmt --all
 
-# Sealed against plain, interleaved; BENCH="--case select --rounds 4" narrows it. Long.
+# The lab's experiment for before and after a change: sealed against plain, interleaved, a quarter
+# of an hour. BENCH="--out before", BENCH="--blocks 4" and others of `tidelock-lab run`.
 bench: packages build
-	$(CARGO) build --release --locked -p tidelock-testkit --bin bench
-	$(TARGET)/release/bench $(BENCH)
+	$(TARGET)/release/tidelock-lab run regression shared-buffers --only shared_buffers=8MB $(BENCH)
 
-install: build
-	install -D -m 755 $(TARGET)/release/tidelock $(DESTDIR)$(PREFIX)/bin/tidelock
+# What `make` built; root needs no Rust for it.
+install:
+	install -D -m 755 -t $(DESTDIR)$(PREFIX)/bin \
+	    $(TARGET)/release/tidelock $(TARGET)/release/tidelock-lab
 	install -D -m 755 $(TARGET)/release/libtidelock_preload.so \
 	    $(DESTDIR)$(PREFIX)/lib/tidelock/libtidelock_preload.so

@@ -1,11 +1,12 @@
-//! Microbenchmarks of single calls, plain and sealed: `cargo bench -p tidelock-testkit --bench calls`.
+//! Microbenchmarks of single calls, plain and sealed: `cargo bench -p tidelock-testkit --bench
+//! calls`.
 //!
-//! The program starts itself twice, as servers are: bare on a plain directory, and by `tidelock exec` on
-//! a protected one. Each run measures the same calls with criterion; the parent prints the difference,
-//! which is what the library costs, beside the bar that was set for it.
+//! The program starts itself twice, as servers are: bare on a plain directory, and by `tidelock
+//! exec` on a protected one. Each run measures the same calls with criterion; the parent prints the
+//! difference, which is what the library costs, beside the bar that was set for it.
 //!
-//! Measured is the CPU time of the thread, not the wall clock: other load on the machine then shows as a
-//! little noise, not as a factor.
+//! Measured is the CPU time of the thread, not the wall clock: other load on the machine then shows
+//! as a little noise, not as a factor.
 
 use std::fs::{self, File, OpenOptions};
 use std::hint::black_box;
@@ -19,7 +20,7 @@ use criterion::Criterion;
 use criterion::measurement::{Measurement, ValueFormatter};
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::Value;
-use tidelock_testkit::pg::{Arm, Cluster, Error, Place, Result};
+use tidelock_testkit::pg::{Arm, Cluster, Error, Result, Workspace};
 
 /// Name of the call, and the most that it may cost more, in microseconds.
 const CALLS: [(&str, f64); 5] = [
@@ -145,7 +146,7 @@ impl ValueFormatter for Nanoseconds {
 }
 
 fn compare() -> Result<()> {
-    let place = Place::new()?;
+    let place = Workspace::new()?;
     let me = place.join("shelf/calls");
     let exe = env::current_exe().map_err(Error::io("finding the running program"))?;
     fs::copy(&exe, &me)
@@ -179,7 +180,7 @@ fn xts_path() -> &'static str {
 }
 
 /// One run of this program in an arm; returns where criterion put its estimates.
-fn run(place: &Place, me: &Path, arm: Arm) -> Result<PathBuf> {
+fn run(place: &Workspace, me: &Path, arm: Arm) -> Result<PathBuf> {
     let cluster = Cluster::empty(place, &arm.to_string(), arm)?;
     if arm == Arm::Plain {
         place.make_dir("plain")?;

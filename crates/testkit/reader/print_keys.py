@@ -1,6 +1,6 @@
-"""Prints every secret of a protected directory, for a test that then looks for them where they must not be.
+"""Prints every secret of a protected directory, for a test that looks where they must not be.
 
-    print_keys.py DIR KEY_FILE      lines `what hexadecimal`: principal, keyring and data keys, and each file's key
+print_keys.py DIR KEY_FILE      lines `what hexadecimal`: principal, keyring, data, file keys
 """
 
 import os
@@ -15,7 +15,7 @@ def main(directory, key_file):
     ring = reader.open_keyring(keyring, principal)
     print("principal", principal.hex())
     count = int.from_bytes(keyring[48:50], "little")
-    table = keyring[112:112 + int.from_bytes(keyring[40:44], "little")]
+    table = keyring[112 : 112 + int.from_bytes(keyring[40:44], "little")]
     for slot in reader.slots(table, count):
         key = reader.open_slot(slot, keyring[16:32], principal)
         if key:

@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
-"""Reads files below FROM, whose names LIST has, one a line; the bytes go to TO, and `VERDICT NAME` to standard output.
+"""Reads files below FROM, whose names LIST has, one a line; the bytes go to TO.
 
-    read_files.py LIST FROM TO                    as any program does
-    read_files.py LIST FROM TO KEYRING KEY_FILE   by the independent reader
+`VERDICT NAME` goes to standard output.
+
+read_files.py LIST FROM TO                    as any program does
+read_files.py LIST FROM TO KEYRING KEY_FILE   by the independent reader
 """
 
 import os

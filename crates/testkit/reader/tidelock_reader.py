@@ -1,11 +1,14 @@
 #!/usr/bin/env python3
 """Reads sealed files without Tidelock: a second implementation, written from FORMAT.md alone.
 
-    tidelock_reader.py KEYRING (--key-file FILE | --recovery TEXT | --passphrase-file FILE) [--name NAME] SEALED > PLAIN
+    tidelock_reader.py KEYRING (--key-file FILE | --recovery TEXT | --passphrase-file FILE) \
+        [--name NAME] SEALED > PLAIN
 
-Needs `cryptography` (https://cryptography.io), and `argon2-cffi` for passphrases. Opens the keyring, checks the header's MAC, and writes the plain bytes. With NAME, the path of the file in its directory, the policy's rules for that place hold
-too. A file that must be refused ends it with exit code 1; one that is cut, or whose end is not as it must be, is written as
-far as it goes and ends it with exit code 5.
+Needs `cryptography` (https://cryptography.io), and `argon2-cffi` for passphrases. Opens the
+keyring, checks the header's MAC, and writes the plain bytes. With NAME, the path of the file in
+its directory, the policy's rules for that place hold too. A file that must be refused ends it with
+exit code 1; one that is cut, or whose end is not as it must be, is written as far as it goes and
+ends it with exit code 5.
 """
 
 import argparse
@@ -77,7 +80,7 @@ def slots(table, count):
 
 
 def stretched(slot, passphrase):
-    """The principal key of a slot: the passphrase's bytes, as they are, through the slot's function."""
+    """The principal key of a slot: the passphrase's bytes through the slot's function."""
     (function,) = struct.unpack_from("<H", slot, 6)
     memory, passes, lanes = struct.unpack_from("<3I", slot, 32)
     if function == 1:
@@ -90,18 +93,21 @@ def stretched(slot, passphrase):
 
 
 def open_slot(slot, keyring_id, principal):
-    """The keyring key, or None if this slot has another principal key. A passphrase comes as (bytes,)."""
+    """The keyring key, or None if this slot has another principal key; a passphrase is (bytes,)."""
     if isinstance(principal, tuple):
         principal = stretched(slot, *principal)
         if not principal:
             return None
     ref_len, wrapped_len = struct.unpack_from("<HH", slot, 60)
-    reference = slot[64:64 + ref_len]
-    wrapped = slot[64 + ref_len:]
+    reference = slot[64 : 64 + ref_len]
+    wrapped = slot[64 + ref_len :]
     require(len(wrapped) == wrapped_len, "the length of a slot")
     slot_id = slot[8:24]
     if slot[4] == 4:
-        require(slot[5] == 1 and slot[6:8] == b"\0\0", "a recovery slot wraps directly, without a function")
+        require(
+            slot[5] == 1 and slot[6:8] == b"\0\0",
+            "a recovery slot wraps directly, without a function",
+        )
     check = expand(principal, b"tidelock v1 principal key check" + keyring_id + slot_id, 16)
     if slot[5] != 1 or check != wrapped[:16]:
         return None
@@ -117,20 +123,22 @@ def open_keyring(keyring, principal):
     require((version, header, cipher, kdf) == (1, 112, 1, 1), "the version of the keyring")
     keyring_id = keyring[16:32]
     generation, table_len, body_len, count = struct.unpack_from("<QIIH", keyring, 32)
-    table = keyring[112:112 + table_len]
+    table = keyring[112 : 112 + table_len]
     opened = (open_slot(slot, keyring_id, principal) for slot in slots(table, count))
     key = next((key for key in opened if key), None)
     require(key, "no slot has this principal key")
     commitment = expand(key, b"tidelock v1 keyring commitment" + keyring_id, 32)
     require(commitment == keyring[64:96], "another keyring key")
     info = b"tidelock v1 keyring body" + keyring_id + struct.pack("<Q", generation)
-    sealed = keyring[112 + table_len:]
+    sealed = keyring[112 + table_len :]
     require(len(sealed) == body_len + 16, "the length of the keyring")
-    body = AESGCM(expand(key, info, 32)).decrypt(keyring[96:108], sealed, keyring[:112 + table_len])
+    body = AESGCM(expand(key, info, 32)).decrypt(
+        keyring[96:108], sealed, keyring[: 112 + table_len]
+    )
     number, offset = struct.unpack_from("<HI", body, 2)
-    entries = [body[32 + 80 * i:112 + 80 * i] for i in range(number)]
+    entries = [body[32 + 80 * i : 112 + 80 * i] for i in range(number)]
     (policy_len,) = struct.unpack_from("<I", body, 32 + 80 * number)
-    policy = body[36 + 80 * number:36 + 80 * number + policy_len]
+    policy = body[36 + 80 * number : 36 + 80 * number + policy_len]
     keys = {entry[:16]: entry[16:48] for entry in entries}
     return Keyring(keyring_id, generation, keys, offset, Policy(policy))
 
@@ -154,7 +162,7 @@ class Policy:
 
     def number(self, form):
         (value,) = struct.unpack_from(form, self.rest)
-        self.rest = self.rest[struct.calcsize(form):]
+        self.rest = self.rest[struct.calcsize(form) :]
         return value
 
     def text(self):
@@ -181,24 +189,30 @@ def covers(pattern, parts):
         if len(pattern) == 1:
             return bool(parts)
         return any(covers(pattern[1:], parts[at:]) for at in range(len(parts) + 1))
-    return bool(parts and component_pattern(pattern[0]).fullmatch(parts[0])) and covers(pattern[1:], parts[1:])
+    return bool(parts and component_pattern(pattern[0]).fullmatch(parts[0])) and covers(
+        pattern[1:], parts[1:]
+    )
 
 
 def component_pattern(glob):
     out, at = b"", 0
     while at < len(glob):
-        char = glob[at:at + 1]
+        char = glob[at : at + 1]
         at += 1
         if char == b"*":
             out += b".*"
         elif char == b"?":
             out += b"."
         elif char == b"[":
-            negated = glob[at:at + 1] in (b"!", b"^")
+            negated = glob[at : at + 1] in (b"!", b"^")
             start = at + negated
             end = glob.index(b"]", start + 1)
-            members = glob[start:end].replace(b"\\", b"\\\\").replace(b"]", b"\\]").replace(b"[", b"\\[")
-            out += b"[" + (b"^" if negated else b"\\" if members[:1] == b"^" else b"") + members + b"]"
+            members = (
+                glob[start:end].replace(b"\\", b"\\\\").replace(b"]", b"\\]").replace(b"[", b"\\[")
+            )
+            out += (
+                b"[" + (b"^" if negated else b"\\" if members[:1] == b"^" else b"") + members + b"]"
+            )
             at = end + 1
         else:
             out += re.escape(char)
@@ -219,7 +233,10 @@ def header_of(sealed, ring):
         elif mac_is_right(key, copy):
             good.append((sequence, copy, key))
     require(good or unknown, "no copy of the header is valid")
-    require(not good or max(good)[0] >= max(unknown, default=(0,))[0], "the newer copy has an unknown data key")
+    require(
+        not good or max(good)[0] >= max(unknown, default=(0,))[0],
+        "the newer copy has an unknown data key",
+    )
     require(good, "the data key is in no keyring at hand")
     require(len(good) < 2 or good[0][0] != good[1][0], "two valid copies of one sequence")
     _, copy, key = max(good)
@@ -231,7 +248,9 @@ def header_of(sealed, ring):
     require(struct.unpack_from("<Q", copy, 40)[0] in (0, 1), "an incompatible feature")
     require(not any(copy[128:224]), "reserved bytes")
     if copy[56:72] == ring.id:
-        require(struct.unpack_from("<Q", copy, 72)[0] <= ring.generation, "the keyring was rolled back")
+        require(
+            struct.unpack_from("<Q", copy, 72)[0] <= ring.generation, "the keyring was rolled back"
+        )
     return copy, key
 
 
@@ -251,32 +270,51 @@ def plain_bytes(sealed, ring, name=None):
     require(header[12:16] == struct.pack("<I", offset), "another data offset than the keyring's")
     is_stream = header[40] == 1
     if name is not None and ring.policy.decide(name) != PLAIN:
-        require(header[18] == (1 if ring.policy.decide(name) == BYTES else 2), "another zero rule than the policy's")
+        require(
+            header[18] == (1 if ring.policy.decide(name) == BYTES else 2),
+            "another zero rule than the policy's",
+        )
         require(not is_stream, "a stream is no file of a directory")
     body, fault = sealed[offset:], None
     own = header[16:17] + header[12:16] + header[96:128]
     if is_stream:
-        require(len(sealed) >= offset + 64 and sealed[-64:-56] == END_MAGIC, "the end mark is missing")
+        require(
+            len(sealed) >= offset + 64 and sealed[-64:-56] == END_MAGIC, "the end mark is missing"
+        )
         stream_key = expand(key, b"tidelock v1 stream end" + own, 32)
         mac = hmac.new(stream_key, sealed[:-32], hashlib.sha256).digest()
         require(hmac.compare_digest(mac, sealed[-32:]), "the MAC of the stream")
         body = body[:-64]
-        require(struct.unpack_from("<Q", sealed[-56:])[0] == plain_size(len(body)), "the size of the stream")
+        require(
+            struct.unpack_from("<Q", sealed[-56:])[0] == plain_size(len(body)),
+            "the size of the stream",
+        )
         require(not any(sealed[-48:-32]), "reserved bytes of the end mark")
     elif len(sealed) < offset or 0 < len(body) < BLOCK:
         fault = "no plain size has this disk size"
     size = plain_size(len(body))
-    blocks = body[:size + -size % BLOCK]
-    if any(body[len(blocks):]) and not fault:
+    if header[32] & 1 and not is_stream and not fault:
+        fault = whole_fault(sealed, key, own, body, size)
+    blocks = body[: size + -size % BLOCK]
+    if any(body[len(blocks) :]) and not fault:
         fault = "the bytes behind the last block are not zero"
     file_key = expand(key, b"tidelock v1 file key" + own, 64)
     require(file_key[:32] != file_key[32:], "the halves of the file key")
     out = bytearray()
     for number in range(0, (len(blocks) + UNIT - 1) // UNIT):
-        out += open_unit(file_key, number, blocks[number * UNIT:(number + 1) * UNIT], header[18])
+        out += open_unit(file_key, number, blocks[number * UNIT : (number + 1) * UNIT], header[18])
     if any(out[size:]) and not fault:
         fault = "the last block is not padded with zeros"
     return bytes(out[:size]), fault
+
+
+def whole_fault(sealed, key, own, body, size):
+    """What is wrong with a whole file: its mark lies behind the copies of the header."""
+    mark = sealed[768:832]
+    signed = END_MAGIC + struct.pack("<Q", size) + bytes(16)
+    stream_key = expand(key, b"tidelock v1 stream end" + own, 32)
+    mac = hmac.new(stream_key, sealed[:768] + body + signed, hashlib.sha256).digest()
+    return None if hmac.compare_digest(mark, signed + mac) else "the MAC over the whole file"
 
 
 def plain_size(body):
@@ -291,8 +329,8 @@ def open_unit(key, number, unit, zero_rule):
     plain = bytearray(decryptor.update(unit) + decryptor.finalize())
     if zero_rule == 1:
         for at in range(0, len(unit), BLOCK):
-            if not any(unit[at:at + BLOCK]):
-                plain[at:at + BLOCK] = bytes(BLOCK)
+            if not any(unit[at : at + BLOCK]):
+                plain[at : at + BLOCK] = bytes(BLOCK)
     return plain
 
 

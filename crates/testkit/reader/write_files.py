@@ -1,6 +1,6 @@
-"""Writes files of edge sizes and of each class below a directory, by ordinary calls: input for the reader's test.
+"""Writes files of edge sizes and of each class below a directory, for the reader's test.
 
-    write_files.py DIR      what a file holds follows from its place alone, so plain and sealed runs agree
+write_files.py DIR      what a file holds follows from its place: plain and sealed agree
 """
 
 import os
@@ -21,12 +21,16 @@ def main(directory):
             with open(os.path.join(directory, place.format(16384 + size)), "wb") as file:
                 file.write(content(size))
         # A hole between two writes, one that ends the file, and a cut inside a block.
-        descriptor = os.open(os.path.join(directory, place.format(99001)), os.O_RDWR | os.O_CREAT, 0o600)
+        descriptor = os.open(
+            os.path.join(directory, place.format(99001)), os.O_RDWR | os.O_CREAT, 0o600
+        )
         os.pwrite(descriptor, b"first", 3)
         os.pwrite(descriptor, b"last", 30000)
         os.ftruncate(descriptor, 50001)
         os.close(descriptor)
-        descriptor = os.open(os.path.join(directory, place.format(99002)), os.O_RDWR | os.O_CREAT, 0o600)
+        descriptor = os.open(
+            os.path.join(directory, place.format(99002)), os.O_RDWR | os.O_CREAT, 0o600
+        )
         os.pwrite(descriptor, content(9000), 0)
         os.ftruncate(descriptor, 4099)
         os.ftruncate(descriptor, 12345)

@@ -1,6 +1,6 @@
 """Writes the plain bytes of a set of fossils below a directory, by ordinary calls.
 
-    write_fossils.py DIR OFFSET     the files that the set of this data offset has; the same bytes in each run
+write_fossils.py DIR OFFSET     the files of the set of this data offset; always the same bytes
 """
 
 import os

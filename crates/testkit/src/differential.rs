@@ -1,7 +1,9 @@
-//! The random differential model: calls of several processes and threads at one time, on plain and sealed files.
+//! The random differential model: calls of several processes and threads at one time, on plain and
+//! sealed files.
 //!
-//! Runs `trials/differential.c`, whose shadow knows every order that a plain file allows. The program judges; this
-//! module chooses the place and the seed, starts it, and lets the command look at what is left.
+//! Runs `trials/differential.c`, whose shadow knows every order that a plain file allows. The
+//! program judges; this module chooses the place and the seed, starts it, and lets the command look
+//! at what is left.
 
 use std::path::Path;
 use std::process::Command;
@@ -11,7 +13,7 @@ use serde_json::Value;
 use tidelock_servers::{Bounded as _, alone};
 
 use crate::trial::Trial;
-use crate::twins::{Place, Product};
+use crate::twins::{Product, Workspace};
 
 /// One run.
 #[derive(Clone, Debug)]
@@ -42,13 +44,15 @@ impl Differential {
         self.run(alone(trial.program()), directory)
     }
 
-    /// The program under the library in a directory of its own, whose files the command verifies afterwards.
+    /// The program under the library in a directory of its own, whose files the command verifies
+    /// afterwards.
     ///
     /// # Errors
     /// What kept it from its work, and what verify found.
     pub fn run_sealed(&self, trial: &Trial) -> Result<Shown, String> {
         let told = |error: crate::twins::Error| error.to_string();
-        let (product, place) = (Product::find().map_err(told)?, Place::new("model").map_err(told)?);
+        let (product, place) =
+            (Product::find().map_err(told)?, Workspace::new("model").map_err(told)?);
         let directory = place.protect(&product, "postgres").map_err(told)?;
         let shown = self.run(trial.sealed(&product, &place, &directory), &directory)?;
         if matches!(shown, Shown::Explained(_)) {

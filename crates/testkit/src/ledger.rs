@@ -1,5 +1,5 @@
-//! The ledger of file calls as a page, and beside it what real programs import, what each libc offers,
-//! and what headers and code say of that.
+//! The ledger of file calls as a page, and beside it what real programs import, what each libc
+//! offers, and what headers and code say of that.
 
 pub mod opinions;
 
@@ -132,7 +132,7 @@ const SECTIONS: &[Section] = &[
 const HEAD: &str = "\
 # Hooks: every file call of libc, and what becomes of it
 
-Generated from the ledger (`crates/ffi/src/ledger/table.rs`) by `cargo run -p tidelock-testkit --bin hooks-doc`;
+Generated from the ledger (`crates/data/ffi/src/ledger/table.rs`) by `cargo run -p tidelock-testkit --bin hooks-doc`;
 do not edit. Tests compare this page with the ledger, and the ledger with every function of the libc at hand and of
 glibc 2.28 to 2.42, with what the installed PostgreSQL imports, and with the C headers and libc's own code: a file call
 that is not listed fails them.
@@ -164,7 +164,7 @@ const NUMBERS_SECTIONS: &[Section] = &[
 const TAIL: &str = "
 ## Not file calls
 
-Functions that take no descriptor, path or stream are listed one by one in `crates/ffi/src/ledger/other.rs`.
+Functions that take no descriptor, path or stream are listed one by one in `crates/data/ffi/src/ledger/other.rs`.
 ";
 
 #[cfg(test)]

@@ -1,14 +1,15 @@
-//! What the tests, the demo and the benchmark share: servers in private directories, the search for
+//! What the tests and the demo share: servers in private directories, the search for
 //! leaked plaintext, programs run plain and preloaded, and
 //! volumes whose power can be cut.
 //!
 //! ```text
-//!   tests/postgres_*.rs      bin/demo.rs      bin/bench.rs
-//!          |                      |                |
+//!   tests/postgres_*.rs      bin/demo.rs
+//!          |                      |
 //!          +-- pg: a private PostgreSQL, plain, idle or sealed
 //!          +-- marker: bytes that must be found nowhere
 //!          +-- volume: loop devices whose power is cut (bin/{torn,headers,powercut}.rs)
 //!          +-- ledger: docs/hooks.md, and the imports of real programs (bin/hooks-doc.rs)
+//!          +-- tools: docs/tools.md, row by row
 //!          +-- differential: random calls at one time, and all orders that a plain file allows
 //!          +-- twins: each file-call behaviour as a C program, run twice (tests/twins.rs)
 //!
@@ -29,6 +30,7 @@ pub mod net;
 pub mod pg;
 pub mod powercut;
 pub mod sim;
+pub mod tools;
 pub mod torn;
 pub mod torture;
 pub mod trial;

@@ -1,15 +1,16 @@
 //! The leak search: bytes that cannot occur by chance, and a search for them in every file.
 //!
-//! Found are the marker itself, each of its halves, its bytes reversed, swapped within words of 2, 4 and
-//! 8 bytes wherever the words begin, as UTF-16 and as hexadecimal digits. Not found is text that was
-//! compressed: keep marked values short or their storage external. Names of files are not searched;
-//! they are not protected.
+//! Found are the marker itself, each of its halves, its bytes reversed, swapped within words of 2,
+//! 4 and 8 bytes wherever the words begin, as UTF-16 and as hexadecimal digits. Not found is text
+//! that was compressed: keep marked values short or their storage external. Names of files are not
+//! searched; they are not protected.
 
 use std::fs::{self, File};
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
 use aho_corasick::AhoCorasick;
+use data_encoding::{HEXLOWER, HEXUPPER};
 
 /// A random ASCII text and everything to look for.
 #[derive(Debug)]
@@ -147,14 +148,8 @@ fn forms(text: &[u8]) -> Vec<(String, Vec<u8>)> {
         ("reversed".to_owned(), text.iter().rev().copied().collect()),
         ("UTF-16, little-endian".to_owned(), text.iter().flat_map(|b| [*b, 0]).collect()),
         ("UTF-16, big-endian".to_owned(), text.iter().flat_map(|b| [0, *b]).collect()),
-        (
-            "hexadecimal".to_owned(),
-            text.iter().flat_map(|b| hex(*b, b"0123456789abcdef")).collect(),
-        ),
-        (
-            "HEXADECIMAL".to_owned(),
-            text.iter().flat_map(|b| hex(*b, b"0123456789ABCDEF")).collect(),
-        ),
+        ("hexadecimal".to_owned(), HEXLOWER.encode(text).into_bytes()),
+        ("HEXADECIMAL".to_owned(), HEXUPPER.encode(text).into_bytes()),
     ];
     for word in [2, 4, 8] {
         for begin in 0..word {
@@ -164,10 +159,6 @@ fn forms(text: &[u8]) -> Vec<(String, Vec<u8>)> {
         }
     }
     forms
-}
-
-fn hex(byte: u8, digits: &[u8; 16]) -> [u8; 2] {
-    [digits[usize::from(byte >> 4)], digits[usize::from(byte & 15)]]
 }
 
 #[cfg(test)]

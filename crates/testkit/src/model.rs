@@ -2,12 +2,12 @@
 //!
 //! ```text
 //!   Raw (numbers, shrinkable) --Plain::concrete--> Action --Plain::apply--------> Outcome
-//!                                                         --sim::Driver::apply--> Outcome   must be equal
+//!                                                         --sim::Driver::apply--> Outcome: equal
 //! ```
 //!
-//! Knows no keys, no headers and no faults. [`Plain::concrete`] leaves out the one thing that Tidelock does
-//! not promise: a process that works in whole units on a paged file or a log, while another process gives
-//! that file an uneven end (DESIGN, "one call on the fast path").
+//! Knows no keys, no headers and no faults. [`Plain::concrete`] leaves out the one thing that
+//! Tidelock does not promise: a process that works in whole units on a paged file or a log, while
+//! another process gives that file an end within a unit (DESIGN, "one call on the fast path").
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -18,20 +18,9 @@ use tidelock_format::{BLOCK, Class, UNIT};
 
 mod action;
 
-pub use action::{Action, Outcome, Raw, data};
+pub use libc::{O_APPEND, O_CREAT, O_EXCL, O_RDWR, O_TRUNC, O_WRONLY};
 
-/// Open for reading and writing; the other numbers are Linux's too.
-pub const O_RDWR: i32 = 2;
-/// Open for writing.
-pub const O_WRONLY: i32 = 1;
-/// Make it if it is not there.
-pub const O_CREAT: i32 = 0o100;
-/// It must not be there.
-pub const O_EXCL: i32 = 0o200;
-/// Empty it.
-pub const O_TRUNC: i32 = 0o1000;
-/// Write at the end.
-pub const O_APPEND: i32 = 0o2000;
+pub use action::{Action, Outcome, Raw, data};
 
 /// The names that the actions use.
 pub const PATHS: [&str; 7] = [
@@ -61,7 +50,7 @@ pub struct Open {
     file: usize,
     class: Class,
     /// The size was a multiple of the unit when it was opened.
-    even: bool,
+    whole: bool,
     flags: RefCell<i32>,
     offset: Cell<u64>,
 }
@@ -88,7 +77,7 @@ impl Plain {
                 Rc::new(Open {
                     file: open.file,
                     class: open.class,
-                    even: open.even,
+                    whole: open.whole,
                     flags: RefCell::new(*open.flags.borrow()),
                     offset: Cell::new(open.offset.get()),
                 })
@@ -297,9 +286,9 @@ impl Plain {
             self.files[file].clear();
         }
         let class = class_of(path);
-        let even = class != Class::Bytes && (self.files[file].len() as u64).is_multiple_of(UNIT);
+        let whole = class != Class::Bytes && (self.files[file].len() as u64).is_multiple_of(UNIT);
         let flags = RefCell::new(flags);
-        let open = Open { file, class, even, flags, offset: Cell::new(0) };
+        let open = Open { file, class, whole, flags, offset: Cell::new(0) };
         let fd = self.lowest_free(who, 0);
         self.processes[who].insert(fd, Rc::new(open));
         Ok(Outcome::Number(u64::from(fd.cast_unsigned())))
@@ -345,13 +334,14 @@ impl Plain {
         (lowest..LIMIT).find(|fd| !table.contains_key(fd)).unwrap_or(lowest)
     }
 
-    /// True if, after `action`, a file would end inside a unit that another process takes for whole.
+    /// True if, after `action`, a file would end inside a unit that another process takes for
+    /// whole.
     fn is_excluded(&self, action: &Action) -> bool {
         let mut after = self.fork();
         after.apply(action);
         let who = action.who();
         let others = self.processes.iter().enumerate().filter(|(other, _)| *other != who);
-        let mut held = others.flat_map(|(_, table)| table.values()).filter(|open| open.even);
+        let mut held = others.flat_map(|(_, table)| table.values()).filter(|open| open.whole);
         held.any(|open| !(after.files[open.file].len() as u64).is_multiple_of(UNIT))
     }
 }

@@ -1,9 +1,9 @@
-//! A net for a whole run: which system calls that change files below a directory did not come from the
-//! library's own code.
+//! A net for a whole run: which system calls that change files below a directory did not come from
+//! the library's own code.
 //!
-//! Reads what strace wrote with [`OPTIONS`]: it prints where each call was made from, and the maps of the
-//! library are in the same trace. Calls that only make, list or remove names are not looked for, nor what
-//! the command and the agent keep in `.tidelock`.
+//! Reads what strace wrote with [`OPTIONS`]: it prints where each call was made from, and the maps
+//! of the library are in the same trace. Calls that only make, list or remove names are not looked
+//! for, nor what the command and the agent keep in `.tidelock`.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -110,8 +110,8 @@ impl Call {
         makes.then(|| self.result().parse().ok()).flatten()
     }
 
-    /// True for a call that succeeded or was cut short, and opens for writing or gives bytes a name below
-    /// the directory.
+    /// True for a call that succeeded or was cut short, and opens for writing or gives bytes a name
+    /// below the directory.
     fn changes_a_file(&self, at: Option<&str>, dir: &str) -> bool {
         let writes = match self.name() {
             "open" | "openat" | "openat2" => {

@@ -1,16 +1,15 @@
-//! PostgreSQL in the tests: private servers, rounds of measured blocks, and PostgreSQL's own suites.
+//! PostgreSQL in the tests: private servers, and PostgreSQL's own suites.
 
-mod measure;
 mod regress;
 
-pub use measure::{Block, Cost, Sample, interleave, run_rounds};
 pub use regress::{Outcome, Suite};
 pub use tidelock_servers::*;
 
 /// Defines one test for each arm named: `arms!(survives_a_crash: plain, sealed)` makes the tests
 /// `survives_a_crash::plain` and `survives_a_crash::sealed` from `fn survives_a_crash(arm: Arm)`.
 ///
-/// A word after the name marks slow ones: `arms!(regress: sealed; slow)` is left to `make test-full`.
+/// A word after the name marks slow ones: `arms!(regress: sealed; slow)` is left to `make
+/// test-full`.
 #[macro_export]
 macro_rules! arms {
     ($body:ident: $($arm:ident),+) => {

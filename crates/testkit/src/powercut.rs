@@ -167,7 +167,8 @@ impl Cluster {
         Ok(line)
     }
 
-    /// Lost headers: those that recovery replaced, each cycle; those that remain, when verify looks.
+    /// Lost headers: those that recovery replaced, each cycle; those that remain, when verify
+    /// looks.
     fn count_headers(
         &mut self,
         plan: &Plan,

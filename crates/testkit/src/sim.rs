@@ -1,17 +1,18 @@
 //! A simulated kernel: an in-memory disk that several simulated processes share.
 //!
 //! ```text
-//!   engine::Process --Kernel, System--> SimProcess  process.rs   descriptors, offsets, locks of one process
+//!   engine::Process --Kernel, System--> SimProcess  process.rs  descriptors, offsets, locks of one
 //!                                          |
-//!                                       SimDisk     this file    counts calls, carries out the fault plan
-//!                                          |         faults.rs    errno, short write or crash at the N-th call
+//!                                       SimDisk     this file   counts calls, carries out faults
+//!                                          |         faults.rs   errno, short write, crash
 //!                                       names.rs                 directories, links, paths
-//!                                       file.rs                  bytes, what of them is synced, crash images
+//!                                       file.rs                  bytes, what is synced, crashes
 //!   engine::Process --UnitCipher------> SimCipher   cipher.rs    fast, keyed, no security
 //! ```
 //!
-//! Everything runs in one thread, so that a seed names one run. The disk watches what arrives: a run of
-//! plaintext (tests write only lower-case letters, and scratch memory is full of them) is a panic.
+//! Everything runs in one thread, so that a seed names one run. The disk watches what arrives: a
+//! run of plaintext (tests write only lower-case letters, and scratch memory is full of them) is a
+//! panic.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -224,17 +225,13 @@ impl SimDisk {
         self.names.borrow_mut().insert_file(path.as_bytes(), node);
     }
 
-    /// Looks at every file.
-    pub fn each_file(&self, mut look: impl FnMut(&SimFile)) {
-        self.files.borrow().iter().for_each(&mut look);
-    }
-
     fn new_file(&self) -> usize {
         self.files.borrow_mut().push(SimFile::synced(Vec::new()));
         self.files.borrow().len() - 1
     }
 
-    /// Counts a call; the fault that strikes it, if any. `Ok(Some(n))` lets a write stop after n bytes.
+    /// Counts a call; the fault that strikes it, if any. `Ok(Some(n))` lets a write stop after n
+    /// bytes.
     fn enter(&self, call: Call) -> Result<Option<usize>, Errno> {
         let number = self.calls.get();
         self.calls.set(self.calls.get() + 1);

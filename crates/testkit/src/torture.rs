@@ -11,6 +11,7 @@ use std::{
 };
 
 use serde_json::Value;
+use tidelock_servers::home::{self, Agents};
 use tidelock_servers::{Bounded as _, LIMIT, alone};
 
 use crate::{
@@ -45,8 +46,12 @@ impl Torture {
     /// When the program could not do its work. Garbage is no error here: it is in the line.
     pub fn run(&self, trial: &Trial, volume: &Volume) -> Result<Value, TortureError> {
         let directory = volume.root().join("tortured");
+        // Not on the volume, which an agent would keep busy.
+        let home = volume.root().with_extension("home");
+        std::fs::create_dir_all(&home)?;
+        let _agents = Agents::of(&home, volume.root());
         if let Some(tidelock) = self.tidelock.as_ref().filter(|_| !directory.exists()) {
-            self.protect(tidelock, &directory, volume.root())?;
+            self.protect(tidelock, &directory, &home)?;
         }
         let file = directory.join(&self.file);
         std::fs::create_dir_all(file.parent().unwrap_or(&directory))?;
@@ -54,7 +59,7 @@ impl Torture {
             None => alone(trial.program()),
             Some(tidelock) => {
                 let mut command = alone(tidelock);
-                command.env("XDG_CONFIG_HOME", volume.root());
+                command.envs(home::variables(&home));
                 command.args(["exec", "-D"]).arg(&directory).arg("--").arg(trial.program());
                 command
             }
@@ -73,11 +78,11 @@ impl Torture {
         Ok(line)
     }
 
-    fn protect(&self, tidelock: &Path, directory: &Path, root: &Path) -> Result<(), VolumeError> {
+    fn protect(&self, tidelock: &Path, directory: &Path, home: &Path) -> Result<(), VolumeError> {
         let mut init = Command::new(tidelock);
-        init.env("XDG_CONFIG_HOME", root).arg("init").arg(directory);
+        init.envs(home::variables(home)).arg("init").arg(directory);
         init.args(["--profile", "postgres", "--no-recovery", "--provider"]);
-        init.arg(format!("file:{}", root.join("key").display()));
+        init.arg(format!("file:{}", home.join("key").display()));
         run(&mut init)
     }
 }

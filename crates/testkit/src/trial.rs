@@ -11,7 +11,7 @@ use std::{
 use tidelock_servers::alone;
 
 use crate::{
-    twins::{Place, Product},
+    twins::{Product, Workspace},
     volume::{VolumeError, run},
 };
 
@@ -42,9 +42,10 @@ impl Trial {
         Ok(Self { program, _private: private })
     }
 
-    /// The program under the library, in a session of its own, so that what hangs is ended with its children.
+    /// The program under the library, in a session of its own, so that what hangs is ended with its
+    /// children.
     #[must_use]
-    pub fn sealed(&self, product: &Product, place: &Place, directory: &Path) -> Command {
+    pub fn sealed(&self, product: &Product, place: &Workspace, directory: &Path) -> Command {
         let exec = place.command(product);
         let mut command = alone(exec.get_program());
         command.env_clear().envs(exec.get_envs().filter_map(|(name, value)| Some((name, value?))));

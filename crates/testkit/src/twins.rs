@@ -4,14 +4,15 @@
 //!   twins/NAME.c -- build --> program, program built with _FORTIFY_SOURCE and 64-bit names
 //!                                |
 //!                                +-- run plain, in a directory of its own --------+
-//!                                +-- tidelock exec, in a protected directory -----+-- compare: output,
-//!                                                                                    files, leaks
+//!                                +-- tidelock exec, in a protected directory -----+-- compare
+//!                                                                      output, files, leaks
 //! ```
 //!
 //! A program prints what every call answered. The preloaded run must print the same and leave files
-//! whose plain bytes are the same, and nothing that it wrote may lie in the protected directory in the
-//! clear. Where the library refuses by design, `NAME.refused` has the output that is expected instead.
-//! What two plain runs print differently (times, inode numbers, paths) does not belong in a program.
+//! whose plain bytes are the same, and nothing that it wrote may lie in the protected directory in
+//! the clear. Where the library refuses by design, `NAME.refused` has the output that is expected
+//! instead. What two plain runs print differently (times, inode numbers, paths) does not belong in
+//! a program.
 //!
 //! `TIDELOCK_TWINS=plain` makes the second run plain as well: that checks the programs themselves.
 //! `TIDELOCK_TWINS_KEEP=1` leaves the directories of a failed comparison behind.
@@ -26,7 +27,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 pub use build::{Build, compile};
-pub use run::{Ended, Place, Product};
+pub use run::{Ended, Product, Workspace, sections};
 
 /// What keeps two runs from being equal, or from being made at all.
 #[derive(Debug, thiserror::Error)]
@@ -97,7 +98,7 @@ pub fn check(name: &str) -> Result<()> {
         _ => Some(Product::find()?),
     };
     for build in Build::ALL {
-        let place = Place::new(name)?;
+        let place = Workspace::new(name)?;
         let difference = compare_runs(name, build, &place, product.as_ref(), refused.as_deref())?;
         if let Some(mut difference) = difference {
             if env::var_os("TIDELOCK_TWINS_KEEP").is_some() {
@@ -112,7 +113,7 @@ pub fn check(name: &str) -> Result<()> {
 fn compare_runs(
     name: &str,
     build: Build,
-    place: &Place,
+    place: &Workspace,
     product: Option<&Product>,
     refused: Option<&str>,
 ) -> Result<Option<String>> {

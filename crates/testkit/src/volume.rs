@@ -100,9 +100,10 @@ mod tests {
     use super::*;
     use std::fs;
 
+    use tidelock_servers::skip;
+
     fn cut_keeps_what_was_synced_and_loses_the_rest(fs: FileSystem) {
-        if !rustix::process::geteuid().is_root() {
-            eprintln!("skipped: a volume of one's own needs root");
+        if skip::unless_root("a volume of one's own") {
             return;
         }
         let mut volume = Volume::create(fs, 400).unwrap();

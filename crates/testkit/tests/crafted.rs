@@ -1,5 +1,6 @@
-//! Files that ask what FORMAT.md must answer, made with valid MACs: the library below `exec`, `tidelock cat`,
-//! `tidelock verify` and the reader in Python give the same verdict and the same bytes.
+//! Files that ask what FORMAT.md must answer, made with valid MACs: the library below `exec`,
+//! `tidelock cat`, `tidelock verify` and the reader in Python give the same verdict and the same
+//! bytes.
 //!
 //! `reader/craft_files.py` makes them and says what must be found.
 
@@ -11,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use tidelock_servers::Bounded as _;
-use tidelock_testkit::twins::{Place, Product};
+use tidelock_testkit::twins::{Product, Workspace};
 
 /// Debian's, which has `python3-cryptography`; another one on the path may not.
 const PYTHON: &str = "/usr/bin/python3";
@@ -38,7 +39,7 @@ fn reader(name: &str) -> PathBuf {
 /// A protected directory with all crafted files in it.
 struct Crafted {
     product: Product,
-    place: Place,
+    place: Workspace,
     dir: PathBuf,
     key: PathBuf,
     /// Name, verdict, and whether verify must be content.
@@ -48,7 +49,7 @@ struct Crafted {
 impl Crafted {
     fn new() -> Self {
         let product = Product::find().expect("the command and the library are built");
-        let place = Place::new("crafted").expect("a scratch directory can be made");
+        let place = Workspace::new("crafted").expect("a scratch directory can be made");
         let profile = place.programs().join("profile.toml");
         fs::write(&profile, PROFILE).expect("the scratch directory can be written");
         let dir = place

@@ -1,6 +1,8 @@
-//! Many threads that write odd lengths to files of their own: none waits for ever, each byte is right.
+//! Many threads that write odd lengths to files of their own: none waits for ever, each byte is
+//! right.
 //!
-//! `trials/crowd.c` has the limit of time: threads that do not come back are a failure, not a hang of the test.
+//! `trials/crowd.c` has the limit of time: threads that do not come back are a failure, not a hang
+//! of the test.
 #![expect(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 use std::fs;
@@ -9,7 +11,7 @@ use std::time::Duration;
 use serde_json::Value;
 use tidelock_servers::Bounded as _;
 use tidelock_testkit::trial::Trial;
-use tidelock_testkit::twins::{Place, Product};
+use tidelock_testkit::twins::{Product, Workspace};
 
 const SECONDS: &str = "4";
 /// Below a protected directory of the profile `postgres`.
@@ -18,7 +20,7 @@ const BYTES: &str = "loose";
 
 fn nobody_waits_for_ever(class: &str, threads: u32, files: u32) {
     let trial = Trial::compile("crowd").unwrap();
-    let place = Place::new("crowd").unwrap();
+    let place = Workspace::new("crowd").unwrap();
     let product = Product::find().unwrap_or_else(|error| panic!("{error}"));
     let dir = place.protect(&product, "postgres").unwrap_or_else(|error| panic!("{error}"));
     fs::create_dir_all(dir.join(class)).unwrap();

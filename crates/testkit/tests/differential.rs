@@ -1,7 +1,9 @@
-//! Whatever processes and threads do to one file at one time, a sealed file ends as a plain one could.
+//! Whatever processes and threads do to one file at one time, a sealed file ends as a plain one
+//! could.
 //!
-//! `TIDELOCK_SEED=7` repeats a seed that a run has printed; without it the clock chooses. `TIDELOCK_SECONDS=600` makes
-//! the short run longer. The sources say how a single episode is repeated: `trials/differential.c`.
+//! `TIDELOCK_SEED=7` repeats a seed that a run has printed; without it the clock chooses.
+//! `TIDELOCK_SECONDS=600` makes the short run longer. The sources say how a single episode is
+//! repeated: `trials/differential.c`.
 #![expect(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -1,18 +1,18 @@
-//! The machine stops at the N-th call, for every N: what is left must be a state that a plain file could be
-//! in, block by block, and a good file to go on with.
+//! The machine stops at the N-th call, for every N: what is left must be a state that a plain file
+//! could be in, block by block, and a good file to go on with.
 //!
-//! What was synced before reads as before. What was not reads as any of its versions, 16 bytes by 16 bytes.
-//! Two states have no counterpart and are what the format allows (FORMAT.md, "Torn writes"): a header that was
-//! never synced may be lost, which is refused by name; and in a file of zero rule 2 a unit that was a hole or cut
-//! by the end when it was last synced may read as garbage, as a torn page does.
+//! What was synced before reads as before. What was not reads as any of its versions, 16 bytes by
+//! 16 bytes. Two states have no counterpart and are what the format allows (FORMAT.md, "Torn
+//! writes"): a header that was never synced may be lost, which is refused by name; and in a file of
+//! zero rule 2 a unit that was a hole or cut by the end when it was last synced may read as
+//! garbage, as a torn page does.
 
 use std::collections::BTreeMap;
-use std::thread;
 
 use tidelock_engine::{Errno, Refusal};
 use tidelock_format::{Class, Layout, PROBE_LEN, Probe, UNIT_USIZE};
 use tidelock_testkit::model::{Action, PATHS, Plain, Raw, class_of, data};
-use tidelock_testkit::sim::driver::half_hole;
+use tidelock_testkit::sim::driver::{half_hole, with_room};
 use tidelock_testkit::sim::{Driver, Fault, Plan, SimDisk};
 
 /// The contents that each file had since it was last synced, the synced one first.
@@ -145,7 +145,8 @@ fn among(versions: &[Vec<u8>], seen: &[u8], firm: impl Fn(usize) -> bool) -> Res
     Ok(())
 }
 
-/// All zeros where the header was, and something behind; an error if the header is anything but good or blank.
+/// All zeros where the header was, and something behind; an error if the header is anything but
+/// good or blank.
 fn is_lost(disk: &SimDisk, path: &str) -> Result<bool, String> {
     disk.inspect(path, |file| {
         let bytes = file.bytes();
@@ -160,7 +161,8 @@ fn is_lost(disk: &SimDisk, path: &str) -> Result<bool, String> {
     })
 }
 
-/// What was left is a file like any other: it grows, is cut and grows again, and shows zeros in between.
+/// What was left is a file like any other: it grows, is cut and grows again, and shows zeros in
+/// between.
 fn go_on(
     after: &Driver,
     path: &'static str,
@@ -217,13 +219,6 @@ impl Dice {
             len: byte(240),
         };
         (0..count).map(|_| raw()).collect()
-    }
-}
-
-fn with_room(work: impl FnOnce() + Send + 'static) {
-    let thread = thread::Builder::new().stack_size(256 << 20).spawn(work).expect("a thread");
-    if let Err(panic) = thread.join() {
-        std::panic::resume_unwind(panic);
     }
 }
 

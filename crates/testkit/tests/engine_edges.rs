@@ -1,24 +1,16 @@
-//! Single cases at the edges: how many calls an aligned access costs, descriptors that the kernel refuses or that
-//! were closed behind our back, magic links, lost headers that nobody wants.
+//! Single cases at the edges: how many calls an aligned access costs, descriptors that the kernel
+//! refuses or that were closed behind our back, magic links, lost headers that nobody wants.
 
 use std::rc::Rc;
-use std::thread;
 
+use libc::O_PATH;
 use tidelock_engine::{Descriptor, Errno, Fd};
 use tidelock_format::Layout;
 use tidelock_testkit::model::data;
-use tidelock_testkit::sim::driver::{c, file, read_all};
+use tidelock_testkit::sim::driver::{c, file, read_all, with_room};
 use tidelock_testkit::sim::{Call, Engine, Fault, Plan, SimDisk};
 
-const O_RDWR_CREAT: i32 = 0o102;
-const O_PATH: i32 = 0o10_000_000;
-
-fn with_room(work: impl FnOnce() + Send + 'static) {
-    let thread = thread::Builder::new().stack_size(64 << 20).spawn(work).expect("a thread");
-    if let Err(panic) = thread.join() {
-        std::panic::resume_unwind(panic);
-    }
-}
+const O_RDWR_CREAT: i32 = libc::O_RDWR | libc::O_CREAT;
 
 fn start() -> (Rc<SimDisk>, Rc<Engine>) {
     let disk = SimDisk::new(Layout::DEFAULT);
@@ -45,7 +37,7 @@ fn an_aligned_access_is_one_call_and_takes_no_lock() {
             let fd = open(&engine, path, O_RDWR_CREAT).expect("it opens");
             let sealed = file(&engine, fd).expect("it is sealed");
             sealed.pwrite(&data(1, 65_536), 0).expect("the first write makes the header");
-            // The size has changed other than by whole units of an even file: looked at once.
+            // The size has changed other than by whole units of a whole-unit file: looked at once.
             disk.forget_calls();
             assert_eq!(sealed.pwrite(&data(2, 4096), 0), Ok(4096));
             assert_eq!(disk.trace(), [Call::Stat, Call::Pwrite], "{path}");
@@ -67,7 +59,7 @@ fn an_aligned_access_is_one_call_and_takes_no_lock() {
 }
 
 #[test]
-fn what_is_uneven_is_read_with_one_call_too() {
+fn what_is_no_whole_unit_file_is_read_with_one_call_too() {
     with_room(|| {
         let (disk, engine) = start();
         let fd = open(&engine, "/pg/bytes/1", O_RDWR_CREAT).expect("it opens");

@@ -1,11 +1,11 @@
-//! The N-th call of the kernel fails, for every N: the program must see nothing that a plain file could not
-//! show after a failed or short call, and everything after it must be as on a plain file again.
-
-use std::thread;
+//! The N-th call of the kernel fails, for every N: the program must see nothing that a plain file
+//! could not show after a failed or short call, and everything after it must be as on a plain file
+//! again.
 
 use tidelock_engine::Errno;
 use tidelock_format::Layout;
 use tidelock_testkit::model::{Action, O_APPEND, O_TRUNC, Outcome, PATHS, Plain, Raw};
+use tidelock_testkit::sim::driver::with_room;
 use tidelock_testkit::sim::{Driver, Fault, Plan, SimDisk};
 
 /// How a run ended: how many calls it made, or what was wrong.
@@ -77,11 +77,13 @@ impl Run {
         }
         let new = std::mem::replace(&mut self.model, old);
         self.accept(action, &got, &new)?;
-        // A file that was made but cannot be looked at stays behind; for want of room or descriptors, none does.
+        // A file that was made but cannot be looked at stays behind; for want of room or
+        // descriptors, none does.
         self.adopt(action, &got, plan.is_some_and(|plan| plan.fault == Fault::Errno(Errno::IO)))
     }
 
-    /// What a plain file could show after `action` ended with `got`, where `new` is what it was to do.
+    /// What a plain file could show after `action` ended with `got`, where `new` is what it was to
+    /// do.
     fn accept(&self, action: &Action, got: &Outcome, new: &Plain) -> Result<(), String> {
         if let (Action::Read { .. } | Action::Pread { .. }, Outcome::Bytes(bytes)) = (action, got) {
             let mut old = self.model.fork();
@@ -189,7 +191,8 @@ impl Run {
     }
 }
 
-/// `seen` lies between `before` and `after`: its size, and each of its bytes; `written` ones are new.
+/// `seen` lies between `before` and `after`: its size, and each of its bytes; `written` ones are
+/// new.
 fn between(
     before: &[u8],
     after: &[u8],
@@ -197,7 +200,7 @@ fn between(
     written: std::ops::Range<usize>,
 ) -> Result<(), String> {
     let (least, most) = (before.len().min(after.len()), before.len().max(after.len()));
-    // A cut to an uneven size goes by way of the end of the block.
+    // A cut to a size within a block goes by way of the end of the block.
     if seen.len() < least || seen.len() > most || seen.len() < written.end {
         return Err(format!("{} bytes, neither {} nor {}", seen.len(), before.len(), after.len()));
     }
@@ -246,13 +249,6 @@ impl Dice {
             Raw { kind, who, which: which % 16, at, near, len }
         };
         (0..count).map(|_| raw()).collect()
-    }
-}
-
-fn with_room(work: impl FnOnce() + Send + 'static) {
-    let thread = thread::Builder::new().stack_size(256 << 20).spawn(work).expect("a thread");
-    if let Err(panic) = thread.join() {
-        std::panic::resume_unwind(panic);
     }
 }
 

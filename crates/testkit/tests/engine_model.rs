@@ -1,9 +1,11 @@
-//! Random call sequences through the engine over the simulated kernel, against plain byte vectors: every
-//! result and every final byte must be equal. Nothing fails here; see engine_faults.rs and engine_crash.rs.
+//! Random call sequences through the engine over the simulated kernel, against plain byte vectors:
+//! every result and every final byte must be equal. Nothing fails here; see engine_faults.rs and
+//! engine_crash.rs.
 
 use proptest::prelude::*;
 use tidelock_format::Layout;
 use tidelock_testkit::model::{Action, Outcome, Plain, Raw};
+use tidelock_testkit::sim::driver::with_room;
 use tidelock_testkit::sim::{Driver, SimDisk};
 
 /// Runs the actions on both sides; the trace of what was done, if they differ.
@@ -45,14 +47,6 @@ fn raw() -> impl Strategy<Value = Raw> {
 
 fn layout() -> impl Strategy<Value = Layout> {
     prop_oneof![Just(Layout::DEFAULT), Just(Layout::new(8192).expect("a known layout"))]
-}
-
-/// Processes hold their tables by value, which is more than a test thread's stack takes.
-fn with_room(work: impl FnOnce() + Send + 'static) {
-    let thread = std::thread::Builder::new().stack_size(256 << 20).spawn(work).expect("a thread");
-    if let Err(panic) = thread.join() {
-        std::panic::resume_unwind(panic);
-    }
 }
 
 fn run(processes: usize, cases: u32, len: usize) {

@@ -1,25 +1,15 @@
-//! rename and link between the classes of a protected directory and over its border, and what lies around it: on
-//! the simulated kernel.
+//! rename and link between the classes of a protected directory and over its border, and what lies
+//! around it: on the simulated kernel.
 
 use std::rc::Rc;
-use std::thread;
 
+use libc::{AT_SYMLINK_FOLLOW, RENAME_EXCHANGE, RENAME_WHITEOUT};
 use tidelock_engine::{Errno, Fd, Refusal};
 use tidelock_format::Layout;
-use tidelock_testkit::sim::driver::c;
+use tidelock_testkit::sim::driver::{c, with_room};
 use tidelock_testkit::sim::{Call, Engine, SimDisk};
 
-const O_RDWR_CREAT: i32 = 0o102;
-const RENAME_EXCHANGE: u32 = 2;
-const RENAME_WHITEOUT: u32 = 4;
-const AT_SYMLINK_FOLLOW: i32 = 0x400;
-
-fn with_room(work: impl FnOnce() + Send + 'static) {
-    let thread = thread::Builder::new().stack_size(64 << 20).spawn(work).expect("a thread");
-    if let Err(panic) = thread.join() {
-        std::panic::resume_unwind(panic);
-    }
-}
+const O_RDWR_CREAT: i32 = libc::O_RDWR | libc::O_CREAT;
 
 fn start() -> (Rc<SimDisk>, Rc<Engine>) {
     let disk = SimDisk::new(Layout::DEFAULT);

@@ -1,10 +1,13 @@
-//! Sealed files that an earlier build wrote, kept in `fossils/VERSION/OFFSET`, open for ever: by the library,
-//! by the command and by the independent reader, to the bytes whose sums `fossils/VERSION/OFFSET.sums` has.
+//! Sealed files that an earlier build wrote, kept in `fossils/VERSION/OFFSET`, open for ever: by
+//! the library, by the command and by the independent reader, to the bytes whose sums
+//! `fossils/VERSION/OFFSET.sums` has.
 //!
 //! A new set, when the format gets a new version or a new form of file, is made by
-//! `TIDELOCK_FOSSILS=crates/testkit/fossils/VERSION cargo test -p tidelock-testkit --test fossils -- --ignored`;
-//! a set that exists is never written again. `fossils/v1-streams` has sealed streams, whose plain bytes are those of the
-//! files in `fossils/v1/4096/bytes`; `make_stream_fossils` made it.
+//! `TIDELOCK_FOSSILS=crates/testkit/fossils/VERSION cargo test -p tidelock-testkit --test fossils
+//! -- --ignored`; a set that exists is never written again. `fossils/v1-streams` has sealed
+//! streams, whose plain bytes are those of the files in `fossils/v1/4096/bytes`;
+//! `make_stream_fossils` made it.
+//! `fossils/v1-whole` is an archive of three texts that `tidelock wal put` wrote.
 
 use std::env;
 use std::fs;
@@ -15,7 +18,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use tidelock_servers::Bounded as _;
-use tidelock_testkit::twins::{Place, Product};
+use tidelock_testkit::twins::{Product, Workspace};
 
 /// Debian's, which has `python3-cryptography`; another one on the path may not.
 const PYTHON: &str = "/usr/bin/python3";
@@ -64,7 +67,7 @@ struct Fossils {
 }
 
 impl Fossils {
-    fn copy(place: &Place, version: &str, offset: &str) -> Self {
+    fn copy(place: &Workspace, version: &str, offset: &str) -> Self {
         let kept = testkit("fossils").join(version);
         let root = place.programs();
         let dir = root.join(offset);
@@ -85,7 +88,7 @@ impl Fossils {
 
 fn opens_for_ever(version: &str, offset: &str, count: usize) {
     let product = Product::find().expect("the command and the library are built");
-    let place = Place::new("fossils").expect("a scratch directory can be made");
+    let place = Workspace::new("fossils").expect("a scratch directory can be made");
     let fossils = Fossils::copy(&place, version, offset);
     let Fossils { dir, provider, key, wanted } = &fossils;
     assert_eq!(wanted.len(), count);
@@ -142,11 +145,18 @@ fn fossils_of_version_1_with_data_at_8192_open() {
     opens_for_ever("v1", "8192", 9);
 }
 
-/// The sums are of bytes that follow from the names alone, not of whatever a reader made of the files.
+/// Whole files, as `tidelock wal put` writes them: the independent reader proves them too.
+#[test]
+fn fossils_of_whole_files_open() {
+    opens_for_ever("v1-whole", "8192", 3);
+}
+
+/// The sums are of bytes that follow from the names alone, not of whatever a reader made of the
+/// files.
 #[test]
 fn the_sums_are_those_of_the_writer() {
     for offset in OFFSETS {
-        let place = Place::new("fossils").expect("a scratch directory can be made");
+        let place = Workspace::new("fossils").expect("a scratch directory can be made");
         let plain = place.plain();
         must(Command::new(PYTHON).arg(testkit("reader/write_fossils.py")).arg(&plain).arg(offset));
         let wanted = names(&testkit("fossils/v1").join(format!("{offset}.sums")));
@@ -158,7 +168,7 @@ fn the_sums_are_those_of_the_writer() {
 #[test]
 fn fossils_of_streams_open() {
     let product = Product::find().expect("the command and the library are built");
-    let place = Place::new("fossils").expect("a scratch directory can be made");
+    let place = Workspace::new("fossils").expect("a scratch directory can be made");
     let kept = testkit("fossils/v1-streams");
     let key = place.programs().join("key");
     fs::copy(kept.join("key"), &key).expect("the set is whole");
@@ -216,7 +226,7 @@ fn make_stream_fossils() {
     fs::create_dir(&target).expect("fossils are never written again: name a new directory");
     fs::create_dir(target.join("bytes")).expect("it was just made");
     let product = Product::find().expect("the command and the library are built");
-    let place = Place::new("fossils").expect("a scratch directory can be made");
+    let place = Workspace::new("fossils").expect("a scratch directory can be made");
     let profile = place.programs().join("profile.toml");
     fs::write(&profile, PROFILE.replace("OFFSET", "4096"))
         .expect("the scratch directory can be written");
@@ -245,7 +255,7 @@ fn make_fossils() {
     let target = testkit("../..").join(target);
     fs::create_dir(&target).expect("fossils are never written again: name a new directory");
     let product = Product::find().expect("the command and the library are built");
-    let place = Place::new("fossils").expect("a scratch directory can be made");
+    let place = Workspace::new("fossils").expect("a scratch directory can be made");
     for offset in OFFSETS {
         let profile = place.programs().join(format!("{offset}.toml"));
         fs::write(&profile, PROFILE.replace("OFFSET", offset))

@@ -1,7 +1,7 @@
 //! fsx, the file system exerciser, under the library: every byte that it reads back must be right.
 //!
-//! Its maps are shared ones, which sealed files refuse, so they are left out; so is copying inside the kernel,
-//! which is refused so that callers fall back, and fsx does not.
+//! Its maps are shared ones, which sealed files refuse, so they are left out; so is copying inside
+//! the kernel, which is refused so that callers fall back, and fsx does not.
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
@@ -10,9 +10,10 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 
-use tidelock_testkit::twins::{Place, Product};
+use tidelock_testkit::twins::{Product, Workspace};
 
-/// One run: its name, the profile and the file, which decide the class, and the sizes of operations and file.
+/// One run: its name, the profile and the file, which decide the class, and the sizes of operations
+/// and file.
 struct Configuration {
     name: &'static str,
     profile: &'static str,
@@ -54,7 +55,8 @@ const CONFIGURATIONS: [Configuration; 4] = [
     },
 ];
 
-const WEIGHTS: &str = "[weights]\nread = 10\nwrite = 10\ntruncate = 3\nclose_open = 1\nfsync = 0.2\n\
+const WEIGHTS: &str = "[weights]\nread = 10\nwrite = 10\ntruncate = 3\nclose_open = 1\nfsync = \
+                       0.2\n\
                        fdatasync = 0.2\nposix_fadvise = 1\npunch_hole = 1\ninvalidate = 0\n\
                        mapread = 0\nmapwrite = 0\nsendfile = 0\ncopy_file_range = 0\n";
 
@@ -65,7 +67,7 @@ fn fsx_finds_no_wrong_byte() {
     let product = Product::find().unwrap_or_else(|error| panic!("{error}"));
     for (seed, Configuration { name, profile, file, sizes, allocates }) in (1..).zip(CONFIGURATIONS)
     {
-        let place = Place::new("fsx").unwrap();
+        let place = Workspace::new("fsx").unwrap();
         let dir = place.protect(&product, profile).unwrap_or_else(|error| panic!("{error}"));
         let config = place.programs().join("fsx.toml");
         let allocate = format!("posix_fallocate = {}\n", u8::from(allocates));

@@ -1,7 +1,9 @@
-//! A full disk never ends a program by a signal: what lacks room is said before anything starts, or all works.
+//! A full disk never ends a program by a signal: what lacks room is said before anything starts, or
+//! all works.
 //!
-//! The memory that processes of a directory share once was a file on that disk: a page of it without a block
-//! behind it (a fresh or sparse file, a snapshot) needs one at the first touch. Needs root.
+//! The memory that processes of a directory share once was a file on that disk: a page of it
+//! without a block behind it (a fresh or sparse file, a snapshot) needs one at the first touch.
+//! Needs root.
 #![expect(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 use std::fs::{self, File};
@@ -10,13 +12,13 @@ use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
 use std::time::Duration;
 
-use tidelock_servers::Bounded as _;
+use tidelock_servers::{Bounded as _, skip};
 use tidelock_testkit::trial::Trial;
-use tidelock_testkit::twins::{Place, Product};
+use tidelock_testkit::twins::{Product, Workspace};
 use tidelock_testkit::volume::{FileSystem, Volume};
 
-/// Writes until there is no room for one more byte. What is not yet allocated is counted for more than it takes:
-/// after each sync there may be room again.
+/// Writes until there is no room for one more byte. What is not yet allocated is counted for more
+/// than it takes: after each sync there may be room again.
 fn fill(root: &Path) {
     let mut file = File::create(root.join("fill")).unwrap();
     let mut written = 1;
@@ -43,12 +45,11 @@ fn make_sparse(file: &Path) {
 
 /// `lock` prepares the lock file while no program runs.
 fn a_full_disk_kills_nobody(fs: FileSystem, lock: impl Fn(&Path)) {
-    if !rustix::process::geteuid().is_root() {
-        eprintln!("skipped: a volume of one's own needs root");
+    if skip::unless_root("a volume of one's own") {
         return;
     }
     let mut volume = Volume::create(fs, if fs == FileSystem::Xfs { 320 } else { 64 }).unwrap();
-    let (place, trial) = (Place::new("full").unwrap(), Trial::compile("in_place").unwrap());
+    let (place, trial) = (Workspace::new("full").unwrap(), Trial::compile("in_place").unwrap());
     let product = Product::find().unwrap_or_else(|error| panic!("{error}"));
     let dir = volume.root().join("data");
     let key = format!("file:{}", place.programs().join("key").display());

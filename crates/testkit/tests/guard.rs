@@ -1,5 +1,5 @@
-//! Programs below `tidelock exec` that have no keys: they read, remove and copy sealed bytes, and no plain byte of
-//! theirs gets a name that must be sealed.
+//! Programs below `tidelock exec` that have no keys: they read, remove and copy sealed bytes, and
+//! no plain byte of theirs gets a name that must be sealed.
 //!
 //! What is refused ends with an error and a line that says why; what is allowed leaves nothing that
 //! `tidelock verify` finds. Programs that go round libc are not here: nothing in them could guard.
@@ -10,14 +10,14 @@ use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use tidelock_testkit::twins::{Ended, Place, Product};
+use tidelock_testkit::twins::{Ended, Product, Workspace};
 
 /// The words of the guard.
 const WHY: &str = "this program has no keys";
 
 /// A protected directory with a sealed file `log`, and a plain place beside it.
 struct Guarded {
-    place: Place,
+    place: Workspace,
     product: Product,
     sealed: PathBuf,
     plain: PathBuf,
@@ -25,7 +25,7 @@ struct Guarded {
 
 impl Guarded {
     fn new(name: &str) -> Self {
-        let place = Place::new(name).unwrap();
+        let place = Workspace::new(name).unwrap();
         let product = Product::find().unwrap_or_else(|error| panic!("{error}"));
         let sealed = place.protect(&product, "postgres").unwrap_or_else(|error| panic!("{error}"));
         let plain = place.plain();
@@ -135,7 +135,8 @@ fn plain_bytes_are_refused_whoever_writes_them() {
         r#"gzip -c "$O/plain" > "$D/new""#,
         r#"sed -n w"$D/new" "$O/plain""#,
         r#"awk '{ print > OUT }' OUT="$D/new" "$O/plain""#,
-        r#"/usr/bin/python3 -c 'import sys; f = open(sys.argv[1] + "/new", "w"); f.write("plain"); f.close()' "$D""#,
+        r#"/usr/bin/python3 -c 'import sys; f = open(sys.argv[1] + "/new", "w"); f.write("plain"); \
+            f.close()' "$D""#,
         r#"/usr/bin/python3 -c 'import sys; open(sys.argv[1] + "/log", "a").write("plain")' "$D""#,
         r#"/usr/bin/python3 -c 'import sys; print("plain")' > "$D/new""#,
         r#"/usr/bin/python3 -c 'import shutil, sys; shutil.copyfile(*sys.argv[1:])' "$O/plain" "$D/new""#,
@@ -213,7 +214,8 @@ fn the_interpreter_of_a_named_script_has_keys() {
         let words = guarded.place.cat(&guarded.product, &guarded.sealed.join(name)).unwrap();
         assert_eq!(words, b"sealed words\n", "{script}");
     }
-    // A script whose interpreter is a script: python runs the first one with the second as its argument.
+    // A script whose interpreter is a script: python runs the first one with the second as its
+    // argument.
     let ended = guarded.exec(&nested, &[], false);
     assert!(!ended.good() && ended.messages.contains("NotADirectoryError"), "{ended}");
     guarded.check("scripts");

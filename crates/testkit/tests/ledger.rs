@@ -1,5 +1,5 @@
-//! docs/hooks.md is the ledger's page, and the ledger knows every function of each glibc, every system call
-//! of the kernel's headers, and every file call of the installed PostgreSQL.
+//! docs/hooks.md is the ledger's page, and the ledger knows every function of each glibc, every
+//! system call of the kernel's headers, and every file call of the installed PostgreSQL.
 #![forbid(unsafe_code)]
 
 use std::fs;
@@ -45,7 +45,7 @@ fn every_function_of_this_glibc_is_in_the_ledger() {
         missing.extend(unlisted.map(|function| format!("{name}: {function}")));
     }
     assert!(seen > 3000, "only {seen} functions of {}", libc.display());
-    assert!(missing.is_empty(), "not in crates/ffi/src/ledger:\n{}", missing.join("\n"));
+    assert!(missing.is_empty(), "not in crates/data/ffi/src/ledger:\n{}", missing.join("\n"));
 }
 
 const LIBRARIES: &str = "libc.so.6 libm.so.6 libmvec.so.1 libpthread.so.0 librt.so.1 libdl.so.2 \
@@ -59,7 +59,7 @@ fn every_function_of_other_glibcs_is_in_the_ledger() {
     let names: Vec<_> = lines.filter_map(|line| line.split(' ').nth(3)).collect();
     assert!(names.len() > 300, "{}", names.len());
     let missing: Vec<_> = unlisted(names.into_iter()).collect();
-    assert!(missing.is_empty(), "not in crates/ffi/src/ledger: {missing:?}");
+    assert!(missing.is_empty(), "not in crates/data/ffi/src/ledger: {missing:?}");
 }
 
 #[test]
@@ -91,7 +91,7 @@ fn every_system_call_of_the_kernels_headers_has_its_line() {
         NUMBERS.iter().any(|one| one.number == number && one.entry.name == name)
     };
     let missing: Vec<_> = known.iter().filter(|(name, number)| !listed(name, **number)).collect();
-    assert!(missing.is_empty(), "not in crates/ffi/src/ledger/numbers.rs: {missing:?}");
+    assert!(missing.is_empty(), "not in crates/data/ffi/src/ledger/numbers.rs: {missing:?}");
 }
 
 /// The libc that this test runs on.
@@ -120,7 +120,11 @@ fn every_file_call_of_the_installed_postgresql_is_in_the_ledger() {
         let unlisted = ledger::unlisted_imports(program).unwrap();
         missing.extend(unlisted.into_iter().map(|name| format!("{}: {name}", program.display())));
     }
-    assert!(missing.is_empty(), "not in crates/ffi/src/ledger/table.rs:\n{}", missing.join("\n"));
+    assert!(
+        missing.is_empty(),
+        "not in crates/data/ffi/src/ledger/table.rs:\n{}",
+        missing.join("\n")
+    );
 }
 
 fn entries(directory: &Path) -> Vec<PathBuf> {

@@ -1,10 +1,10 @@
-//! A key is found in no core file: not of a server, not of a small program, not of the agent; nor in
-//! environments, command lines and logs.
+//! A key is found in no core file: not of a server, not of a small program, not of the agent; nor
+//! in environments, command lines and logs.
 //!
-//! Looked for are the principal key, the keyring key, the data keys, the header MAC keys and every file
-//! key, in pieces of 16 bytes. A schedule of AES-256 has the key itself as its first two round keys, in either
-//! direction, so pieces find schedules too. Whole memory, which root can read, must hold the file keys, or the
-//! search proves nothing.
+//! Looked for are the principal key, the keyring key, the data keys, the header MAC keys and every
+//! file key, in pieces of 16 bytes. A schedule of AES-256 has the key itself as its first two round
+//! keys, in either direction, so pieces find schedules too. Whole memory, which root can read, must
+//! hold the file keys, or the search proves nothing.
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
@@ -16,9 +16,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use aho_corasick::AhoCorasick;
+use data_encoding::{HEXLOWER, HEXLOWER_PERMISSIVE};
 use rustix::process::{Pid, Resource, Rlimit, Signal, prlimit};
-use tidelock_servers::{Bounded as _, alone};
-use tidelock_testkit::pg::{Arm, Cluster, Place, Process, Result};
+use tidelock_servers::{Bounded as _, alone, skip};
+use tidelock_testkit::pg::{Arm, Cluster, Process, Result, Workspace};
 
 const PYTHON: &str = "/usr/bin/python3";
 const PIECE: usize = 16;
@@ -33,7 +34,7 @@ impl Keys {
     fn of(cluster: &Cluster<'_>) -> Self {
         let name = cluster.dir().file_name().unwrap().to_string_lossy().into_owned();
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("reader/print_keys.py");
-        let key = cluster.place().join(&format!("home/{name}.key"));
+        let key = cluster.workspace().join(&format!("home/{name}.key"));
         let mut python = alone(PYTHON);
         let told = python.arg("-B").arg(script).arg(cluster.dir()).arg(key);
         let told = told.finish().unwrap();
@@ -42,9 +43,8 @@ impl Keys {
         for line in String::from_utf8(told.stdout).unwrap().lines() {
             let (what, digits) = line.split_once(' ').unwrap();
             for piece in digits.as_bytes().chunks(2 * PIECE) {
-                let text = std::str::from_utf8(piece).unwrap();
                 names.extend([what.to_owned(), format!("{what} in digits")]);
-                patterns.extend([bytes(text), piece.to_vec()]);
+                patterns.extend([HEXLOWER_PERMISSIVE.decode(piece).unwrap(), piece.to_vec()]);
             }
         }
         for what in ["principal", "keyring", "data", "mac", "file"] {
@@ -82,11 +82,6 @@ impl Keys {
     }
 }
 
-fn bytes(digits: &str) -> Vec<u8> {
-    let pair = |at| u8::from_str_radix(&digits[at..at + 2], 16).unwrap();
-    (0..digits.len()).step_by(2).map(pair).collect()
-}
-
 /// Everything that can be read of a process, locked memory too.
 fn memory(process: Process) -> Vec<u8> {
     let id = process.id();
@@ -117,7 +112,7 @@ fn memory(process: Process) -> Vec<u8> {
 fn dump_by_kernel(process: Process, folder: &Path) -> Option<PathBuf> {
     let pattern = fs::read_to_string("/proc/sys/kernel/core_pattern").unwrap();
     if pattern.trim() != "core" {
-        eprintln!("not tried: core_pattern is {pattern:?}");
+        skip::because(format_args!("a part, since core_pattern is {pattern:?}"));
         return None;
     }
     let all = Rlimit { current: None, maximum: None };
@@ -137,14 +132,16 @@ fn dump_by_kernel(process: Process, folder: &Path) -> Option<PathBuf> {
     None
 }
 
-/// gdb's dump of a process, which goes on; it leaves out what is marked so. Nothing if that is refused.
+/// gdb's dump of a process, which goes on; it leaves out what is marked so. Nothing if that is
+/// refused.
 fn dump_by_gdb(process: Process, folder: &Path) -> Option<PathBuf> {
     let prefix = folder.join("gcore");
     let id = process.id().to_string();
     let done = alone("gcore").arg("-o").arg(&prefix).arg(&id).finish().unwrap();
     let core = folder.join(format!("gcore.{id}"));
     if !core.is_file() {
-        eprintln!("gcore of {id}: {}", String::from_utf8_lossy(&done.stderr));
+        let said = String::from_utf8_lossy(&done.stderr);
+        skip::because(format_args!("a part, since gcore is refused: {}", said.trim_end()));
     }
     core.is_file().then_some(core)
 }
@@ -158,7 +155,7 @@ fn holds(process: Process, path: &Path) -> bool {
 /// The agent that has this directory's keyring open, and its files.
 fn agents(cluster: &Cluster<'_>) -> (Vec<Process>, BTreeSet<PathBuf>) {
     let keyring = fs::read(cluster.dir().join(".tidelock/keyring")).unwrap();
-    let id: String = keyring[16..32].iter().map(|byte| format!("{byte:02x}")).collect();
+    let id = HEXLOWER.encode(&keyring[16..32]);
     let (mut agents, mut files) = (Vec::new(), BTreeSet::new());
     let entries = fs::read_dir("/proc").unwrap().filter_map(std::result::Result::ok);
     for process in
@@ -178,7 +175,7 @@ fn agents(cluster: &Cluster<'_>) -> (Vec<Process>, BTreeSet<PathBuf>) {
 
 #[test]
 fn a_key_is_found_in_no_core_file() -> Result<()> {
-    let place = Place::new()?;
+    let place = Workspace::new()?;
     let main = Cluster::started(&place, "main", Arm::Sealed)?;
     main.sql(
         "CREATE TABLE t AS SELECT g, md5(g::text) FROM generate_series(1, 20000) g; CHECKPOINT",

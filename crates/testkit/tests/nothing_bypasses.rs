@@ -1,5 +1,6 @@
-//! While PostgreSQL lives through initdb, start, load and stop, no file below the protected directory is opened
-//! for writing, cut or named but by the library; and a program that goes round it is caught.
+//! While PostgreSQL lives through initdb, start, load and stop, no file below the protected
+//! directory is opened for writing, cut or named but by the library; and a program that goes round
+//! it is caught.
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
@@ -12,12 +13,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use tidelock_testkit::net::{self, Caught, OPTIONS};
-use tidelock_testkit::pg::{Arm, BINDIR, Cluster, Place, Result, Tool, ensure};
+use tidelock_testkit::pg::{Arm, BINDIR, Cluster, Result, Tool, Workspace, ensure};
 use tidelock_testkit::twins;
 
 #[test]
 fn every_change_below_the_directory_of_postgresql_comes_from_the_library() -> Result<()> {
-    let place = Place::new()?;
+    let place = Workspace::new()?;
     let cluster = Cluster::empty(&place, "main", Arm::Sealed)?;
     let dir = cluster.dir().display().to_string();
 
@@ -52,7 +53,7 @@ fn every_change_below_the_directory_of_postgresql_comes_from_the_library() -> Re
 
 /// `tidelock exec -D DIR -- PROGRAM`, with the calls that matter written down beside the directory.
 fn traced<'p>(cluster: &Cluster<'p>, program: &str, trace: &str) -> Result<Tool<'p>> {
-    let place = cluster.place();
+    let place = cluster.workspace();
     let command = place.programs()?.command;
     let strace = place.tool("strace").arg("-f").arg("-o").arg(place.join(trace)).args(OPTIONS);
     let exec = strace.arg(command).arg("exec").arg("-D").arg(cluster.dir()).arg("--");
@@ -61,7 +62,7 @@ fn traced<'p>(cluster: &Cluster<'p>, program: &str, trace: &str) -> Result<Tool<
 }
 
 fn nothing_else(cluster: &Cluster<'_>, trace: &str, at_least: usize) -> Result<()> {
-    let text = fs::read_to_string(cluster.place().join(trace)).unwrap();
+    let text = fs::read_to_string(cluster.workspace().join(trace)).unwrap();
     let Caught { by_the_library, others } = net::cast(&text, cluster.dir());
     ensure(others.is_empty(), || format!("{trace}: not by the library:\n{}", others.join("\n")))?;
     ensure(by_the_library >= at_least, || format!("{trace}: only {by_the_library} by the library"))
@@ -88,7 +89,7 @@ int main(int argc, char **argv)
 
 #[test]
 fn a_call_by_the_instruction_itself_is_caught() {
-    let place = twins::Place::new("net").unwrap();
+    let place = twins::Workspace::new("net").unwrap();
     let (source, program) = (place.programs().join("p.c"), place.programs().join("p"));
     fs::write(&source, PROGRAM).unwrap();
     assert!(Command::new("gcc").arg("-o").arg(&program).arg(&source).status().unwrap().success());

@@ -1,19 +1,17 @@
-//! An aligned 8 KiB read or write of a paged file, or a seek to its end, takes exactly one system call, as
-//! strace sees it.
+//! An aligned 8 KiB read or write of a paged file, or a seek to its end, takes exactly one system
+//! call, as strace sees it.
 //!
-//! So it takes no lock and allocates nothing: the library's locks and its own allocator (which serves AWS-LC
-//! too) block signals by a system call while they are held. Whoever calls libc's allocator or locks between
-//! the marks ends the program, which replaces them.
-
-#![expect(clippy::unwrap_used, reason = "tests")]
+//! So it takes no lock and allocates nothing: the library's locks and its own allocator (which
+//! serves AWS-LC too) block signals by a system call while they are held. Whoever calls libc's
+//! allocator or locks between the marks ends the program, which replaces them.
 
 use std::fs;
 
-use tidelock_testkit::twins::{Build, Place, Product, compile};
+use tidelock_testkit::twins::{Build, Product, Workspace, compile, sections};
 
 #[test]
 fn an_aligned_page_takes_one_system_call() {
-    let place = Place::new("one-call").unwrap();
+    let place = Workspace::new("one-call").unwrap();
     let program = compile("pages_by_one_call", Build::Common, &place.programs()).unwrap();
     let product = Product::find().unwrap_or_else(|error| panic!("{error}"));
     let dir = place.protect(&product, "postgres").unwrap_or_else(|error| panic!("{error}"));
@@ -31,24 +29,6 @@ fn an_aligned_page_takes_one_system_call() {
         assert!(others.is_empty(), "besides {name}: {others:#?}");
         assert_eq!(calls.len(), 32, "{name}: {calls:#?}");
     }
-}
-
-/// What the trace has between the marks of `pages_by_one_call.c`: a name and the calls that follow it.
-fn sections(trace: &str) -> Vec<(String, Vec<String>)> {
-    let mut found: Vec<(String, Vec<String>)> = Vec::new();
-    let mut inside = false;
-    for line in trace.lines() {
-        let call = line.trim_start_matches(|c: char| c.is_ascii_digit() || c == ' ');
-        if let Some(name) = call.strip_prefix("write(-1, \"begin ") {
-            found.push((name.split('"').next().unwrap().to_owned(), Vec::new()));
-            inside = true;
-        } else if call.starts_with("write(-1, \"end\"") {
-            inside = false;
-        } else if inside {
-            found.last_mut().unwrap().1.push(call.to_owned());
-        }
-    }
-    found
 }
 
 #[test]

@@ -1,6 +1,8 @@
-//! A server that crashes leaves no core file, which would hold pages, unless the configuration allows it.
+//! A server that crashes leaves no core file, which would hold pages, unless the configuration
+//! allows it.
 //!
-//! With the kernel's own dumps: where core_pattern is not `core`, this machine cannot show it, and says so.
+//! With the kernel's own dumps: where core_pattern is not `core`, this machine cannot show it, and
+//! says so.
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
@@ -9,7 +11,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::process::{Resource, Signal, getrlimit};
-use tidelock_testkit::pg::{Arm, Cluster, Error, Place, Process, Result, ensure};
+use tidelock_servers::skip;
+use tidelock_testkit::pg::{Arm, Cluster, Error, Process, Result, Workspace, ensure};
 
 const MARKER: &str = "a marker in a page of shared buffers 7315";
 
@@ -52,7 +55,9 @@ fn can_show() -> bool {
     let pattern = fs::read_to_string("/proc/sys/kernel/core_pattern").unwrap();
     let allowed = getrlimit(Resource::Core).maximum.is_none();
     if pattern.trim() != "core" || !allowed {
-        eprintln!("not tried: core_pattern is {pattern:?}, unlimited cores allowed: {allowed}");
+        skip::because(format_args!(
+            "core_pattern is {pattern:?}, unlimited cores allowed: {allowed}"
+        ));
     }
     pattern.trim() == "core" && allowed
 }
@@ -62,7 +67,7 @@ fn a_crash_leaves_no_core_file_unless_it_is_allowed() -> Result<()> {
     if !can_show() {
         return Ok(());
     }
-    let place = Place::new()?;
+    let place = Workspace::new()?;
     let server = Cluster::new(&place, "main", Arm::Sealed)?;
     start_with_cores(&server)?;
     server.sql(&format!(

@@ -1,14 +1,17 @@
-//! Keys that change under a running server: new data keys, rotated and removed slots, another node's keys.
+//! Keys that change under a running server: new data keys, rotated and removed slots, another
+//! node's keys.
 
+use std::fs;
 use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
 use rustix::process::Signal;
 use serde_json::Value;
+use tidelock_servers::skip;
 use tidelock_testkit::arms;
 use tidelock_testkit::pg::{
-    Arm, Cluster, Error, Load, Place, Process, Result, ensure, fill_pgbench,
+    Arm, Cluster, Error, Load, Process, Result, Workspace, ensure, fill_pgbench,
 };
 
 /// `tidelock key VERB -D DIR ...` of a cluster; what it prints.
@@ -56,10 +59,10 @@ fn new_table(cluster: &Cluster<'_>, name: &str) -> Result<std::path::PathBuf> {
     Ok(cluster.dir().join(cluster.sql(&format!("SELECT pg_relation_filepath('{name}')"))?.trim()))
 }
 
-/// Everything that `key` changes, under four clients and a base backup: no transaction fails, no backup
-/// either, and the server comes back after each.
+/// Everything that `key` changes, under four clients and a base backup: no transaction fails, no
+/// backup either, and the server comes back after each.
 fn keys_change_under_load_and_backup(arm: Arm) -> Result<()> {
-    let place = Place::new()?;
+    let place = Workspace::new()?;
     let server = Cluster::started(&place, "server", arm)?;
     let copy = Cluster::empty(&place, "copy", arm)?;
     fill_pgbench(&server, 2)?;
@@ -111,10 +114,10 @@ fn keys_change_under_load_and_backup(arm: Arm) -> Result<()> {
 }
 arms!(keys_change_under_load_and_backup: sealed);
 
-/// An archive that `cp` made is sealed under the keys of the node that wrote it; another node reads it once it
-/// has adopted them, and seals its own files with its own keys still.
+/// An archive that `cp` made is sealed under the keys of the node that wrote it; another node reads
+/// it once it has adopted them, and seals its own files with its own keys still.
 fn another_nodes_archive_is_read_after_adopting_its_keys(arm: Arm) -> Result<()> {
-    let place = Place::new()?;
+    let place = Workspace::new()?;
     let archive = place.make_dir("archive")?;
     let source = Cluster::new(&place, "source", arm)?;
     source.set("archive_mode", "on")?;
@@ -140,6 +143,90 @@ fn another_nodes_archive_is_read_after_adopting_its_keys(arm: Arm) -> Result<()>
 }
 arms!(another_nodes_archive_is_read_after_adopting_its_keys: sealed);
 
+/// Root's commands reach the agent of the server's user, which cannot see which program asks it.
+#[test]
+fn roots_key_commands_reach_the_agent_of_the_servers_user() -> Result<()> {
+    let place = Workspace::new()?;
+    if skip::unless_root("a command of root's") {
+        return Ok(());
+    }
+    let server = Cluster::new(&place, "server", Arm::Sealed)?;
+    // One log for both, in the test's own folder.
+    let config = place.join("home/.config");
+    let keyrings = fs::read_dir(config.join("tidelock/keyrings")).map_err(Error::io("listing"))?;
+    for file in keyrings.flatten().map(|entry| entry.path()) {
+        let text = fs::read_to_string(&file).map_err(Error::io("reading the configuration"))?;
+        let log = place.join("home/audit.log");
+        fs::write(&file, format!("audit = \"file:{}\"\n{text}", log.display()))
+            .map_err(Error::io("writing the configuration"))?;
+    }
+    place.wait_for_agents()?;
+    server.start()?;
+    let first = current(&server)?;
+    let dir = server.dir().display().to_string();
+    let root = |args: &[&str]| -> Result<String> {
+        let tool = server.tidelock(args)?.as_ourselves();
+        Ok(tool.env("XDG_CONFIG_HOME", &config).run()?.text())
+    };
+    let said = root(&["key", "new-data-key", "-D", &dir])?;
+    ensure(said.contains("seals new files"), || said.clone())?;
+    let second = current(&server)?;
+    let table = new_table(&server, "by_root")?;
+    let found = data_key(&server, &table)?;
+    ensure(second != first && found == second, || {
+        format!("a new file is under {found}; first {first}, current {second}")
+    })?;
+    // With an agent of root's own beside it, both are told.
+    root(&["exec", "-D", &dir, "--", "true"])?;
+    root(&["key", "new-data-key", "-D", &dir])?;
+    let third = current(&server)?;
+    let table = new_table(&server, "by_root_again")?;
+    let found = data_key(&server, &table)?;
+    ensure(third != second && found == third, || {
+        format!("a new file is under {found}; current is {third}")
+    })?;
+    let log = root(&["audit", "show", "-D", &dir])?;
+    ensure(!log.contains("\"refuse\""), || log.clone())
+}
+
+/// The server would panic over its own log, and say nothing of keys.
+#[test]
+fn a_keyring_that_was_rolled_back_is_told_before_the_server_starts() -> Result<()> {
+    let place = Workspace::new()?;
+    let server = Cluster::started(&place, "server", Arm::Sealed)?;
+    let keyring = server.dir().join(".tidelock/keyring");
+    let older = fs::read(&keyring).map_err(Error::io("reading the keyring"))?;
+    key(&server, "new-data-key", &[])?;
+    new_table(&server, "after")?;
+    server.sql("SELECT pg_switch_wal()")?;
+    server.sql("CREATE TABLE last AS SELECT 1 AS a")?;
+    server.stop("fast")?;
+    place.wait_for_agents()?;
+    let newest = fs::read(&keyring).map_err(Error::io("reading the keyring"))?;
+    let lock = server.dir().join(".tidelock/lock");
+    // By what was announced, and by the files where that is lost too.
+    for announced in [true, false] {
+        fs::write(&keyring, &older).map_err(Error::io("rolling the keyring back"))?;
+        if !announced {
+            fs::remove_file(&lock).map_err(Error::io("removing the lock file"))?;
+        }
+        for output in [
+            server.tidelock(&["key", "check", "-D"])?.arg(server.dir()).fails()?,
+            server.start_fails()?,
+        ] {
+            let text = output.text();
+            ensure(output.status.code() == Some(4), || text.clone())?;
+            ensure(text.contains("rolled back") && text.contains("hint:"), || text.clone())?;
+            ensure(!text.contains("PANIC"), || text.clone())?;
+        }
+    }
+    fs::write(&keyring, &newest).map_err(Error::io("putting the keyring back"))?;
+    place.account().give(&keyring)?;
+    server.tidelock(&["key", "check", "-D"])?.arg(server.dir()).run()?;
+    server.start()?;
+    server.expect("SELECT count(*) FROM last", "1")
+}
+
 /// What `status` says of the agent and warns of.
 fn status(cluster: &Cluster<'_>) -> Result<(Option<Process>, String)> {
     let dir = cluster.dir().display().to_string();
@@ -156,10 +243,10 @@ fn kill_agent(cluster: &Cluster<'_>) -> Result<()> {
     agent.wait_gone(Duration::from_secs(30))
 }
 
-/// A server goes on without its agent. A new data key reaches it all the same: by an agent that `key` leaves
-/// behind, and by one that the library starts where that one is gone too.
+/// A server goes on without its agent. A new data key reaches it all the same: by an agent that
+/// `key` leaves behind, and by one that the library starts where that one is gone too.
 fn a_new_data_key_is_used_though_the_agent_was_killed(arm: Arm) -> Result<()> {
-    let place = Place::new()?;
+    let place = Workspace::new()?;
     let server = Cluster::started(&place, "server", arm)?;
     let first = current(&server)?;
     kill_agent(&server)?;

@@ -1,22 +1,23 @@
 //! The leak search: a marker goes through every path of a server, then through none of its files.
 //!
-//! The same run on a plain server is the negative control: there the marker must be found, in each place
-//! that is searched, or the search proves nothing.
+//! The same run on a plain server is the negative control: there the marker must be found, in each
+//! place that is searched, or the search proves nothing.
 //!
-//! Not written is what stays plain by policy: `postgresql.auto.conf`, which Debian's pg_ctlcluster reads,
-//! shows what ALTER SYSTEM was given.
+//! Not written is what stays plain by policy: `postgresql.auto.conf`, which Debian's pg_ctlcluster
+//! reads, shows what ALTER SYSTEM was given.
 
 use std::path::PathBuf;
 
 use tidelock_testkit::arms;
 use tidelock_testkit::marker::Marker;
-use tidelock_testkit::pg::{Arm, Cluster, Error, Place, Result, ensure};
+use tidelock_testkit::pg::{Arm, Cluster, Error, Result, Workspace, ensure};
 
-/// Everything that a server writes: heap, index, toast, WAL, spills, sorts, large objects, two-phase
-/// state, temporary and unlogged tables, statistics, logs, both kinds of database copies, tablespaces,
-/// archive, replication slots, relation maps, a crash in the middle of it, and a standby.
+/// Everything that a server writes: heap, index, toast, WAL, spills, sorts, large objects,
+/// two-phase state, temporary and unlogged tables, statistics, logs, both kinds of database copies,
+/// tablespaces, archive, replication slots, relation maps, a crash in the middle of it, and a
+/// standby.
 fn a_marker_written_on_every_path_is_found_in_no_file(arm: Arm) -> Result<()> {
-    let place = Place::new()?;
+    let place = Workspace::new()?;
     let marker = Marker::new();
     let archive = place.make_dir("archive")?;
     let spaces = [place.make_dir("one")?, place.make_dir("two")?];
@@ -59,13 +60,11 @@ fn a_marker_written_on_every_path_is_found_in_no_file(arm: Arm) -> Result<()> {
     main.sql(&format!("CREATE TABLE last AS SELECT '{text}' || g FROM generate_series(1, 9) g"))?;
     standby.wait_for("SELECT count(*) FROM pg_class WHERE relname = 'last'", "1")?;
     standby.wait_for("SELECT count(*) FROM last", "9")?;
-    let mut roots = vec![
-        main.dir().to_path_buf(),
-        wal,
-        archive,
-        standby.dir().to_path_buf(),
-        place.join("run"),
-    ];
+    let mut roots = vec![main.dir().to_path_buf(), wal, archive, standby.dir().to_path_buf()];
+    if arm == Arm::Sealed {
+        // Where the agents leave their files.
+        roots.push(place.join("home/run"));
+    }
     roots.extend(spaces.iter().cloned());
     roots.extend(copies);
     // While both run, after a crash of both, after recovery, and after a clean stop.
@@ -133,7 +132,8 @@ fn write_everywhere(main: &Cluster<'_>, marker: &Marker, spaces: &[PathBuf; 2]) 
          CREATE EXTENSION pg_stat_statements;
          COMMENT ON TABLE wide IS '{text}';
          CREATE DATABASE copied STRATEGY file_copy; CREATE DATABASE logged STRATEGY wal_log;
-         COPY \"t_{text}\" TO '{dir}/copied.text'; COPY \"t_{text}\" TO '{dir}/copied.binary' (FORMAT binary);
+         COPY \"t_{text}\" TO '{dir}/copied.text'; COPY \"t_{text}\" TO '{dir}/copied.binary' \
+                (FORMAT binary);
          SELECT pg_create_logical_replication_slot('slot', 'test_decoding');
          BEGIN; INSERT INTO wide SELECT '{text}' || g FROM generate_series(1, 20000) g;
          PREPARE TRANSACTION '{text}'; CHECKPOINT;
@@ -150,7 +150,7 @@ fn write_everywhere(main: &Cluster<'_>, marker: &Marker, spaces: &[PathBuf; 2]) 
 
 /// While a backend works, its spilled files lie on the disk: they are looked at right then.
 fn spilled_files_are_sealed_while_they_exist(arm: Arm) -> Result<()> {
-    let place = Place::new()?;
+    let place = Workspace::new()?;
     let marker = Marker::new();
     let main = Cluster::new(&place, "main", arm)?;
     main.set("work_mem", "64kB")?;

@@ -3,10 +3,10 @@
 //! Each test runs in the arms it names; what plain does is what sealed has to do.
 
 use tidelock_testkit::arms;
-use tidelock_testkit::pg::{Arm, Cluster, Place, Result, ensure, fill_pgbench};
+use tidelock_testkit::pg::{Arm, Cluster, Result, Workspace, ensure, fill_pgbench};
 
 fn starts_stops_restarts_and_tells_its_status(arm: Arm) -> Result<()> {
-    let place = Place::new()?;
+    let place = Workspace::new()?;
     let cluster = Cluster::started(&place, "main", arm)?;
     cluster.sql("CREATE TABLE t AS SELECT g, md5(g::text) FROM generate_series(1, 1000) g")?;
     cluster.pg_ctl(&["status"]).run()?;
@@ -25,7 +25,7 @@ fn starts_stops_restarts_and_tells_its_status(arm: Arm) -> Result<()> {
 arms!(starts_stops_restarts_and_tells_its_status: plain, idle, sealed);
 
 fn initdb_without_checksums_and_with_wal_elsewhere(arm: Arm) -> Result<()> {
-    let place = Place::new()?;
+    let place = Workspace::new()?;
     let cluster = Cluster::empty(&place, "main", arm)?;
     let wal = place.join("wal");
     cluster.initdb(&["-X", &wal.display().to_string(), "--wal-segsize=1"])?;
@@ -42,7 +42,7 @@ fn initdb_without_checksums_and_with_wal_elsewhere(arm: Arm) -> Result<()> {
 arms!(initdb_without_checksums_and_with_wal_elsewhere: plain, sealed);
 
 fn recovers_all_committed_rows_after_kill_nine(arm: Arm) -> Result<()> {
-    let place = Place::new()?;
+    let place = Workspace::new()?;
     let cluster = Cluster::new(&place, "main", arm)?;
     // Small buffers make backends write pages; frequent checkpoints make full page images.
     cluster.set("shared_buffers", "2MB")?;
@@ -65,7 +65,8 @@ fn recovers_all_committed_rows_after_kill_nine(arm: Arm) -> Result<()> {
         cluster.kill_nine()?;
         drop(load);
         cluster.start()?;
-        let sums = "SELECT (SELECT sum(abalance) FROM pgbench_accounts) = (SELECT sum(delta) FROM pgbench_history)
+        let sums = "SELECT (SELECT sum(abalance) FROM pgbench_accounts) = (SELECT sum(delta) \
+                    FROM pgbench_history)
              AND (SELECT sum(tbalance) FROM pgbench_tellers) = (SELECT sum(delta) FROM pgbench_history)
              AND (SELECT sum(bbalance) FROM pgbench_branches) = (SELECT sum(delta) FROM pgbench_history)";
         cluster.expect(sums, "t")?;
@@ -84,7 +85,7 @@ fn recovers_all_committed_rows_after_kill_nine(arm: Arm) -> Result<()> {
 arms!(recovers_all_committed_rows_after_kill_nine: plain, sealed);
 
 fn unlogged_tables_are_reset_and_prepared_transactions_kept_by_a_crash(arm: Arm) -> Result<()> {
-    let place = Place::new()?;
+    let place = Workspace::new()?;
     let cluster = Cluster::new(&place, "main", arm)?;
     cluster.set("max_prepared_transactions", "4")?;
     cluster.start()?;
@@ -109,7 +110,7 @@ fn unlogged_tables_are_reset_and_prepared_transactions_kept_by_a_crash(arm: Arm)
 arms!(unlogged_tables_are_reset_and_prepared_transactions_kept_by_a_crash: plain, sealed);
 
 fn alter_system_and_dropped_in_settings_survive_a_restart(arm: Arm) -> Result<()> {
-    let place = Place::new()?;
+    let place = Workspace::new()?;
     let cluster = Cluster::started(&place, "main", arm)?;
     cluster.sql("ALTER SYSTEM SET work_mem = '7MB'; SELECT pg_reload_conf()")?;
     cluster.sql("ALTER SYSTEM SET max_connections = 55")?;
@@ -128,7 +129,7 @@ fn alter_system_and_dropped_in_settings_survive_a_restart(arm: Arm) -> Result<()
 arms!(alter_system_and_dropped_in_settings_survive_a_restart: plain, sealed);
 
 fn connections_over_tls_use_the_certificate_dropped_in(arm: Arm) -> Result<()> {
-    let place = Place::new()?;
+    let place = Workspace::new()?;
     let cluster = Cluster::new(&place, "main", arm)?;
     let (key, certificate) = (cluster.dir().join("server.key"), cluster.dir().join("server.crt"));
     place
@@ -145,7 +146,7 @@ fn connections_over_tls_use_the_certificate_dropped_in(arm: Arm) -> Result<()> {
 arms!(connections_over_tls_use_the_certificate_dropped_in: plain, sealed);
 
 fn the_collectors_log_is_written_rotated_and_readable(arm: Arm) -> Result<()> {
-    let place = Place::new()?;
+    let place = Workspace::new()?;
     let cluster = Cluster::new(&place, "main", arm)?;
     cluster.set("logging_collector", "on")?;
     cluster.set("log_destination", "stderr,csvlog")?;

@@ -1,9 +1,10 @@
-//! Fail closed: each way in which a protected directory could be used wrongly, and what is said then.
+//! Fail closed: each way in which a protected directory could be used wrongly, and what is said
+//! then.
 
 use std::fs;
 
 use tidelock_testkit::marker::Marker;
-use tidelock_testkit::pg::{Arm, Cluster, Error, Output, Place, Result, ensure};
+use tidelock_testkit::pg::{Arm, BINDIR, Cluster, Error, Output, Result, Workspace, ensure};
 
 fn says(output: &Output, words: &[&str]) -> Result<()> {
     let text = output.text();
@@ -23,7 +24,7 @@ fn refuses(output: &Output, code: i32) -> Result<()> {
 
 #[test]
 fn a_bare_server_refuses_to_start_and_writes_nothing_plain() -> Result<()> {
-    let place = Place::new()?;
+    let place = Workspace::new()?;
     let marker = Marker::new();
     let sealed = Cluster::started(&place, "main", Arm::Sealed)?;
     sealed.sql(&format!("CREATE TABLE t AS SELECT '{}' AS b", marker.text()))?;
@@ -46,7 +47,7 @@ fn a_bare_server_refuses_to_start_and_writes_nothing_plain() -> Result<()> {
 
 #[test]
 fn a_missing_or_wrong_key_is_told_before_the_server_starts() -> Result<()> {
-    let place = Place::new()?;
+    let place = Workspace::new()?;
     let main = Cluster::new(&place, "main", Arm::Sealed)?;
     let other = Cluster::new(&place, "other", Arm::Sealed)?;
     let key = |cluster: &Cluster<'_>| {
@@ -67,7 +68,7 @@ fn a_missing_or_wrong_key_is_told_before_the_server_starts() -> Result<()> {
 
 #[test]
 fn a_log_of_the_shell_below_the_directory_is_refused_with_a_hint() -> Result<()> {
-    let place = Place::new()?;
+    let place = Workspace::new()?;
     let main = Cluster::new(&place, "main", Arm::Sealed)?;
     let inside = main.dir().join("server.log");
     let output = main.pg_ctl(&["-t", "20", "-l"]).arg(&inside).arg("start").fails()?;
@@ -81,7 +82,7 @@ fn a_log_of_the_shell_below_the_directory_is_refused_with_a_hint() -> Result<()>
 
 #[test]
 fn a_plain_file_where_a_sealed_one_must_be_is_an_error_that_names_it() -> Result<()> {
-    let place = Place::new()?;
+    let place = Workspace::new()?;
     let main = Cluster::started(&place, "main", Arm::Sealed)?;
     main.sql("CREATE TABLE t AS SELECT g FROM generate_series(1, 1000) g; CHECKPOINT")?;
     let path = main.sql("SELECT pg_relation_filepath('t')")?;
@@ -102,12 +103,72 @@ fn a_plain_file_where_a_sealed_one_must_be_is_an_error_that_names_it() -> Result
     main.expect("SELECT count(*) FROM t", "1000")
 }
 
-/// The server asks pg_control whether it recovers, to know whether a lost header may be replaced: also where the lost one is
-/// that of pg_control.
+#[test]
+fn shared_memory_in_files_of_the_directory_is_refused_with_the_setting_to_change() -> Result<()> {
+    let place = Workspace::new()?;
+    let main = Cluster::new(&place, "main", Arm::Sealed)?;
+    main.set("dynamic_shared_memory_type", "mmap")?;
+    main.start_fails()?;
+    let log = fs::read_to_string(main.log()).map_err(Error::io("reading the log"))?;
+    for word in ["pg_dynshmem/mmap.", "dynamic_shared_memory_type = posix"] {
+        ensure(log.contains(word), || format!("no {word}: {log}"))?;
+    }
+    main.set("dynamic_shared_memory_type", "posix")?;
+    main.start()
+}
+
+/// A byte copy has the same keyring, and its agent would be the one of the original for a while.
+#[test]
+fn a_copy_starts_as_soon_as_the_original_has_stopped() -> Result<()> {
+    let place = Workspace::new()?;
+    let main = Cluster::started(&place, "main", Arm::Sealed)?;
+    main.sql("CREATE TABLE t AS SELECT 1 AS a")?;
+    main.stop("fast")?;
+    let copy = Cluster::at(&place, "copy", Arm::Sealed)?;
+    place.tool("cp").arg("-a").arg(main.dir()).arg(copy.dir()).run()?;
+    copy.listen_here()?;
+    copy.start()?;
+    copy.expect("SELECT a FROM t", "1")?;
+    // While one runs, the other is refused.
+    let told = main.start_fails()?;
+    refuses(&told, 3)?;
+    says(&told, &["run one of them at a time"])
+}
+
+#[test]
+fn a_hard_limit_of_descriptors_is_told_and_the_server_works_with_fewer_files() -> Result<()> {
+    let place = Workspace::new()?;
+    let main = Cluster::new(&place, "main", Arm::Sealed)?;
+    let run = |limit: &str, what: &str| {
+        let dir = main.dir().display().to_string();
+        let script = format!(
+            "ulimit -n {limit}; exec {} exec -D {dir} -- {BINDIR}/pg_ctl -D {dir} -w -t 60 -l {} {what}",
+            place.programs()?.command.display(),
+            main.log().display()
+        );
+        place.tool("bash").args(["-c", &script]).log(main.log()).run()
+    };
+    let told = run("1024", "start")?;
+    says(&told, &["1024 descriptors at most"])?;
+    // More tables than either half of the descriptors.
+    let make = "SELECT format('CREATE TABLE t%s AS SELECT %s AS a', g, g) \
+                FROM generate_series(1, 600) g \\gexec";
+    main.sql(make)?;
+    let all = "DO $$ DECLARE n int := 0; a int; BEGIN FOR g IN 1..600 LOOP \
+               EXECUTE format('SELECT a FROM t%s', g) INTO a; n := n + a; END LOOP; \
+               IF n <> 180300 THEN RAISE 'n is %', n; END IF; END $$";
+    main.sql(all)?;
+    main.sql("CHECKPOINT")?;
+    main.sql(all)?;
+    main.stop("fast")
+}
+
+/// The server asks pg_control whether it recovers, to know whether a lost header may be replaced:
+/// also where the lost one is that of pg_control.
 #[test]
 fn a_control_file_that_lost_its_header_is_told_and_not_waited_for() -> Result<()> {
     use std::os::unix::fs::FileExt as _;
-    let place = Place::new()?;
+    let place = Workspace::new()?;
     let main = Cluster::started(&place, "main", Arm::Sealed)?;
     main.kill_nine()?;
     let control = main.dir().join("global/pg_control");
@@ -130,7 +191,7 @@ fn a_control_file_that_lost_its_header_is_told_and_not_waited_for() -> Result<()
 
 #[test]
 fn status_tells_whether_the_library_is_loaded_and_what_is_dangerous() -> Result<()> {
-    let place = Place::new()?;
+    let place = Workspace::new()?;
     let main = Cluster::new(&place, "main", Arm::Sealed)?;
     main.set("full_page_writes", "off")?;
     main.start()?;
@@ -145,7 +206,7 @@ fn status_tells_whether_the_library_is_loaded_and_what_is_dangerous() -> Result<
 
 #[test]
 fn children_that_the_server_starts_see_sealed_bytes() -> Result<()> {
-    let place = Place::new()?;
+    let place = Workspace::new()?;
     let main = Cluster::started(&place, "main", Arm::Sealed)?;
     let marker = Marker::new();
     main.sql(&format!(
@@ -163,7 +224,7 @@ fn children_that_the_server_starts_see_sealed_bytes() -> Result<()> {
 
 #[test]
 fn a_server_writes_nothing_into_another_protected_directory() -> Result<()> {
-    let place = Place::new()?;
+    let place = Workspace::new()?;
     let marker = Marker::new();
     let main = Cluster::started(&place, "main", Arm::Sealed)?;
     let other = Cluster::new(&place, "other", Arm::Sealed)?;

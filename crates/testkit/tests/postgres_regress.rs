@@ -6,10 +6,10 @@
 use std::path::Path;
 use std::{env, fs};
 
-use tidelock_testkit::pg::{Arm, Cluster, Error, Outcome, Place, Result, Suite, ensure};
+use tidelock_testkit::pg::{Arm, Cluster, Error, Outcome, Result, Suite, Workspace, ensure};
 
 fn run(suite: Suite, arm: Arm, tests: &[&str]) -> Result<Outcome> {
-    let place = Place::new()?;
+    let place = Workspace::new()?;
     let cluster = Cluster::new(&place, "main", arm)?;
     cluster.set("max_prepared_transactions", "10")?;
     cluster.set("max_connections", "60")?;
@@ -30,7 +30,8 @@ fn sealed_equals_plain(suite: Suite, name: &str, tests: &[&str]) -> Result<()> {
     }
     let only: Vec<_> = sealed.failed.difference(&plain.failed).collect();
     ensure(only.is_empty(), || format!("fail only when sealed: {only:?}"))?;
-    // What fails in both, because the source is older than the server, must fail with the same words.
+    // What fails in both, because the source is older than the server, must fail with the same
+    // words.
     let other: Vec<_> = plain
         .printed
         .iter()

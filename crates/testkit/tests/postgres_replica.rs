@@ -1,13 +1,13 @@
-//! Copies of a server: base backups of each kind, standbys with keys of their own, archives, recovery
-//! to a point in time.
+//! Copies of a server: base backups of each kind, standbys with keys of their own, archives,
+//! recovery to a point in time.
 
 use std::fs;
 
 use tidelock_testkit::arms;
-use tidelock_testkit::pg::{Arm, Cluster, Error, Place, Result, ensure, fill_pgbench};
+use tidelock_testkit::pg::{Arm, Cluster, Error, Result, Workspace, ensure, fill_pgbench};
 
 fn a_standby_with_its_own_keys_streams_and_is_promoted(arm: Arm) -> Result<()> {
-    let place = Place::new()?;
+    let place = Workspace::new()?;
     let primary = Cluster::started(&place, "primary", arm)?;
     fill_pgbench(&primary, 2)?;
     let standby = Cluster::empty(&place, "standby", arm)?;
@@ -29,7 +29,7 @@ fn a_standby_with_its_own_keys_streams_and_is_promoted(arm: Arm) -> Result<()> {
 arms!(a_standby_with_its_own_keys_streams_and_is_promoted: plain, sealed);
 
 fn replication_crosses_the_arms(arm: Arm) -> Result<()> {
-    let place = Place::new()?;
+    let place = Workspace::new()?;
     let other = if arm == Arm::Sealed { Arm::Plain } else { Arm::Sealed };
     let primary = Cluster::started(&place, "primary", arm)?;
     let standby = Cluster::empty(&place, "standby", other)?;
@@ -43,7 +43,7 @@ fn replication_crosses_the_arms(arm: Arm) -> Result<()> {
 arms!(replication_crosses_the_arms: plain, sealed);
 
 fn backups_with_two_tablespaces_verify_and_start(arm: Arm) -> Result<()> {
-    let place = Place::new()?;
+    let place = Workspace::new()?;
     let source = Cluster::started(&place, "source", arm)?;
     let copy = Cluster::empty(&place, "copy", arm)?;
     let mut mapping = Vec::new();
@@ -75,9 +75,10 @@ fn backups_with_two_tablespaces_verify_and_start(arm: Arm) -> Result<()> {
 }
 arms!(backups_with_two_tablespaces_verify_and_start: plain, sealed);
 
-/// A tar backup to a directory outside is plain, as pg_dump's output is, and a stock server starts on it.
+/// A tar backup to a directory outside is plain, as pg_dump's output is, and a stock server starts
+/// on it.
 fn a_tar_backup_to_outside_is_a_stock_backup(arm: Arm) -> Result<()> {
-    let place = Place::new()?;
+    let place = Workspace::new()?;
     let source = Cluster::started(&place, "source", arm)?;
     let space = place.make_dir("space")?;
     source.sql(&format!(
@@ -112,7 +113,7 @@ fn a_tar_backup_to_outside_is_a_stock_backup(arm: Arm) -> Result<()> {
 arms!(a_tar_backup_to_outside_is_a_stock_backup: plain, sealed);
 
 fn a_backup_in_a_stream_can_be_read(arm: Arm) -> Result<()> {
-    let place = Place::new()?;
+    let place = Workspace::new()?;
     let source = Cluster::started(&place, "source", arm)?;
     let out = place.join("home/base.tar");
     source
@@ -125,9 +126,10 @@ fn a_backup_in_a_stream_can_be_read(arm: Arm) -> Result<()> {
 }
 arms!(a_backup_in_a_stream_can_be_read: plain, sealed);
 
-/// The archive that `cp` makes is sealed; restore_command's `cp` brings it back under the same keys.
+/// The archive that `cp` makes is sealed; restore_command's `cp` brings it back under the same
+/// keys.
 fn an_archive_by_cp_restores_to_a_point_in_time(arm: Arm) -> Result<()> {
-    let place = Place::new()?;
+    let place = Workspace::new()?;
     let archive = place.make_dir("archive")?;
     let source = Cluster::new(&place, "source", arm)?;
     source.set("archive_mode", "on")?;
@@ -161,10 +163,10 @@ fn an_archive_by_cp_restores_to_a_point_in_time(arm: Arm) -> Result<()> {
     let bytes = fs::read(&first).map_err(Error::io(format!("reading {}", first.display())))?;
     let plain = bytes.starts_with(&WAL_PAGE_MAGIC);
     ensure(plain == (arm == Arm::Plain), || format!("{arm}: the archive is plain: {plain}"))?;
-    // An agent serves one directory of a keyring at a time. The label arrives as text: the copy's keys
-    // seal it on its way in.
+    // An agent serves one directory of a keyring at a time.
     place.wait_for_agents()?;
-    copy.tool("cp").arg(&label).arg(copy.dir().join("backup_label")).run()?;
+    // As the manual says: the text that pg_backup_stop answered, by any program.
+    place.tool("cp").arg(&label).arg(copy.dir().join("backup_label")).run()?;
     copy.set("restore_command", &format!("cp {}/%f %p", archive.display()))?;
     copy.set("recovery_target_name", "here")?;
     copy.set("recovery_target_action", "promote")?;

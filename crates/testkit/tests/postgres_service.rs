@@ -1,7 +1,5 @@
-//! What root's configuration does to servers: replicas that are built from nothing with keys of their own,
-//! units of systemd, helper programs that get plain bytes.
-//!
-//! Tests that need files in /etc/tidelock run as root only; without it they say so.
+//! What root's configuration does to servers: replicas that are built from nothing with keys of
+//! their own, units of systemd, helper programs that get plain bytes.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, chown};
@@ -13,9 +11,9 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 use tidelock_agent::client;
-use tidelock_servers::Bounded as _;
+use tidelock_servers::{Bounded as _, skip};
 use tidelock_testkit::pg::{
-    Arm, BINDIR, Cluster, Error, Place, Process, Result, ensure, fill_pgbench,
+    Arm, BINDIR, Cluster, Error, Process, Result, Workspace, ensure, fill_pgbench,
 };
 
 /// Runs the service's own user in the second test: not the account of the other tests' agents.
@@ -23,7 +21,7 @@ const NOBODY: u32 = 65534;
 
 #[test]
 fn a_replica_is_built_from_nothing_with_keys_of_its_own_again_and_again() -> Result<()> {
-    let place = Place::new()?;
+    let place = Workspace::new()?;
     let primary = Cluster::started(&place, "primary", Arm::Sealed)?;
     fill_pgbench(&primary, 1)?;
     let standby = Cluster::at(&place, "standby", Arm::Sealed)?;
@@ -36,7 +34,8 @@ fn a_replica_is_built_from_nothing_with_keys_of_its_own_again_and_again() -> Res
     place.write(
         &file,
         &format!(
-            "directory = \"{}\"\nprofile = \"postgres\"\nauto_init = true\nrecovery_folder = \"{}\"\n\
+            "directory = \"{}\"\nprofile = \"postgres\"\nauto_init = true\nrecovery_folder = \
+             \"{}\"\n\
              [[provider]]\ntype = \"file\"\npath = \"{}\"\n",
             standby.dir().display(),
             keys.display(),
@@ -76,13 +75,12 @@ fn a_replica_is_built_from_nothing_with_keys_of_its_own_again_and_again() -> Res
     ensure(!standby.dir().join(".tidelock").exists(), || "it was made".into())
 }
 
-/// As Patroni does it: programs of PostgreSQL start below a unit whose environment was written once,
-/// and none of them is started by `tidelock exec`.
+/// As Patroni does it: programs of PostgreSQL start below a unit whose environment was written
+/// once, and none of them is started by `tidelock exec`.
 #[test]
 fn below_a_unit_a_replica_gets_a_keyring_whenever_there_is_none() -> Result<()> {
-    let place = Place::new()?;
-    if !place.account().switches() {
-        eprintln!("/etc/tidelock is root's: not run");
+    let place = Workspace::new()?;
+    if skip::unless_root("a file of /etc/tidelock") {
         return Ok(());
     }
     let primary = Cluster::started(&place, "primary", Arm::Sealed)?;
@@ -101,9 +99,10 @@ fn below_a_unit_a_replica_gets_a_keyring_whenever_there_is_none() -> Result<()> 
     let config = Etc::write(
         &unit,
         &format!(
-            "directory = \"{}\"\nauto_init = true\nowner = \"nobody\"\n\
+            "directory = \"{}\"\nauto_init = true\nowner = \"nobody\"\naudit = \"file:{}\"\n\
              [[provider]]\ntype = \"file\"\npath = \"{}\"\n",
             dir.display(),
+            home.path().join("audit.log").display(),
             key.display()
         ),
     )?;
@@ -131,7 +130,7 @@ fn below_a_unit_a_replica_gets_a_keyring_whenever_there_is_none() -> Result<()> 
         .collect();
     ensure(environment.len() == 2, || drop_in.clone())?;
     let socket = PathBuf::from(&environment[1].1);
-    let _run = RunFiles(socket.clone());
+    let _run = RunFiles::beside(&socket);
     // ExecStartPre of the unit, with nothing there.
     tidelock(&["service", "unlock", &unit]).run()?;
     let first = keyring_of(&dir)?;
@@ -188,9 +187,8 @@ fn below_a_unit_a_replica_gets_a_keyring_whenever_there_is_none() -> Result<()> 
 /// `archive_command` runs a small program of root's, which is not in the policy.
 #[test]
 fn a_helper_of_roots_configuration_archives_plain_bytes_and_nobody_else_does() -> Result<()> {
-    let place = Place::new()?;
-    if !place.account().switches() {
-        eprintln!("helpers are root's to name: not run");
+    let place = Workspace::new()?;
+    if skip::unless_root("a helper in /etc/tidelock") {
         return Ok(());
     }
     let bin = tempfile::Builder::new().prefix("tl-helper-").tempdir_in("/tmp");
@@ -298,29 +296,44 @@ impl Drop for Etc {
     }
 }
 
-/// What agents of a unit leave in /run/tidelock/UID.
-struct RunFiles(PathBuf);
+/// What agents of a unit leave in /run/tidelock/UID; what was there before stays.
+struct RunFiles {
+    folder: PathBuf,
+    before: Vec<PathBuf>,
+}
 
-impl Drop for RunFiles {
-    fn drop(&mut self) {
-        let Some(folder) = self.0.parent() else { return };
-        end_agents(folder);
-        let _ = fs::remove_dir_all(folder);
+impl RunFiles {
+    fn beside(socket: &Path) -> Self {
+        let folder = socket.parent().unwrap_or(socket).to_path_buf();
+        Self { before: files(&folder), folder }
     }
 }
 
-/// Sooner than they would end by themselves, some seconds after their last program.
-fn end_agents(folder: &Path) {
-    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
-        if entry.path().extension().is_none_or(|ending| ending != "sock") {
-            continue;
+impl Drop for RunFiles {
+    fn drop(&mut self) {
+        let made = || files(&self.folder).into_iter().filter(|file| !self.before.contains(file));
+        made().for_each(|socket| end_agent(&socket));
+        for file in made() {
+            let _ = fs::remove_file(file);
         }
-        let Ok(Some(connection)) = client::connect(&entry.path()) else { continue };
-        let Ok(status) = connection.status() else { continue };
-        if let Some(process) = Process::new(status.pid) {
-            let _ = process.signal(Signal::TERM);
-            let _ = process.wait_gone(Duration::from_secs(60));
-        }
+        let _ = fs::remove_dir(&self.folder);
+    }
+}
+
+fn files(folder: &Path) -> Vec<PathBuf> {
+    fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path()).collect()
+}
+
+/// Sooner than it would end by itself, some seconds after its last program.
+fn end_agent(socket: &Path) {
+    if socket.extension().is_none_or(|ending| ending != "sock") {
+        return;
+    }
+    let Ok(Some(connection)) = client::connect(socket) else { return };
+    let Ok(status) = connection.status() else { return };
+    if let Some(process) = Process::new(status.pid) {
+        let _ = process.signal(Signal::TERM);
+        let _ = process.wait_gone(Duration::from_secs(60));
     }
 }
 
@@ -337,7 +350,7 @@ fn random_key() -> Vec<u8> {
 }
 
 /// The servers' account's alone.
-fn secret(place: &Place, path: &Path) -> Result<()> {
+fn secret(place: &Workspace, path: &Path) -> Result<()> {
     fs::set_permissions(path, fs::Permissions::from_mode(0o600)).map_err(Error::io("chmod"))?;
     place.account().give(path)
 }
@@ -351,7 +364,7 @@ fn give(path: &Path, mode: u32) -> Result<()> {
 fn keyring_of(dir: &Path) -> Result<String> {
     let path = dir.join(".tidelock/keyring");
     let bytes = fs::read(&path).map_err(Error::io(format!("reading {}", path.display())))?;
-    Ok(bytes.iter().skip(16).take(16).map(|byte| format!("{byte:02x}")).collect())
+    Ok(data_encoding::HEXLOWER.encode(&bytes[16..32]))
 }
 
 fn is_plain_control(dir: &Path) -> Result<bool> {

@@ -2,12 +2,15 @@
 //! tablespaces, logical decoding, extensions, JIT.
 
 use tidelock_testkit::arms;
-use tidelock_testkit::pg::{Arm, Cluster, Place, Result, ensure};
+use tidelock_testkit::pg::{Arm, Cluster, Result, Workspace, ensure};
 
 fn sorts_and_hash_joins_that_spill_give_the_same_answer(arm: Arm) -> Result<()> {
-    let place = Place::new()?;
+    let place = Workspace::new()?;
     let cluster = Cluster::started(&place, "main", arm)?;
-    cluster.sql("CREATE TABLE t AS SELECT g AS a, md5(g::text) AS b FROM generate_series(1, 60000) g; ANALYZE t")?;
+    cluster.sql(
+        "CREATE TABLE t AS SELECT g AS a, md5(g::text) AS b FROM generate_series(1, \
+                 60000) g; ANALYZE t",
+    )?;
     let answers = |memory: &str, more: &str| {
         cluster.sql(&format!(
             "SET work_mem = '{memory}'; SET log_temp_files = 0; {more}
@@ -20,7 +23,8 @@ fn sorts_and_hash_joins_that_spill_give_the_same_answer(arm: Arm) -> Result<()> 
         ))
     };
     let in_memory = answers("256MB", "")?;
-    let parallel = "SET min_parallel_table_scan_size = 0; SET parallel_setup_cost = 0; SET parallel_tuple_cost = 0;";
+    let parallel = "SET min_parallel_table_scan_size = 0; SET parallel_setup_cost = 0; SET \
+                    parallel_tuple_cost = 0;";
     for more in ["", "SET enable_hashjoin = off;", "SET enable_mergejoin = off;", parallel] {
         let spilled = answers("64kB", more)?;
         ensure(spilled == in_memory, || format!("{more} gave {spilled}, not {in_memory}"))?;
@@ -32,12 +36,13 @@ fn sorts_and_hash_joins_that_spill_give_the_same_answer(arm: Arm) -> Result<()> 
 arms!(sorts_and_hash_joins_that_spill_give_the_same_answer: plain, sealed);
 
 fn temporary_tables_large_objects_and_vacuum_full(arm: Arm) -> Result<()> {
-    let place = Place::new()?;
+    let place = Workspace::new()?;
     let cluster = Cluster::new(&place, "main", arm)?;
     cluster.set("temp_buffers", "800kB")?;
     cluster.start()?;
     let answer = cluster.sql(
-        "CREATE TEMP TABLE tt AS SELECT g, repeat(md5(g::text), 20) b FROM generate_series(1, 20000) g;
+        "CREATE TEMP TABLE tt AS SELECT g, repeat(md5(g::text), 20) b FROM generate_series(1, \
+         20000) g;
          UPDATE tt SET b = b || 'x' WHERE g % 3 = 0; SELECT count(*), sum(length(b)) FROM tt",
     )?;
     ensure(answer == "20000|12806666", || answer.clone())?;
@@ -65,7 +70,7 @@ fn temporary_tables_large_objects_and_vacuum_full(arm: Arm) -> Result<()> {
 arms!(temporary_tables_large_objects_and_vacuum_full: plain, sealed);
 
 fn databases_are_created_with_both_strategies_and_dropped(arm: Arm) -> Result<()> {
-    let place = Place::new()?;
+    let place = Workspace::new()?;
     let cluster = Cluster::started(&place, "main", arm)?;
     cluster.sql("CREATE DATABASE source")?;
     cluster.sql_in(
@@ -94,16 +99,22 @@ fn databases_are_created_with_both_strategies_and_dropped(arm: Arm) -> Result<()
 arms!(databases_are_created_with_both_strategies_and_dropped: plain, sealed);
 
 fn copy_to_and_from_files_and_programs(arm: Arm) -> Result<()> {
-    let place = Place::new()?;
+    let place = Workspace::new()?;
     let cluster = Cluster::started(&place, "main", arm)?;
     let outside = place.make_dir("outside")?;
     let inside = cluster.dir().join("copied");
-    cluster.sql("CREATE TABLE t AS SELECT g a, md5(g::text) b FROM generate_series(1, 20000) g; CREATE TABLE u (LIKE t)")?;
+    cluster.sql(
+        "CREATE TABLE t AS SELECT g a, md5(g::text) b FROM generate_series(1, 20000) g; \
+                 CREATE TABLE u (LIKE t)",
+    )?;
     let check = "SELECT count(*), count(DISTINCT b) FROM u";
     for file in [outside.join("file"), inside] {
         for format in ["text", "csv", "binary"] {
             let name = file.display();
-            cluster.sql(&format!("COPY t TO '{name}' (FORMAT {format}); TRUNCATE u; COPY u FROM '{name}' (FORMAT {format})"))?;
+            cluster.sql(&format!(
+                "COPY t TO '{name}' (FORMAT {format}); TRUNCATE u; COPY u FROM \
+                                  '{name}' (FORMAT {format})"
+            ))?;
             cluster.expect(check, "20000|20000")?;
         }
     }
@@ -117,7 +128,7 @@ fn copy_to_and_from_files_and_programs(arm: Arm) -> Result<()> {
 arms!(copy_to_and_from_files_and_programs: plain, sealed);
 
 fn tablespaces_hold_tables_indexes_and_temporary_files(arm: Arm) -> Result<()> {
-    let place = Place::new()?;
+    let place = Workspace::new()?;
     let cluster = Cluster::started(&place, "main", arm)?;
     for name in ["one", "two"] {
         let dir = place.make_dir(name)?;
@@ -140,7 +151,7 @@ fn tablespaces_hold_tables_indexes_and_temporary_files(arm: Arm) -> Result<()> {
 arms!(tablespaces_hold_tables_indexes_and_temporary_files: plain, sealed);
 
 fn logical_decoding_that_spills_returns_every_change(arm: Arm) -> Result<()> {
-    let place = Place::new()?;
+    let place = Workspace::new()?;
     let cluster = Cluster::new(&place, "main", arm)?;
     cluster.set("wal_level", "logical")?;
     cluster.set("logical_decoding_work_mem", "64kB")?;
@@ -152,14 +163,18 @@ fn logical_decoding_that_spills_returns_every_change(arm: Arm) -> Result<()> {
          SAVEPOINT one; INSERT INTO t SELECT g, md5(g::text) FROM generate_series(1, 10000) g; COMMIT",
     )?;
     cluster.restart()?;
-    cluster.expect("SELECT count(*) FROM pg_logical_slot_get_changes('s', NULL, NULL) WHERE data LIKE 'table%INSERT%'", "20000")?;
+    cluster.expect(
+        "SELECT count(*) FROM pg_logical_slot_get_changes('s', NULL, NULL) WHERE data \
+                    LIKE 'table%INSERT%'",
+        "20000",
+    )?;
     cluster.expect("SELECT spill_bytes > 1000000 FROM pg_stat_replication_slots", "t")?;
     cluster.sql("SELECT pg_drop_replication_slot('s')").map(drop)
 }
 arms!(logical_decoding_that_spills_returns_every_change: plain, sealed);
 
 fn extensions_and_jit_work(arm: Arm) -> Result<()> {
-    let place = Place::new()?;
+    let place = Workspace::new()?;
     let cluster = Cluster::new(&place, "main", arm)?;
     cluster.set("shared_preload_libraries", "pg_stat_statements")?;
     cluster.start()?;
@@ -171,9 +186,13 @@ fn extensions_and_jit_work(arm: Arm) -> Result<()> {
            $$ import os; return open(os.path.join(plpy.execute('SHOW data_directory')[0]['data_directory'], 'PG_VERSION')).read().strip() + str(a) $$",
     )?;
     cluster.expect("SELECT py(1)", "151")?;
-    cluster.sql("SELECT bt_index_check('i', true); SELECT count(*) FROM verify_heapam('t'); SELECT pg_prewarm('t')")?;
+    cluster.sql(
+        "SELECT bt_index_check('i', true); SELECT count(*) FROM verify_heapam('t'); \
+                 SELECT pg_prewarm('t')",
+    )?;
     let jit = cluster.sql(
-        "SET jit = on; SET jit_above_cost = 0; SET jit_inline_above_cost = 0; SET jit_optimize_above_cost = 0;
+        "SET jit = on; SET jit_above_cost = 0; SET jit_inline_above_cost = 0; SET \
+         jit_optimize_above_cost = 0;
          EXPLAIN (ANALYZE) SELECT sum(a * 2 + 1), count(*) FROM t WHERE a % 3 = 1 AND b > '5'",
     )?;
     ensure(jit.contains("JIT:"), || format!("no JIT (llvmjit missing?):\n{jit}"))?;

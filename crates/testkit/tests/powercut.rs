@@ -1,10 +1,11 @@
 //! Power cuts under PostgreSQL, in short; `TIDELOCK_CUTS=200` is the long run of `make test-full`.
 //!
-//! Volumes need root: without it each test says so and passes.
+//! Volumes need root.
 #![expect(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 use std::path::PathBuf;
 
+use tidelock_servers::skip;
 use tidelock_testkit::{
     powercut::{self, Arm, Plan, Tally},
     volume::FileSystem,
@@ -12,8 +13,11 @@ use tidelock_testkit::{
 
 fn plan(fs: FileSystem, arms: &[Arm]) -> Option<Plan> {
     let postgres = PathBuf::from("/usr/lib/postgresql/15/bin");
-    if !rustix::process::geteuid().is_root() || !postgres.exists() {
-        eprintln!("skipped: power cuts need root and PostgreSQL 15");
+    if skip::unless_root("a volume of one's own") {
+        return None;
+    }
+    if !postgres.exists() {
+        skip::missing("PostgreSQL 15");
         return None;
     }
     let cycles = std::env::var("TIDELOCK_CUTS").map_or(3, |cuts| cuts.parse().unwrap());

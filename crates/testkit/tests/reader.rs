@@ -1,5 +1,5 @@
-//! A second opinion on the format: the reader in Python, written from FORMAT.md alone, reads what the library
-//! wrote, and the command reads the same.
+//! A second opinion on the format: the reader in Python, written from FORMAT.md alone, reads what
+//! the library wrote, and the command reads the same.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use tidelock_servers::Bounded as _;
-use tidelock_testkit::twins::{Place, Product};
+use tidelock_testkit::twins::{Product, Workspace};
 
 /// Debian's, which has `python3-cryptography`; another one on the path may not.
 const PYTHON: &str = "/usr/bin/python3";
@@ -29,7 +29,7 @@ fn files_below(dir: &Path, found: &mut Vec<PathBuf>) {
 #[test]
 fn the_independent_reader_sees_what_was_written() {
     let product = Product::find().unwrap();
-    let place = Place::new("reader").unwrap();
+    let place = Workspace::new("reader").unwrap();
     let sealed = place.protect(&product, "postgres").unwrap();
     let writer = reader("write_files.py");
     let python = Path::new(PYTHON);
@@ -65,12 +65,12 @@ fn the_independent_reader_sees_what_was_written() {
     }
 }
 
-/// The keyring and what opens it are enough: a passphrase byte by byte, or the recovery key, and nothing else that
-/// lies in `.tidelock`.
+/// The keyring and what opens it are enough: a passphrase byte by byte, or the recovery key, and
+/// nothing else that lies in `.tidelock`.
 #[test]
 fn a_passphrase_counts_byte_by_byte_and_the_keyring_is_enough() {
     let product = Product::find().unwrap();
-    let place = Place::new("reader").unwrap();
+    let place = Workspace::new("reader").unwrap();
     let scratch = place.programs();
     let (dir, words, recovery) = (scratch.join("dir"), scratch.join("words"), scratch.join("key"));
     // Blanks at both ends, a tab, what is no UTF-8, and a composed and a decomposed letter.
@@ -78,7 +78,7 @@ fn a_passphrase_counts_byte_by_byte_and_the_keyring_is_enough() {
     fs::write(&words, [typed, b"\nanother line"].concat()).unwrap();
     let mut init = place.command(&product);
     init.args(["init", "--profile", "generic", "--provider", "passphrase", "--passphrase-fd", "0"]);
-    init.arg("--recovery-file").arg(&recovery).arg(&dir);
+    init.arg("--weak-passphrase").arg("--recovery-file").arg(&recovery).arg(&dir);
     let made = place.fed(&init, &words).finish().unwrap();
     assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
     let plain = scratch.join("plain");

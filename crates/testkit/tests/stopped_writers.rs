@@ -1,7 +1,7 @@
 //! Whoever meets a writer in the middle of its write waits for as long as it lives, and no longer.
 //!
-//! `trials/stopped.c` stops the writer where it enters the system call. Time says nothing of life: a
-//! processor quota, a debugger or a full disk queue stops a writer for longer than any limit.
+//! `trials/stopped.c` stops the writer where it enters the system call. Time says nothing of life:
+//! a processor quota, a debugger or a full disk queue stops a writer for longer than any limit.
 #![expect(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 use std::fs;
@@ -12,7 +12,7 @@ use std::time::Duration;
 use serde_json::Value;
 use tidelock_servers::Bounded as _;
 use tidelock_testkit::trial::Trial;
-use tidelock_testkit::twins::{Place, Product};
+use tidelock_testkit::twins::{Product, Workspace};
 
 /// A place of class paged in the profile of PostgreSQL, and one of class bytes.
 const FILES: [&str; 2] = ["base/1/16384", "loose"];
@@ -22,7 +22,7 @@ const STOP_MS: &str = "5000";
 /// What one run of the trial says.
 fn stopped(file: &str, arguments: [&str; 3], prepare: impl Fn(&Path) -> Option<String>) -> Value {
     let trial = Trial::compile("stopped").unwrap();
-    let place = Place::new("stopped").unwrap();
+    let place = Workspace::new("stopped").unwrap();
     let product = Product::find().unwrap_or_else(|error| panic!("{error}"));
     let dir = place.protect(&product, "postgres").unwrap_or_else(|error| panic!("{error}"));
     fs::create_dir_all(dir.join("base/1")).unwrap();
@@ -97,12 +97,13 @@ fn a_copy_of_the_lock_file_that_a_server_reads_does_not_make_it_look_dead() {
     }
 }
 
-/// As on a file system that knows none: it is said before anything starts, or killed holders do not matter.
+/// As on a file system that knows none: it is said before anything starts, or killed holders do not
+/// matter.
 #[test]
 fn where_locks_are_refused_a_killed_holder_hangs_nobody() {
     let (trial, wrapper) =
         (Trial::compile("stopped").unwrap(), Trial::compile("lockless").unwrap());
-    let place = Place::new("lockless").unwrap();
+    let place = Workspace::new("lockless").unwrap();
     let product = Product::find().unwrap_or_else(|error| panic!("{error}"));
     let dir = place.protect(&product, "postgres").unwrap_or_else(|error| panic!("{error}"));
     let sealed = trial.sealed(&product, &place, &dir);

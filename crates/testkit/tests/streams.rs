@@ -1,15 +1,15 @@
-//! A sealed stream that was cut, changed, or joined with another one ends `tidelock unseal` with 5, wherever that
-//! happened; a whole one comes back as it was.
+//! A sealed stream that was cut, changed, or joined with another one ends `tidelock unseal` with 5,
+//! wherever that happened; a whole one comes back as it was.
 //!
-//! Every length and every byte of a stream are tried within the command's own tests; here are the edges, through
-//! pipes, and what the independent reader says.
+//! Every length and every byte of a stream are tried within the command's own tests; here are the
+//! edges, through pipes, and what the independent reader says.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use tidelock_servers::Bounded as _;
-use tidelock_testkit::twins::{Place, Product};
+use tidelock_testkit::twins::{Product, Workspace};
 
 /// Debian's, which has `python3-cryptography`; another one on the path may not.
 const PYTHON: &str = "/usr/bin/python3";
@@ -19,14 +19,14 @@ const BROKEN: Option<i32> = Some(5);
 
 struct Streams {
     product: Product,
-    place: Place,
+    place: Workspace,
     dir: PathBuf,
 }
 
 impl Streams {
     fn new() -> Self {
         let product = Product::find().expect("the command and the library are built");
-        let place = Place::new("streams").expect("a scratch directory can be made");
+        let place = Workspace::new("streams").expect("a scratch directory can be made");
         let dir = place.protect(&product, "postgres").expect("the directory can be made");
         Self { product, place, dir }
     }

@@ -1,7 +1,9 @@
-//! What a write through `O_DSYNC` or `O_SYNC` has acknowledged is on the disk, and so is the size that shows it.
+//! What a write through `O_DSYNC` or `O_SYNC` has acknowledged is on the disk, and so is the size
+//! that shows it.
 //!
-//! Two looks at `trials/synced.c`: the order of its system calls, as strace sees them, and its files after power
-//! cuts on a volume of their own (as root; otherwise the tests of cuts say so and pass).
+//! Two looks at `trials/synced.c`: the order of its system calls, as strace sees them, and its
+//! files after power cuts on a volume of their own (as root; otherwise the tests of cuts say so and
+//! pass).
 #![expect(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 use std::ffi::OsStr;
@@ -9,12 +11,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use tidelock_servers::{Bounded as _, alone};
+use tidelock_servers::{Bounded as _, alone, skip};
 use tidelock_testkit::trial::Trial;
-use tidelock_testkit::twins::{Place, Product};
+use tidelock_testkit::twins::{Product, Workspace, sections};
 use tidelock_testkit::volume::{FileSystem, Volume};
 
-/// Where the files lie below a protected directory of the profile `postgres`: class paged, log and bytes.
+/// Where the files lie below a protected directory of the profile `postgres`: class paged, log and
+/// bytes.
 const CLASSES: [&str; 3] = ["base/1", "pg_wal", "loose"];
 
 /// Cases that change the size in ways of their own; each gets a power cut.
@@ -38,7 +41,7 @@ fn product() -> Product {
 #[test]
 fn nothing_is_changed_after_the_call_that_syncs() {
     let (trial, place, product) =
-        (Trial::compile("synced").unwrap(), Place::new("synced").unwrap(), product());
+        (Trial::compile("synced").unwrap(), Workspace::new("synced").unwrap(), product());
     let dir = place.protect(&product, "postgres").unwrap_or_else(|error| panic!("{error}"));
     let mut wrong = Vec::new();
     for class in CLASSES {
@@ -60,7 +63,8 @@ fn nothing_is_changed_after_the_call_that_syncs() {
         for (case, calls) in sections {
             let changes: Vec<_> = calls.iter().filter(|call| changes_a_file(call)).collect();
             let last = changes.last().unwrap_or_else(|| panic!("{case}: nothing was written"));
-            // The descriptor itself carries O_DSYNC: each write through it syncs. Sizes and holes do not.
+            // The descriptor itself carries O_DSYNC: each write through it syncs. Sizes and holes
+            // do not.
             if !last.contains("write") && !last.contains("sync(") {
                 wrong.push(format!("{class} {case}: {changes:#?}"));
             }
@@ -76,28 +80,10 @@ fn changes_a_file(call: &str) -> bool {
     names.contains(&name) || others.contains(&name)
 }
 
-/// What the trace has between the marks of `synced.c`: a case and the calls in it.
-fn sections(trace: &str) -> Vec<(String, Vec<String>)> {
-    let mut found: Vec<(String, Vec<String>)> = Vec::new();
-    let mut inside = false;
-    for line in trace.lines() {
-        let call = line.trim_start_matches(|c: char| c.is_ascii_digit() || c == ' ');
-        if let Some(name) = call.strip_prefix("write(-1, \"begin ") {
-            found.push((name.split('"').next().unwrap().to_owned(), Vec::new()));
-            inside = true;
-        } else if call.starts_with("write(-1, \"end\"") {
-            inside = false;
-        } else if inside {
-            found.last_mut().unwrap().1.push(call.to_owned());
-        }
-    }
-    found
-}
-
 /// Where one program runs: plainly, or by the command in a protected directory.
 struct Arm {
     trial: Trial,
-    place: Place,
+    place: Workspace,
     sealed: Option<(Product, PathBuf)>,
 }
 
@@ -125,12 +111,11 @@ impl Arm {
 }
 
 fn a_power_cut_loses_nothing_acknowledged(fs: FileSystem, class: &str, sealed: bool) {
-    if !rustix::process::geteuid().is_root() {
-        eprintln!("skipped: a volume of one's own needs root");
+    if skip::unless_root("a volume of one's own") {
         return;
     }
     let mut volume = Volume::create(fs, 400).unwrap();
-    let place = Place::new("cut").unwrap();
+    let place = Workspace::new("cut").unwrap();
     let dir = volume.root().join("data");
     let sealed = sealed.then(|| {
         let product = product();

@@ -1,10 +1,10 @@
 //! No garbage byte between writers and readers of one file, plain and sealed, on ext4 and XFS.
 //!
-//! `TIDELOCK_SECONDS=300` makes each run minutes long. Volumes need root: without it each test says
-//! so and passes.
+//! `TIDELOCK_SECONDS=300` makes each run minutes long. Volumes need root.
 #![expect(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 use serde_json::Value;
+use tidelock_servers::skip;
 use tidelock_testkit::{
     torture::Torture,
     trial::Trial,
@@ -12,8 +12,7 @@ use tidelock_testkit::{
 };
 
 fn torture(fs: FileSystem, file: &str, sealed: bool) -> Option<Value> {
-    if !rustix::process::geteuid().is_root() {
-        eprintln!("skipped: a volume of one's own needs root");
+    if skip::unless_root("a volume of one's own") {
         return None;
     }
     let command = std::env::current_exe().unwrap().parent().unwrap().with_file_name("tidelock");

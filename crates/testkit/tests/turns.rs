@@ -1,15 +1,16 @@
-//! Two processes that take strict turns on one file see what they would see on a plain one: every call after every
-//! other, with no race at all. So whatever a process remembers of a file, another may have changed.
+//! Two processes that take strict turns on one file see what they would see on a plain one: every
+//! call after every other, with no race at all. So whatever a process remembers of a file, another
+//! may have changed.
 #![expect(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 use std::fs;
 
 use tidelock_servers::{Bounded as _, alone};
 use tidelock_testkit::trial::Trial;
-use tidelock_testkit::twins::{Place, Product};
+use tidelock_testkit::twins::{Product, Workspace};
 
 fn answers_as_a_plain_file_does(class: &str) {
-    let (trial, place) = (Trial::compile("turns").unwrap(), Place::new("turns").unwrap());
+    let (trial, place) = (Trial::compile("turns").unwrap(), Workspace::new("turns").unwrap());
     let product = Product::find().unwrap_or_else(|error| panic!("{error}"));
     let dir = place.protect(&product, "postgres").unwrap_or_else(|error| panic!("{error}"));
     let mut plain = alone(trial.program());

@@ -9,8 +9,7 @@ macro_rules! twins {
             #[test]
             fn $name() {
                 let name = stringify!($name);
-                if NEED_ROOT.contains(&name) && !rustix::process::geteuid().is_root() {
-                    eprintln!("skipped: {name} needs root, for mounts of its own");
+                if NEED_ROOT.contains(&name) && tidelock_servers::skip::unless_root("a mount") {
                     return;
                 }
                 if let Err(error) = tidelock_testkit::twins::check(name) {

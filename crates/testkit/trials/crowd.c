@@ -1,8 +1,10 @@
-/* Many threads, each with files of its own: 300 bytes at random places, and back. Nobody waits for ever.
+/* Many threads, each with files of its own: 300 bytes at random places, and back. Nobody waits for
+ * ever.
  *
  * usage: crowd DIR THREADS FILES SECONDS
  *   FILES   how many files each thread has, by turns
- * One line of JSON. Exit code 1 if a thread has not come back some time after the end, or if bytes were wrong.
+ * One line of JSON. Exit code 1 if a thread has not come back some time after the end, or if bytes
+ * were wrong.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -61,7 +63,8 @@ static void *work(void *argument)
         memset(bytes, 1 + mix(state + turn) % 255, EACH);
         wrong += pwrite(fds[file], bytes, EACH, at) != EACH;
         at = mix(~state) % (SIZE - EACH);
-        wrong += pread(fds[file], back, EACH, at) != EACH || memcmp(back, model + file * SIZE + at, EACH);
+        wrong += pread(fds[file], back, EACH, at) != EACH ||
+                 memcmp(back, model + file * SIZE + at, EACH);
         writes++;
     }
     unsigned char *all = malloc(SIZE);

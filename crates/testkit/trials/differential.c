@@ -1,18 +1,20 @@
-/* A random differential model: processes times threads call at one time whatever changes bytes, sizes or offsets
- * of files, and a shadow knows all that plain files may then be (differential/shadow.h says what that is).
+/* A random differential model: processes times threads call at one time whatever changes bytes,
+ * sizes or offsets of files, and a shadow knows all that plain files may then be
+ * (differential/shadow.h says what that is).
  *
- *   episode    empty files, three processes of three threads; some descriptions are shared by a fork
- *     round    draw.h gives some of the workers one or two operations; they begin together
- *              act.h   each does its own
- *              shadow.h   one order must explain all answers and what the files are now
+ *   episode    empty files, three processes of three threads; some descriptions are shared by a
+ * fork round    draw.h gives some of the workers one or two operations; they begin together act.h
+ * each does its own shadow.h   one order must explain all answers and what the files are now
  *
- * The same program runs plain, where it must never fail, and under the library. With `--spoil` one thing is done
- * wrongly on purpose, and it must fail.
+ * The same program runs plain, where it must never fail, and under the library. With `--spoil` one
+ * thing is done wrongly on purpose, and it must fail.
  *
- * usage: differential DIR SECONDS [--seed N] [--episode N] [--share own|fork] [--class NAME] [--theme NAME]
+ * usage: differential DIR SECONDS [--seed N] [--episode N] [--share own|fork] [--class NAME]
+ * [--theme NAME]
  *                               [--spoil WHAT] [--allow pieces|blocks]
- * One line of JSON; exit code 1 and the round if something had no explanation. With `--episode` that one is
- * repeated: it begins with the same draws, and goes on with them as far as the same call wins each race.
+ * One line of JSON; exit code 1 and the round if something had no explanation. With `--episode`
+ * that one is repeated: it begins with the same draws, and goes on with them as far as the same
+ * call wins each race.
  */
 #include "differential/plan.h"
 #include "differential/act.h"
@@ -118,7 +120,8 @@ static void ask(unsigned files)
         for (int i = 0; i < gathered; i++) {
             int known_already = !is_offset(ops[i]);
             for (int j = 0; j < count && !known_already; j++)
-                known_already = used[j]->file == file && description(used[j]) == description(ops[i]);
+                known_already =
+                    used[j]->file == file && description(used[j]) == description(ops[i]);
             if (!known_already)
                 used[count++] = ops[i];
         }
@@ -187,7 +190,8 @@ static void check(unsigned files)
         operations += count;
         if (!judge(&search, &known[file], ops, count, &found)) {
             tell_round(file, &known[file], ops, count);
-            printf("size after %ld; no order explains it; nearest: %s\n", found.size, search.reason);
+            printf("size after %ld; no order explains it; nearest: %s\n", found.size,
+                   search.reason);
             fail("a plain file would not do this");
         }
         other_orders += search.orders > 1;
@@ -328,9 +332,9 @@ int main(int argc, char **argv)
         episodes++;
     }
     double seconds = (now() - begun) / 1e9;
-    printf("{\"seed\":%" PRIu64 ",\"episodes\":%" PRIu64 ",\"rounds\":%" PRIu64 ",\"operations\":%" PRIu64
-           ",\"overlaps\":%" PRIu64 ",\"overlapping_changes\":%" PRIu64 ",\"other_orders\":%" PRIu64
-           ",\"operations_a_second\":%.0f}\n",
+    printf("{\"seed\":%" PRIu64 ",\"episodes\":%" PRIu64 ",\"rounds\":%" PRIu64
+           ",\"operations\":%" PRIu64 ",\"overlaps\":%" PRIu64 ",\"overlapping_changes\":%" PRIu64
+           ",\"other_orders\":%" PRIu64 ",\"operations_a_second\":%.0f}\n",
            seed, episodes, rounds, operations, overlaps, overlapping_changes, other_orders,
            operations / seconds);
     return 0;

@@ -1,7 +1,8 @@
-/* Changes files in place: whole units and odd ranges of files of each class, which need no room on the disk.
+/* Changes files in place: whole units and odd ranges of files of each class, which need no room on
+ * the disk.
  *
- * usage: in_place DIR make|overwrite|check
- * Exit code 1 and a message if a call fails or a byte is wrong. `check` accepts either content of a unit.
+ * usage: in_place DIR make|overwrite|check Exit code 1 and a message if a call fails or a byte is
+ * wrong. `check` accepts either content of a unit.
  */
 #include <errno.h>
 #include <fcntl.h>

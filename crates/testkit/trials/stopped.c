@@ -1,15 +1,17 @@
-/* A writer that is stopped in the middle of its write, and others who meet it: readers and writers of the same unit.
+/* A writer that is stopped in the middle of its write, and others who meet it: readers and writers
+ * of the same unit.
  *
- * The writer is a process of its own; this one traces it and stops it where it enters the system call that
- * writes, for so long that nobody could call it slow. Then it goes on, or it is killed. Meanwhile another
- * process reads or writes. A library that seals must make the other wait as long as the writer lives, however long that
- * is, and no longer.
+ * The writer is a process of its own; this one traces it and stops it where it enters the system
+ * call that writes, for so long that nobody could call it slow. Then it goes on, or it is killed.
+ * Meanwhile another process reads or writes. A library that seals must make the other wait as long
+ * as the writer lives, however long that is, and no longer.
  *
  * usage: stopped FILE units|odd read|write go|kill MILLISECONDS [LINK]
  *   units|odd   what the writer writes: one whole unit, or 100 bytes within it
  *   LINK        another name of a file that the writer opens and closes before
- * One line of JSON: how long the other waited while the writer was stopped, how long after that, its processor
- * time, and whose bytes stand there: "old", "new" (the writer's), "own" (the other's) or "wrong".
+ * One line of JSON: how long the other waited while the writer was stopped, how long after that,
+ * its processor time, and whose bytes stand there: "old", "new" (the writer's), "own" (the other's)
+ * or "wrong".
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -158,7 +160,8 @@ int main(int argc, char **argv)
         fprintf(stderr, "usage: stopped FILE units|odd read|write go|kill MILLISECONDS [LINK]\n");
         return 2;
     }
-    int odd = !strcmp(argv[2], "odd"), writes = !strcmp(argv[3], "write"), kills = !strcmp(argv[4], "kill");
+    int odd = !strcmp(argv[2], "odd"), writes = !strcmp(argv[3], "write"),
+        kills = !strcmp(argv[4], "kill");
     long stop = atol(argv[5]);
     shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (shared == MAP_FAILED)
@@ -200,6 +203,7 @@ int main(int argc, char **argv)
            early ? "true" : "false", hangs ? "true" : "false",
            hangs ? -1 : (long)(shared->end - shared->start),
            hangs || early ? -1 : (long)(shared->end - released), shared->cpu_ms,
-           writes || hangs ? "nothing" : whose(shared->bytes, odd), hangs ? "unknown" : whose(now_there, odd));
+           writes || hangs ? "nothing" : whose(shared->bytes, odd),
+           hangs ? "unknown" : whose(now_there, odd));
     return 0;
 }

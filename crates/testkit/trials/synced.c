@@ -1,10 +1,11 @@
-/* Writes through O_DSYNC and O_SYNC that change the size in every way: what they acknowledge is on the disk.
+/* Writes through O_DSYNC and O_SYNC that change the size in every way: what they acknowledge is on
+ * the disk.
  *
  * usage: synced DIR make|write [NAME]
  *   make    makes the files of all cases, synced, as they are before
- *   write   carries each case out between two marks (writes to descriptor -1, for a trace), prints a line for it
- *           when its call has returned, and ends without another call to a file
- * NAME chooses one case. A line is its name and the bytes of its file, zeros as dots.
+ *   write   carries each case out between two marks (writes to descriptor -1, for a trace), prints
+ * a line for it when its call has returned, and ends without another call to a file NAME chooses
+ * one case. A line is its name and the bytes of its file, zeros as dots.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -22,7 +23,8 @@ struct step {
     int flags;
 };
 
-/* From every kind of end to every kind of end, within a unit, to its end and beyond; behind gaps; no growth. */
+/* From every kind of end to every kind of end, within a unit, to its end and beyond; behind gaps;
+ * no growth. */
 static const struct step steps[] = {
     {"odd-append", 100, 100, 77, O_DSYNC},
     {"odd-append-of-a-log", 100, 100, 77, O_DSYNC | O_APPEND},

@@ -1,9 +1,10 @@
 /* Two processes take strict turns on one file: every call after every other, with no race at all.
  *
- * For each size to begin with and each pair of calls: the first process makes the one, the second the other, the
- * first its own once more; then both look at all bytes. Each has opened the file before, so each may know things
- * of it that the other has changed since. One line for each pair and size: what the calls answered, and
- * a hash of what each of the two sees. The same line must come from a plain file.
+ * For each size to begin with and each pair of calls: the first process makes the one, the second
+ * the other, the first its own once more; then both look at all bytes. Each has opened the file
+ * before, so each may know things of it that the other has changed since. One line for each pair
+ * and size: what the calls answered, and a hash of what each of the two sees. The same line must
+ * come from a plain file.
  *
  * usage: turns DIR
  */
@@ -23,11 +24,31 @@
 enum { UNIT = 4096, ROOM = 8 * UNIT, CALLS = 25 };
 
 static const char *names[CALLS] = {
-    "a unit at 0", "a unit at 8192", "98 bytes to 8190", "7 bytes at 4096", "100 bytes at the offset",
-    "33 bytes appended", "a unit appended", "cut to 5000", "cut to 4096", "cut to 0", "truncate to 8200",
-    "allocate 50 at 9000", "punch a unit", "punch 100 to 4200", "read a unit", "read two units at 4096",
-    "seek to the end", "fstat", "read 300", "open with O_TRUNC", "pieces at 4090", "two units at 4096",
-    "seek to 4096", "cut to 8189", "read the unit at 4096",
+    "a unit at 0",
+    "a unit at 8192",
+    "98 bytes to 8190",
+    "7 bytes at 4096",
+    "100 bytes at the offset",
+    "33 bytes appended",
+    "a unit appended",
+    "cut to 5000",
+    "cut to 4096",
+    "cut to 0",
+    "truncate to 8200",
+    "allocate 50 at 9000",
+    "punch a unit",
+    "punch 100 to 4200",
+    "read a unit",
+    "read two units at 4096",
+    "seek to the end",
+    "fstat",
+    "read 300",
+    "open with O_TRUNC",
+    "pieces at 4090",
+    "two units at 4096",
+    "seek to 4096",
+    "cut to 8189",
+    "read the unit at 4096",
 };
 
 struct board {
@@ -83,7 +104,8 @@ static long punch(long at, long len)
 static long make_call(int call, int by, unsigned char *back, long *got)
 {
     struct stat st;
-    struct iovec parts[3] = {{(void *)text(60, by), 3}, {(void *)text(60, by), 16}, {(void *)text(60, by), 41}};
+    struct iovec parts[3] = {
+        {(void *)text(60, by), 3}, {(void *)text(60, by), 16}, {(void *)text(60, by), 41}};
     switch (call) {
     case 0: return pwrite(fd, text(UNIT, by), UNIT, 0);
     case 1: return pwrite(fd, text(UNIT, by), UNIT, 2 * UNIT);
@@ -184,7 +206,8 @@ int main(int argc, char **argv)
                 die("make the file");
             open_file();
             tell(there[1], back[0], 'o', 0);
-            printf("%d bytes; %s; then %s; again:", sizes[size], names[pair / CALLS], names[pair % CALLS]);
+            printf("%d bytes; %s; then %s; again:", sizes[size], names[pair / CALLS],
+                   names[pair % CALLS]);
             for (int turn = 0; turn < 5; turn++) {
                 int call = turn > 2 ? CALLS : turn % 2 ? pair % CALLS : pair / CALLS;
                 if (turn % 2)

@@ -1,5 +1,6 @@
 /* The directory by another way: bind mounts of it and of a directory in it, /proc/self/root and
- * /proc/self/cwd. The way makes no difference to what lies on the disk. Needs root, for the mounts. */
+ * /proc/self/cwd. The way makes no difference to what lies on the disk. Needs root, for the mounts.
+ * */
 #include "twin.h"
 #include <sched.h>
 #include <sys/mount.h>

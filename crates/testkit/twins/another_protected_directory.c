@@ -1,5 +1,5 @@
-/* A protected directory whose keys this program does not have: nothing can be sealed there, so nothing is
- * written, made or moved there. Reading, and directories, are free. */
+/* A protected directory whose keys this program does not have: nothing can be sealed there, so
+ * nothing is written, made or moved there. Reading, and directories, are free. */
 #include "twin.h"
 
 static void put(const char *path, int flags, const char *text)
@@ -38,7 +38,8 @@ int main(int argc, char **argv)
     put("made_from_here", O_WRONLY | O_CREAT, MARKER " made");
     show("chdir", chdir("../.."));
     static const char *const left[] = {
-        "before", "made", "moved", "linked", "stream", "sub/before", "sub/made", "sub/made_from_here",
+        "before", "made",       "moved",    "linked",
+        "stream", "sub/before", "sub/made", "sub/made_from_here",
     };
     for (size_t i = 0; i < sizeof left / sizeof left[0]; i++) {
         char path[64];

@@ -1,5 +1,5 @@
-/* O_APPEND belongs to the open file, which a fork shares: set or taken back by one process after the fork, it counts for
- * the other, for duplicates, and for F_GETFL of all. */
+/* O_APPEND belongs to the open file, which a fork shares: set or taken back by one process after
+ * the fork, it counts for the other, for duplicates, and for F_GETFL of all. */
 #include "twin.h"
 
 static int to_child[2], to_parent[2];
@@ -39,11 +39,14 @@ int main(int argc, char **argv)
         _exit(0);
     }
     show("parent F_SETFL", fcntl(fd, F_SETFL, O_APPEND));
-    say("parent sees %d %d %d %d", appends(fd), appends(twin), appends(set_before), appends(opened));
+    say("parent sees %d %d %d %d", appends(fd), appends(twin), appends(set_before),
+        appends(opened));
     tell(to_child[1]);
     await(to_parent[0]);
-    say("parent sees %d %d %d %d", appends(fd), appends(twin), appends(set_before), appends(opened));
-    say("nonblock %d async %d", !!(fcntl(opened, F_GETFL) & O_NONBLOCK), !!(fcntl(opened, F_GETFL) & O_ASYNC));
+    say("parent sees %d %d %d %d", appends(fd), appends(twin), appends(set_before),
+        appends(opened));
+    say("nonblock %d async %d", !!(fcntl(opened, F_GETFL) & O_NONBLOCK),
+        !!(fcntl(opened, F_GETFL) & O_ASYNC));
     show("parent pwrite", pwrite(fd, text, 10, 40));
     show("parent pwrite", pwrite(set_before, text, 10, 40));
     show("parent pwrite", pwrite(opened, text, 10, 0));

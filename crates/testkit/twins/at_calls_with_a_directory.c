@@ -1,4 +1,5 @@
-/* The *at calls, relative to directory descriptors, to the working directory and with absolute names. */
+/* The *at calls, relative to directory descriptors, to the working directory and with absolute
+ * names. */
 #include "twin.h"
 #include <sys/syscall.h>
 

@@ -1,5 +1,5 @@
-/* fchmod, fchown, futimens, extended attributes and ioctl reach the file, although the descriptor that
- * the program sees is not the one that is open for it. */
+/* fchmod, fchown, futimens, extended attributes and ioctl reach the file, although the descriptor
+ * that the program sees is not the one that is open for it. */
 #include "twin.h"
 #include <sys/ioctl.h>
 #include <sys/time.h>

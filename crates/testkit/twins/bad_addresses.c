@@ -1,5 +1,5 @@
-/* Memory that the program may not touch is an error of the call, EFAULT, or a short count where it begins well: never a
- * signal, and nothing but what was counted reaches the file. */
+/* Memory that the program may not touch is an error of the call, EFAULT, or a short count where it
+ * begins well: never a signal, and nothing but what was counted reaches the file. */
 #include "twin.h"
 #include <limits.h>
 #include <poll.h>
@@ -23,7 +23,8 @@ static void either(const char *call, long ret, long most)
 
 static void each(const char *where, void *at)
 {
-    struct iovec one = {at, 100}, second[2] = {{good, 10}, {at, 100}}, empty[2] = {{at, 0}, {good, 10}};
+    struct iovec one = {at, 100}, second[2] = {{good, 10}, {at, 100}},
+                 empty[2] = {{at, 0}, {good, 10}};
     say("-- %s", where);
     show("read", read(fd, at, 100));
     show("read of none", read(fd, at, 0));
@@ -47,7 +48,8 @@ static void each(const char *where, void *at)
 
 static void each_read_only(const char *where, void *at)
 {
-    struct iovec one = {at, 100}, second[2] = {{good, 10}, {at, 100}}, empty[2] = {{at, 0}, {good, 10}};
+    struct iovec one = {at, 100}, second[2] = {{good, 10}, {at, 100}},
+                 empty[2] = {{at, 0}, {good, 10}};
     struct pollfd *fds = at;
     struct timeval now = {0, 0};
     say("-- %s", where);

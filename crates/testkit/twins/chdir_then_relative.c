@@ -1,4 +1,5 @@
-/* Relative names follow chdir and fchdir, also to outside the directory and back, and in a child. */
+/* Relative names follow chdir and fchdir, also to outside the directory and back, and in a child.
+ */
 #include "twin.h"
 
 int main(int argc, char **argv)

@@ -1,5 +1,5 @@
-/* fork, vfork, posix_spawn, system, popen and exec: children run, end with their code, and what they
- * close or move before exec is theirs alone. None of them touches a sealed file. */
+/* fork, vfork, posix_spawn, system, popen and exec: children run, end with their code, and what
+ * they close or move before exec is theirs alone. None of them touches a sealed file. */
 #include "twin.h"
 #include <spawn.h>
 

@@ -1,5 +1,5 @@
-/* A program that is not listed inherits a descriptor of a sealed file: it can neither read nor write
- * through it. */
+/* A program that is not listed inherits a descriptor of a sealed file: it can neither read nor
+ * write through it. */
 #include "twin.h"
 
 int main(int argc, char **argv)

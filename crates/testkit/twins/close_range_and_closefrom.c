@@ -1,5 +1,5 @@
-/* close_range and closefrom close what the program sees and nothing of what the library hides: files
- * opened afterwards still work, and a loop over all numbers finds no stranger. */
+/* close_range and closefrom close what the program sees and nothing of what the library hides:
+ * files opened afterwards still work, and a loop over all numbers finds no stranger. */
 #include "twin.h"
 #include <sys/resource.h>
 

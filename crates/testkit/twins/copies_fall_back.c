@@ -1,6 +1,6 @@
-/* copy_file_range, sendfile, splice and FICLONE move bytes inside the kernel, where sealed files have
- * sealed bytes. They may be carried out or refused with an errno that makes callers copy by hand; in
- * both cases the copy has the plain bytes, and never others. */
+/* copy_file_range, sendfile, splice and FICLONE move bytes inside the kernel, where sealed files
+ * have sealed bytes. They may be carried out or refused with an errno that makes callers copy by
+ * hand; in both cases the copy has the plain bytes, and never others. */
 #include "twin.h"
 #include <sys/ioctl.h>
 #include <linux/fs.h>

@@ -1,5 +1,5 @@
-/* With few descriptors: opening ends in EMFILE, the file that could not be opened is not left behind,
- * what is open still works, and after a close the same open succeeds. */
+/* With few descriptors: opening ends in EMFILE, the file that could not be opened is not left
+ * behind, what is open still works, and after a close the same open succeeds. */
 #include "twin.h"
 #include <sys/resource.h>
 

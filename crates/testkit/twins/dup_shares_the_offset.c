@@ -1,5 +1,5 @@
-/* Every way to duplicate a descriptor shares offset and flags, keeps its own close-on-exec mark, and
- * outlives the first one. Numbers are the lowest that are free. */
+/* Every way to duplicate a descriptor shares offset and flags, keeps its own close-on-exec mark,
+ * and outlives the first one. Numbers are the lowest that are free. */
 #include "twin.h"
 
 int main(int argc, char **argv)

@@ -1,5 +1,7 @@
-/* posix_fallocate and fallocate: sizes as asked, old bytes kept, new bytes zero. Modes that a sealed
- * file cannot do may be refused with EOPNOTSUPP, as by many file systems; callers then write zeros. */
+/* posix_fallocate and fallocate: sizes as asked, old bytes kept, new bytes zero. Modes that a
+ * sealed file cannot do may be refused with EOPNOTSUPP, as by many file systems; callers then write
+ * zeros.
+ * */
 #include "twin.h"
 
 static void by_mode(const char *what, int fd, int mode, long from, long n)

@@ -1,4 +1,5 @@
-/* Parent and child have one offset; what either writes the other reads; the child's close is its own. */
+/* Parent and child have one offset; what either writes the other reads; the child's close is its
+ * own. */
 #include "twin.h"
 
 int main(int argc, char **argv)

@@ -1,5 +1,5 @@
-/* The checked names that _FORTIFY_SOURCE puts in place of read, pread, open and the stdio calls. Built
- * plainly the same calls go by their plain names; the answers are the same. */
+/* The checked names that _FORTIFY_SOURCE puts in place of read, pread, open and the stdio calls.
+ * Built plainly the same calls go by their plain names; the answers are the same. */
 #include "twin.h"
 #include <limits.h>
 #include <poll.h>

@@ -1,4 +1,5 @@
-/* Sparse files of every size beside the edges read as zeros, before and after data lands in them. */
+/* Sparse files of every size beside the edges read as zeros, before and after data lands in them.
+ */
 #include "twin.h"
 
 int main(int argc, char **argv)

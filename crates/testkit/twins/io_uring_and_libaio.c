@@ -1,5 +1,5 @@
-/* Asynchronous I/O of the kernel, set up and used without a library: through libc's syscall(), and, where a
- * ring or a context can be had by the instruction itself, on the descriptor. */
+/* Asynchronous I/O of the kernel, set up and used without a library: through libc's syscall(), and,
+ * where a ring or a context can be had by the instruction itself, on the descriptor. */
 #include "twin.h"
 #include "direct.h"
 #include <linux/aio_abi.h>
@@ -21,8 +21,8 @@ static long ring_write(int fd, int by_libc)
     int prot = PROT_READ | PROT_WRITE;
     char *sq = (char *)direct(SYS_mmap, 0, sq_len, prot, MAP_SHARED, ring, IORING_OFF_SQ_RING);
     char *cq = (char *)direct(SYS_mmap, 0, cq_len, prot, MAP_SHARED, ring, IORING_OFF_CQ_RING);
-    struct io_uring_sqe *sqe = (void *)direct(SYS_mmap, 0, p.sq_entries * sizeof *sqe, prot, MAP_SHARED,
-                                              ring, IORING_OFF_SQES);
+    struct io_uring_sqe *sqe = (void *)direct(SYS_mmap, 0, p.sq_entries * sizeof *sqe, prot,
+                                              MAP_SHARED, ring, IORING_OFF_SQES);
     if (sq == MAP_FAILED || cq == MAP_FAILED || (void *)sqe == MAP_FAILED)
         return 2;
     memset(sqe, 0, sizeof *sqe);

@@ -1,5 +1,6 @@
-/* A descriptor's name below /proc is the file: a link to it, its mode, owner, times, attributes and size are those of the
- * real file, also after it has lost its first name; what it reads as is the file's own path. */
+/* A descriptor's name below /proc is the file: a link to it, its mode, owner, times, attributes and
+ * size are those of the real file, also after it has lost its first name; what it reads as is the
+ * file's own path. */
 #include "twin.h"
 #include <sys/statfs.h>
 #include <sys/time.h>
@@ -31,13 +32,15 @@ int main(int argc, char **argv)
     show_file("linked");
     show("linkat of /dev/fd", linkat(AT_FDCWD, dev, AT_FDCWD, "linked2", AT_SYMLINK_FOLLOW));
     show_file("linked2");
-    /* As root without more rights than any: the kernel may refuse an empty path, but never links something else. */
+    /* As root without more rights than any: the kernel may refuse an empty path, but never links
+     * something else. */
     long empty = linkat(fd, "", AT_FDCWD, "linked3", AT_EMPTY_PATH);
     say("linkat of the descriptor itself: %d", empty == 0 || errno == ENOENT);
     if (empty == 0)
         show_file("linked3");
     unlink("linked3");
-    show("linkat onto a name that is there", linkat(AT_FDCWD, proc, AT_FDCWD, "linked", AT_SYMLINK_FOLLOW));
+    show("linkat onto a name that is there",
+         linkat(AT_FDCWD, proc, AT_FDCWD, "linked", AT_SYMLINK_FOLLOW));
     show("without following, to another device", linkat(AT_FDCWD, proc, AT_FDCWD, "never", 0));
     show("chmod", chmod(proc, 0640));
     show("fchmodat", fchmodat(AT_FDCWD, dev, 0604, 0));
@@ -72,10 +75,12 @@ int main(int argc, char **argv)
     strcat(here, "/real");
     say("readlink tells the path: %d", strcmp(back, here) == 0);
     show("unlink", unlink("real") | unlink("linked2"));
-    show("linkat after the first name is gone", linkat(AT_FDCWD, proc, AT_FDCWD, "kept", AT_SYMLINK_FOLLOW));
+    show("linkat after the first name is gone",
+         linkat(AT_FDCWD, proc, AT_FDCWD, "kept", AT_SYMLINK_FOLLOW));
     show_file("kept");
     show("unlink", unlink("linked") | unlink("kept"));
-    show("linkat of a file without a name", linkat(AT_FDCWD, proc, AT_FDCWD, "none", AT_SYMLINK_FOLLOW));
+    show("linkat of a file without a name",
+         linkat(AT_FDCWD, proc, AT_FDCWD, "none", AT_SYMLINK_FOLLOW));
     show("rename of a name below /proc", rename(proc, "renamed"));
     return 0;
 }

@@ -1,5 +1,5 @@
-/* readdir, scandir, glob, ftw and nftw list the program's own files and nothing else; .tidelock can be
- * neither opened, nor removed, nor replaced by its name. */
+/* readdir, scandir, glob, ftw and nftw list the program's own files and nothing else; .tidelock can
+ * be neither opened, nor removed, nor replaced by its name. */
 #include "twin.h"
 #include <dirent.h>
 #include <ftw.h>

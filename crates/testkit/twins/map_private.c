@@ -33,7 +33,8 @@ int main(int argc, char **argv)
     show("mmap at a page", map == MAP_FAILED ? -1 : 0);
     if (map != MAP_FAILED)
         show_bytes("from 4096", map, 5000);
-    show("at an odd offset", mmap(NULL, 10, PROT_READ, MAP_PRIVATE, fd, 100) == MAP_FAILED ? -1 : 0);
+    show("at an odd offset",
+         mmap(NULL, 10, PROT_READ, MAP_PRIVATE, fd, 100) == MAP_FAILED ? -1 : 0);
     show("of no bytes", mmap(NULL, 0, PROT_READ, MAP_PRIVATE, fd, 0) == MAP_FAILED ? -1 : 0);
     int w = open("written", O_WRONLY);
     show("write-only", mmap(NULL, 10, PROT_READ, MAP_PRIVATE, w, 0) == MAP_FAILED ? -1 : 0);

@@ -1,5 +1,6 @@
-/* MADV_DONTNEED of a private map that was not changed shows the file's bytes again, not zeros: by page, in parts, after the
- * descriptor is closed, and beside other memory, which is emptied as it should be. */
+/* MADV_DONTNEED of a private map that was not changed shows the file's bytes again, not zeros: by
+ * page, in parts, after the descriptor is closed, and beside other memory, which is emptied as it
+ * should be. */
 #include "twin.h"
 #include <sys/mman.h>
 
@@ -28,14 +29,16 @@ int main(int argc, char **argv)
 
     /* A part is unmapped; anonymous memory comes to lie there, and belongs to the program alone. */
     show("munmap of the middle", munmap(map + 4096, 4096));
-    char *between = mmap(map + 4096, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+    char *between = mmap(map + 4096, 4096, PROT_READ | PROT_WRITE,
+                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
     memset(between, 'x', 4096);
     show("DONTNEED over all", madvise(map, 20000, MADV_DONTNEED));
     show_bytes("before", map, 4096);
     show_bytes("between", map + 4096, 4096);
     show_bytes("behind", map + 8192, 20000 - 8192);
     show("munmap", munmap(map, 20480));
-    char *anonymous = mmap(map, 20480, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+    char *anonymous =
+        mmap(map, 20480, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
     memset(anonymous, 'y', 20480);
     show("DONTNEED of what is no map any more", madvise(anonymous, 20480, MADV_DONTNEED));
     show_bytes("emptied", anonymous, 20480);

@@ -1,4 +1,5 @@
-/* MADV_DONTNEED of a private map that may have been changed: the file's bytes would have to come back. */
+/* MADV_DONTNEED of a private map that may have been changed: the file's bytes would have to come
+ * back. */
 #include "twin.h"
 #include <sys/mman.h>
 

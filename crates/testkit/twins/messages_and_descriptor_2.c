@@ -1,5 +1,6 @@
-/* A message of the library goes to standard error, and to nothing else that has its number: not into a file or a socket that
- * was opened after 2 was closed. What is in a name cannot play with a terminal. */
+/* A message of the library goes to standard error, and to nothing else that has its number: not
+ * into a file or a socket that was opened after 2 was closed. What is in a name cannot play with a
+ * terminal. */
 #include "twin.h"
 #include "direct.h"
 #include <sys/socket.h>

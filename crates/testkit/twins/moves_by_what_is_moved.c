@@ -1,5 +1,6 @@
-/* What crosses the border of the directory by rename and link, as the flags say and not as the text does:
- * followed links, empty files that are open, exchanges in both directions, directories with what is in them. */
+/* What crosses the border of the directory by rename and link, as the flags say and not as the text
+ * does: followed links, empty files that are open, exchanges in both directions, directories with
+ * what is in them. */
 #include "twin.h"
 
 static void put(const char *path, const char *text)
@@ -17,7 +18,8 @@ int main(int argc, char **argv)
     show("symlink", symlink("outer", "../soft"));
     show("link follows", linkat(AT_FDCWD, "../soft", AT_FDCWD, "hard", AT_SYMLINK_FOLLOW));
     show("link of the link", linkat(AT_FDCWD, "../soft", AT_FDCWD, "../soft2", 0));
-    show("link follows outside", linkat(AT_FDCWD, "../soft", AT_FDCWD, "../hard", AT_SYMLINK_FOLLOW));
+    show("link follows outside",
+         linkat(AT_FDCWD, "../soft", AT_FDCWD, "../hard", AT_SYMLINK_FOLLOW));
     show("link out follows", linkat(AT_FDCWD, "sealed", AT_FDCWD, "../hard2", AT_SYMLINK_FOLLOW));
 
     /* Whatever is asked before: the program gets the lowest number that is free. */
@@ -46,19 +48,23 @@ int main(int argc, char **argv)
     show_file("sealed");
     show("whiteout", renameat2(AT_FDCWD, "another", AT_FDCWD, "third", RENAME_WHITEOUT));
 
-    show("mkdir", mkdir("../directory", 0755) | mkdir("inside", 0755) | mkdir("../exchanged", 0755));
+    show("mkdir",
+         mkdir("../directory", 0755) | mkdir("inside", 0755) | mkdir("../exchanged", 0755));
     put("../directory/file", MARKER " in a directory");
     put("inside/file", MARKER " inside");
     show("directory in", rename("../directory", "directory"));
     show("directory out", rename("inside", "../inside"));
-    show("directories exchanged", renameat2(AT_FDCWD, "../exchanged", AT_FDCWD, "inside", RENAME_EXCHANGE));
+    show("directories exchanged",
+         renameat2(AT_FDCWD, "../exchanged", AT_FDCWD, "inside", RENAME_EXCHANGE));
     show("directory inside", rename("inside", "other"));
     show_file("other/file");
-    show("file exchanged with directory", renameat2(AT_FDCWD, "../outer", AT_FDCWD, "other", RENAME_EXCHANGE));
+    show("file exchanged with directory",
+         renameat2(AT_FDCWD, "../outer", AT_FDCWD, "other", RENAME_EXCHANGE));
 
     /* Whatever could be moved or not: nothing is left outside. */
     static const char *const left[] = {
-        "outer", "soft", "soft2", "hard", "hard2", "empty", "none", "none2", "directory/file", "inside/file",
+        "outer", "soft", "soft2", "hard",           "hard2",
+        "empty", "none", "none2", "directory/file", "inside/file",
     };
     for (size_t i = 0; i < sizeof left / sizeof left[0]; i++) {
         char path[64];

@@ -1,5 +1,6 @@
-/* A file without a name, made elsewhere on the same file system and full of plain bytes, gets one by linkat:
- * outside that is nobody's business, inside it would be plain bytes where sealed ones must lie. */
+/* A file without a name, made elsewhere on the same file system and full of plain bytes, gets one
+ * by linkat: outside that is nobody's business, inside it would be plain bytes where sealed ones
+ * must lie. */
 #include "twin.h"
 
 static int unnamed(const char *text)

@@ -1,4 +1,5 @@
-/* The second names that libc exports for one function: __open64, __write, _IO_fopen and the like. */
+/* The second names that libc exports for one function: __open64, __write, _IO_fopen and the like.
+ */
 #include "twin.h"
 #include <dirent.h>
 #include <dlfcn.h>

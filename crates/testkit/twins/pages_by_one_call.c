@@ -1,6 +1,7 @@
-/* Aligned 8 KiB reads and writes of a paged file, and seeks to its end, between marks that a trace of system calls shows: a
- * write to descriptor -1 that names what follows. Between the marks, whoever allocates or takes a lock of
- * libc ends the program: its functions are replaced by these. */
+/* Aligned 8 KiB reads and writes of a paged file, and seeks to its end, between marks that a trace
+ * of system calls shows: a write to descriptor -1 that names what follows. Between the marks,
+ * whoever allocates or takes a lock of libc ends the program: its functions are replaced by these.
+ */
 #include "twin.h"
 #include <dlfcn.h>
 #include <pthread.h>
@@ -25,7 +26,10 @@ void *malloc(size_t n) { forbid("malloc"); return __libc_malloc(n); }
 void *calloc(size_t n, size_t each) { forbid("calloc"); return __libc_calloc(n, each); }
 void *realloc(void *at, size_t n) { forbid("realloc"); return __libc_realloc(at, n); }
 void *memalign(size_t align, size_t n) { forbid("memalign"); return __libc_memalign(align, n); }
-void *aligned_alloc(size_t align, size_t n) { forbid("aligned_alloc"); return __libc_memalign(align, n); }
+void *aligned_alloc(size_t align, size_t n) {
+    forbid("aligned_alloc");
+    return __libc_memalign(align, n);
+}
 void free(void *at) { forbid("free"); __libc_free(at); }
 
 int posix_memalign(void **to, size_t align, size_t n)

@@ -1,5 +1,5 @@
-/* 5,000 calls at random, each checked against a model in memory: reads and writes of 0 to 70,000 bytes
- * at odd offsets, vectors, seeks, ftruncate, duplicates, reopening, O_TRUNC, append, a second
+/* 5,000 calls at random, each checked against a model in memory: reads and writes of 0 to 70,000
+ * bytes at odd offsets, vectors, seeks, ftruncate, duplicates, reopening, O_TRUNC, append, a second
  * descriptor. The first difference is named with its call. */
 #include "twin.h"
 #include <sys/uio.h>
@@ -12,8 +12,8 @@ static int fd, append, calls;
 
 static void fail(const char *what, long is, long should)
 {
-    say("call %d: %s: is %ld, should be %ld (size %ld offset %ld append %d)", calls, what, is, should,
-        size, offset, append);
+    say("call %d: %s: is %ld, should be %ld (size %ld offset %ld append %d)", calls, what, is,
+        should, size, offset, append);
     exit(1);
 }
 

@@ -1,4 +1,5 @@
-/* The stat family by number: how Node.js (libuv) asks for every size, and other runtimes for some. */
+/* The stat family by number: how Node.js (libuv) asks for every size, and other runtimes for some.
+ */
 #include "twin.h"
 
 #ifndef SYS_statx

@@ -22,7 +22,8 @@ int main(int argc, char **argv)
     show("read of a duplicate", syscall(SYS_read, copy, back, 10));
     char path[40];
     snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
-    say("open of /proc/self/fd = %s", syscall(SYS_openat, AT_FDCWD, path, O_RDWR) < 0 ? "no" : "yes");
+    say("open of /proc/self/fd = %s",
+        syscall(SYS_openat, AT_FDCWD, path, O_RDWR) < 0 ? "no" : "yes");
     snprintf(path, sizeof path, "/dev/fd/%d", fd);
     say("open of /dev/fd = %s", syscall(SYS_openat, AT_FDCWD, path, O_RDONLY) < 0 ? "no" : "yes");
     show("raw dup", (copy = syscall(SYS_dup, fd)) >= 0);

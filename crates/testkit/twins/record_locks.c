@@ -1,5 +1,5 @@
-/* POSIX record locks: another process meets them at plain offsets, also counted from the end; closing
- * any descriptor of the file drops them, closing one of another file does not. */
+/* POSIX record locks: another process meets them at plain offsets, also counted from the end;
+ * closing any descriptor of the file drops them, closing one of another file does not. */
 #include "twin.h"
 #include <sys/file.h>
 

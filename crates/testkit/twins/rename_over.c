@@ -1,5 +1,5 @@
-/* rename over a file, in one directory and across directories: a descriptor of the old file keeps the
- * old bytes, the name gives the new ones, and keys never depend on names. */
+/* rename over a file, in one directory and across directories: a descriptor of the old file keeps
+ * the old bytes, the name gives the new ones, and keys never depend on names. */
 #include "twin.h"
 
 int main(int argc, char **argv)

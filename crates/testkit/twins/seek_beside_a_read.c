@@ -1,5 +1,6 @@
-/* lseek(SEEK_SET) while another reads at the same offset: it wins or loses as a whole. Each seek goes further
- * into the file; a read that begins after it has returned finds bytes from there on. */
+/* lseek(SEEK_SET) while another reads at the same offset: it wins or loses as a whole. Each seek
+ * goes further into the file; a read that begins after it has returned finds bytes from there on.
+ */
 #include "two_at_one_offset.h"
 
 enum { SEEKS = 4000, STEP = 1024, EACH = 64 };

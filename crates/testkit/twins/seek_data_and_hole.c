@@ -1,5 +1,6 @@
 /* SEEK_DATA and SEEK_HOLE of files without holes: data begins at once and the only hole is the end.
- * Where a file system puts holes is its own affair, so sparse files are only walked, not compared. */
+ * Where a file system puts holes is its own affair, so sparse files are only walked, not compared.
+ * */
 #include "twin.h"
 
 int main(int argc, char **argv)

@@ -1,5 +1,5 @@
-/* One writes at the offset that it shares with another, who seeks to the end all the time. The end is where the
- * writer stands anyway, so nothing may change: no gap, no byte that nobody wrote. */
+/* One writes at the offset that it shares with another, who seeks to the end all the time. The end
+ * is where the writer stands anyway, so nothing may change: no gap, no byte that nobody wrote. */
 #include "two_at_one_offset.h"
 
 enum { WRITES = 4000, EACH = 37 };

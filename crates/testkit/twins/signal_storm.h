@@ -1,7 +1,7 @@
 /*
- * A timer fires every 100 microseconds; its handler writes and reads one file while the main loop is
- * anywhere inside the same calls on another. Each checks every byte. The handler's file holds the same
- * bytes at the end of each run, since it writes the same text round after round.
+ * A timer fires every 100 microseconds; its handler writes and reads one file while the main loop
+ * is anywhere inside the same calls on another. Each checks every byte. The handler's file holds
+ * the same bytes at the end of each run, since it writes the same text round after round.
  */
 #include "twin.h"
 #include <signal.h>

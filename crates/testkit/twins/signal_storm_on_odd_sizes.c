@@ -1,5 +1,5 @@
-/* A 10 kHz timer whose handler does I/O inside 16-byte blocks, as the main loop does, which also opens,
- * closes and stats: a slow path that is interrupted in its lock must not wait for itself. */
+/* A 10 kHz timer whose handler does I/O inside 16-byte blocks, as the main loop does, which also
+ * opens, closes and stats: a slow path that is interrupted in its lock must not wait for itself. */
 #include "signal_storm.h"
 
 int main(int argc, char **argv)

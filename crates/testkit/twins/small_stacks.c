@@ -1,6 +1,7 @@
-/* File calls in a signal handler on an alternate stack of 8 KiB, and in a thread with the smallest stack, between pages that
- * nobody may touch. Every call of the list must work there, and how much of a painted stack it takes must stay below
- * 6 KiB: what the plain calls of libc take is far less, what the C library itself needs for streams is not counted. */
+/* File calls in a signal handler on an alternate stack of 8 KiB, and in a thread with the smallest
+ * stack, between pages that nobody may touch. Every call of the list must work there, and how much
+ * of a painted stack it takes must stay below 6 KiB: what the plain calls of libc take is far less,
+ * what the C library itself needs for streams is not counted. */
 #include "twin.h"
 #include <dirent.h>
 #include <limits.h>

@@ -1,5 +1,6 @@
 /* Every call that tells a size tells the plain one: by name, descriptor, directory, old glibc's
- * names, 64-bit names and statx; for links the length of the link; other fields agree with each other. */
+ * names, 64-bit names and statx; for links the length of the link; other fields agree with each
+ * other. */
 #include "twin.h"
 #include <dlfcn.h>
 #include <sys/statvfs.h>

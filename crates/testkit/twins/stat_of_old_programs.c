@@ -1,5 +1,5 @@
-/* The stat family as programs call it that were built before glibc 2.33, and getc as before 2.0's end: the
- * symbols that such a program imports. */
+/* The stat family as programs call it that were built before glibc 2.33, and getc as before 2.0's
+ * end: the symbols that such a program imports. */
 #include "twin.h"
 
 __asm__(".symver old_stat,__xstat@GLIBC_2.2.5");

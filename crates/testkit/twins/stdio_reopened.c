@@ -1,5 +1,5 @@
-/* freopen: another file, another mode of the same, to files that are not sealed and back; fdopen at an
- * offset and in modes that do not fit. */
+/* freopen: another file, another mode of the same, to files that are not sealed and back; fdopen at
+ * an offset and in modes that do not fit. */
 #include "twin.h"
 
 int main(int argc, char **argv)

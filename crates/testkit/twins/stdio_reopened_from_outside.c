@@ -1,5 +1,6 @@
-/* freopen of a stream that was opened on something else: of the standard three it works, the variable is
- * replaced; a stream that the program keeps in a variable of its own cannot become another one. */
+/* freopen of a stream that was opened on something else: of the standard three it works, the
+ * variable is replaced; a stream that the program keeps in a variable of its own cannot become
+ * another one. */
 #include "twin.h"
 
 int main(int argc, char **argv)

@@ -1,5 +1,5 @@
-/* fseek, ftell, rewind, fgetpos and ungetc on one update stream; the descriptor's offset after fflush
- * and fclose; switching between reading and writing. */
+/* fseek, ftell, rewind, fgetpos and ungetc on one update stream; the descriptor's offset after
+ * fflush and fclose; switching between reading and writing. */
 #include "twin.h"
 
 int main(int argc, char **argv)

@@ -1,5 +1,5 @@
-/* stdout and stderr moved to a sealed file, by dup2 and by freopen, and back: what printf, puts, write
- * and perror write lands where the descriptor points at the flush. */
+/* stdout and stderr moved to a sealed file, by dup2 and by freopen, and back: what printf, puts,
+ * write and perror write lands where the descriptor points at the flush. */
 #include "twin.h"
 #include <err.h>
 

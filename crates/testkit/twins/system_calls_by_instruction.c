@@ -1,4 +1,5 @@
-/* System calls by the instruction itself, as programs make them that do not use libc (Go, static code). */
+/* System calls by the instruction itself, as programs make them that do not use libc (Go, static
+ * code). */
 #include "twin.h"
 #include "direct.h"
 #include <sys/mman.h>

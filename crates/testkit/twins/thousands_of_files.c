@@ -1,6 +1,6 @@
-/* Thousands of new files are open at once, each written and read. The one that does not fit any more fails at its open, with
- * EMFILE or ENFILE, and nothing of it is left behind; no write fails for want of room. How many fit depends on the
- * limits of the machine, so it is not printed. */
+/* Thousands of new files are open at once, each written and read. The one that does not fit any
+ * more fails at its open, with EMFILE or ENFILE, and nothing of it is left behind; no write fails
+ * for want of room. How many fit depends on the limits of the machine, so it is not printed. */
 #include "twin.h"
 #include <sys/resource.h>
 

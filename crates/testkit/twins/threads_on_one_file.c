@@ -1,5 +1,7 @@
-/* Eight threads write and read disjoint parts of one file that share 16-byte blocks and units, through
- * one descriptor and through their own; eight append through one; some stat and extend meanwhile. */
+/* Eight threads write and read disjoint parts of one file that share 16-byte blocks and units,
+ * through one descriptor and through their own; eight append through one; some stat and extend
+ * meanwhile.
+ * */
 #include "twin.h"
 #include <pthread.h>
 

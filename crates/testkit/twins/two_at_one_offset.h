@@ -1,4 +1,5 @@
-/* Two who use one offset at one time: two threads, or two processes after a fork, on two processors. */
+/* Two who use one offset at one time: two threads, or two processes after a fork, on two
+ * processors. */
 #ifndef TWO_AT_ONE_OFFSET_H
 #define TWO_AT_ONE_OFFSET_H
 #include "twin.h"

@@ -1,4 +1,5 @@
-/* A file without a name lives until its last descriptor closes; the name may come back for another. */
+/* A file without a name lives until its last descriptor closes; the name may come back for another.
+ */
 #include "twin.h"
 
 int main(int argc, char **argv)

@@ -1,8 +1,8 @@
-//! Second opinions on what is a file call: the C headers' prototypes, and the system calls that libc's own
-//! code makes.
+//! Second opinions on what is a file call: the C headers' prototypes, and the system calls that
+//! libc's own code makes.
 //!
-//! Neither knows all: headers name no internal symbol, and code calls through others. What either finds
-//! must not be listed as no file call.
+//! Neither knows all: headers name no internal symbol, and code calls through others. What either
+//! finds must not be listed as no file call.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write as _};
@@ -25,8 +25,8 @@ pub fn by_headers() -> io::Result<BTreeSet<String>> {
     Ok(plain.split([';', '}']).filter_map(declared).collect())
 }
 
-/// The name in a declaration such as `extern int open (const char *__file, int __oflag, ...)`, if it takes
-/// a file.
+/// The name in a declaration such as `extern int open (const char *__file, int __oflag, ...)`, if
+/// it takes a file.
 fn declared(statement: &str) -> Option<String> {
     let (_, declaration) = statement.split_once("extern ")?;
     let (before, after) = declaration.split_once('(')?;
@@ -77,7 +77,8 @@ const WORDS: &[&str] = &[
     "__directory",
 ];
 
-const HEADERS: &str = "aio.h aliases.h argp.h argz.h arpa/inet.h dirent.h dlfcn.h envz.h err.h error.h \
+const HEADERS: &str = "aio.h aliases.h argp.h argz.h arpa/inet.h dirent.h dlfcn.h envz.h err.h \
+                       error.h \
     execinfo.h fcntl.h fmtmsg.h fnmatch.h fstab.h fts.h ftw.h glob.h grp.h gshadow.h iconv.h ifaddrs.h \
     langinfo.h libgen.h libintl.h locale.h malloc.h mcheck.h mntent.h mqueue.h net/if.h netdb.h nl_types.h \
     obstack.h paths.h poll.h printf.h pthread.h pty.h pwd.h regex.h resolv.h sched.h search.h semaphore.h \

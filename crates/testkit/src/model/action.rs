@@ -104,7 +104,8 @@ impl Action {
 }
 
 impl Plain {
-    /// The action that these numbers mean now; `None` if it is the one that Tidelock does not promise.
+    /// The action that these numbers mean now; `None` if it is the one that Tidelock does not
+    /// promise.
     #[must_use]
     pub fn concrete(&mut self, raw: Raw) -> Option<Action> {
         let action = self.interpret(raw);
@@ -194,8 +195,8 @@ impl Plain {
     }
 }
 
-/// Lower-case letters that differ from call to call and from block to block: the simulated disk takes a run of
-/// them for a leak.
+/// Lower-case letters that differ from call to call and from block to block: the simulated disk
+/// takes a run of them for a leak.
 #[must_use]
 pub fn data(stamp: u64, len: usize) -> Vec<u8> {
     let mut state = stamp.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;

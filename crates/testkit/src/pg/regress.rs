@@ -1,8 +1,9 @@
-//! PostgreSQL's own SQL and isolation suites, run against a running server, and which of them failed.
+//! PostgreSQL's own SQL and isolation suites, run against a running server, and which of them
+//! failed.
 //!
-//! The drivers come from Debian's binaries (pgxs), the SQL and expected files from its source package,
-//! which `ci/pg-source` fetches. The source may be a minor version behind the server, so some tests fail
-//! on the plain server too: only a comparison of arms says something.
+//! The drivers come from Debian's binaries (pgxs), the SQL and expected files from its source
+//! package, which `ci/pg-source` fetches. The source may be a minor version behind the server, so
+//! some tests fail on the plain server too: only a comparison of arms says something.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -34,10 +35,11 @@ impl Suite {
     /// Runs these tests, or the suite's whole schedule if there are none, on `cluster`.
     ///
     /// # Errors
-    /// When the source is not there or the driver could not run at all; tests that fail are no error.
+    /// When the source is not there or the driver could not run at all; tests that fail are no
+    /// error.
     pub fn run(self, cluster: &Cluster<'_>, tests: &[&str]) -> Result<Outcome> {
         let source = source()?;
-        let place = cluster.place();
+        let place = cluster.workspace();
         let (name, driver, schedule) = match self {
             Self::Sql => ("regress", "pg_regress", "parallel_schedule"),
             Self::Isolation => ("isolation", "pg_isolation_regress", "isolation_schedule"),

@@ -6,7 +6,6 @@
 use std::{
     collections::BTreeMap,
     fs::{self, File},
-    os::unix::fs::chown,
     path::{Path, PathBuf},
     process::{Command, Stdio},
     thread,
@@ -14,7 +13,8 @@ use std::{
 };
 
 use serde_json::Value;
-use tidelock_servers::Bounded as _;
+use tidelock_servers::home::{self, Agents};
+use tidelock_servers::{Account, Bounded as _};
 
 use super::{Arm, Plan, PowercutError};
 
@@ -25,6 +25,7 @@ pub(super) struct Server {
     data: PathBuf,
     postgres: PathBuf,
     tidelock: PathBuf,
+    _agents: Agents,
     private: tempfile::TempDir,
 }
 
@@ -37,11 +38,16 @@ impl Server {
             data: root.join("data"),
             postgres: plan.postgres.clone(),
             tidelock: plan.tidelock.clone(),
+            _agents: Agents::of(private.path(), root),
             private,
         };
+        let no_user = |why: tidelock_servers::Error| PowercutError::Program {
+            program: "the harness".into(),
+            said: why.to_string(),
+        };
+        let account = Account::of_servers().map_err(no_user)?;
         for directory in [server.private.path(), root] {
-            let (user, group) = owner("postgres")?;
-            chown(directory, Some(user), Some(group))?;
+            account.give(directory).map_err(no_user)?;
         }
         if arm == Arm::Sealed {
             let mut init = server.as_postgres(&server.tidelock);
@@ -107,7 +113,8 @@ impl Server {
         self.run(amcheck).map(drop)
     }
 
-    /// What `tidelock verify` says; no answer, or one without its lists, is an error and never "nothing".
+    /// What `tidelock verify` says; no answer, or one without its lists, is an error and never
+    /// "nothing".
     pub(super) fn verify(&self) -> Result<Verified, PowercutError> {
         let mut verify = self.as_postgres(&self.tidelock);
         verify.args(["verify", "--json", "-D"]).arg(&self.data);
@@ -125,7 +132,8 @@ impl Server {
         }
     }
 
-    /// How many headers the library has replaced, as the server's log tells, since the cluster was made.
+    /// How many headers the library has replaced, as the server's log tells, since the cluster was
+    /// made.
     pub(super) fn replaced_headers(&self) -> u64 {
         let log = fs::read(self.log()).unwrap_or_default();
         let told = |line: &&str| line.contains("the header was lost in a crash");
@@ -149,7 +157,9 @@ impl Server {
     pub(super) fn as_postgres(&self, program: &Path) -> Command {
         let mut command = Command::new("timeout");
         command.args(["-k", "5", "180", "runuser", "-u", "postgres", "--", "env"]);
-        command.arg(format!("XDG_CONFIG_HOME={}", self.private.path().display())).arg(program);
+        let variables = home::variables(self.private.path());
+        command.args(variables.map(|(name, value)| format!("{name}={}", value.display())));
+        command.arg(program);
         command.current_dir(self.private.path()).stdin(Stdio::null());
         command
     }
@@ -241,25 +251,4 @@ pub(super) fn wait_until_gone(process: u32) -> Result<(), PowercutError> {
         thread::sleep(Duration::from_millis(10));
     }
     Ok(())
-}
-
-/// The numbers of a user and its group.
-fn owner(name: &str) -> Result<(u32, u32), PowercutError> {
-    let no_user = || PowercutError::Program {
-        program: "the harness".into(),
-        said: format!("there is no user {name}; install PostgreSQL"),
-    };
-    let users = fs::read_to_string("/etc/passwd")?;
-    let mut fields = users
-        .lines()
-        .map(|line| line.split(':').collect::<Vec<_>>())
-        .find(|fields| fields.first() == Some(&name))
-        .ok_or_else(no_user)?
-        .into_iter()
-        .skip(2)
-        .map(str::parse);
-    match (fields.next(), fields.next()) {
-        (Some(Ok(user)), Some(Ok(group))) => Ok((user, group)),
-        _ => Err(no_user()),
-    }
 }

@@ -1,5 +1,5 @@
-//! A unit cipher for simulations: fast, keyed, and every bit of a block depends on all others, so that a torn
-//! block, a wrong key or a wrong unit shows as garbage. It keeps nobody out.
+//! A unit cipher for simulations: fast, keyed, and every bit of a block depends on all others, so
+//! that a torn block, a wrong key or a wrong unit shows as garbage. It keeps nobody out.
 //!
 //! Headers are real ones, with real MACs.
 
@@ -7,7 +7,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use tidelock_cipher::{
-    DataKey, FileKey, HeldKeys, KeySlot, Proven, SealedHeader, UnitCipher, UnlockError,
+    DataKey, FileKey, HeldKeys, KeySlot, Proven, Root, SealedHeader, UnitCipher, UnlockError,
 };
 use tidelock_format::{
     Class, DataKeyId, Generation, Header, HeaderRegion, KeyringId, Layout, Nonce, UnitNumber,
@@ -77,7 +77,12 @@ impl UnitCipher for SimCipher {
         Ok(())
     }
 
-    fn create(&self, _root: u8, class: Class, layout: Layout) -> Result<SealedHeader, UnlockError> {
+    fn create(
+        &self,
+        _root: Root,
+        class: Class,
+        layout: Layout,
+    ) -> Result<SealedHeader, UnlockError> {
         let (data_key, key) = SimDisk::data_key();
         let mut nonce = [0x99; 32];
         nonce[..8].copy_from_slice(&self.disk.nonce().to_le_bytes());

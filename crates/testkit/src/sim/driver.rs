@@ -2,6 +2,7 @@
 
 use std::io::IoSlice;
 use std::rc::Rc;
+use std::thread;
 
 use tidelock_engine::{Descriptor, Errno, Fd, OpenFile, System};
 use tidelock_format::{Layout, UNIT_USIZE};
@@ -159,12 +160,12 @@ impl Driver {
         Ok(())
     }
 
-    /// The rules that hold on the disk between calls: a size that a plain size maps to; zeros behind the last
-    /// block; no unit half a hole (zero rule 2).
+    /// The rules that hold on the disk between calls: a size that a plain size maps to; zeros
+    /// behind the last block; no unit half a hole (zero rule 2).
     ///
     /// # Errors
     /// The broken rule, in words.
-    pub fn check_disk(&self, path: &str) -> Result<(), String> {
+    pub(crate) fn check_disk(&self, path: &str) -> Result<(), String> {
         let layout = self.disk.layout();
         self.disk.inspect(path, |file| {
             let size = tidelock_format::DiskSize(file.bytes().len() as u64);
@@ -215,6 +216,18 @@ pub fn read_all(process: &Engine, path: &str) -> Result<Vec<u8>, Errno> {
     });
     process.close(fd)?;
     bytes
+}
+
+/// Runs `work` on a stack of its own: processes hold their tables by value, which is more than a
+/// test's stack takes.
+///
+/// # Panics
+/// As `work` does, and when there is no memory for a thread.
+pub fn with_room(work: impl FnOnce() + Send + 'static) {
+    let thread = thread::Builder::new().stack_size(256 << 20).spawn(work).expect("a thread");
+    if let Err(panic) = thread.join() {
+        std::panic::resume_unwind(panic);
+    }
 }
 
 /// A path as the kernel takes it.

@@ -1,8 +1,9 @@
-//! One file: its bytes as the page cache has them, what of them is synced, and what a crash could leave.
+//! One file: its bytes as the page cache has them, what of them is synced, and what a crash could
+//! leave.
 //!
-//! The crash model: sizes and holes are ordered metadata (a prefix of their changes survives); every sector
-//! of 512 bytes is as it was at any moment since the last sync, independently of the others, except that
-//! what a surviving cut has removed does not come back.
+//! The crash model: sizes and holes are ordered metadata (a prefix of their changes survives);
+//! every sector of 512 bytes is as it was at any moment since the last sync, independently of the
+//! others, except that what a surviving cut has removed does not come back.
 
 use std::collections::BTreeSet;
 
@@ -60,8 +61,8 @@ impl SimFile {
         }
     }
 
-    /// True if the 4096-byte block was whole and no hole, ever since the last sync: then a sector of it that
-    /// no write touched reads as before after a crash, whatever the zero rule.
+    /// True if the 4096-byte block was whole and no hole, ever since the last sync: then a sector
+    /// of it that no write touched reads as before after a crash, whatever the zero rule.
     #[must_use]
     pub fn is_firm(&self, block: usize) -> bool {
         (block + 1) * BLOCK <= self.synced.len() && !self.weak.contains(&block)

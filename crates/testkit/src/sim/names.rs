@@ -32,8 +32,8 @@ impl Names {
         Self(names)
     }
 
-    /// Follows `path` from the directory `at`; the last component only if told to. A link met where none is
-    /// allowed is ELOOP.
+    /// Follows `path` from the directory `at`; the last component only if told to. A link met where
+    /// none is allowed is ELOOP.
     pub(super) fn find(
         &self,
         at: &[u8],

@@ -1,4 +1,5 @@
-//! One simulated process: its descriptors, open file descriptions and locks, as the engine's two traits.
+//! One simulated process: its descriptors, open file descriptions and locks, as the engine's two
+//! traits.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -6,7 +7,8 @@ use std::ops::{Deref, DerefMut};
 use std::rc::Rc;
 use std::sync::atomic::AtomicU64;
 
-use tidelock_cipher::{Sealed, SealedHeader};
+use libc::{O_ACCMODE, O_CREAT, O_DIRECTORY, O_EXCL, O_NOFOLLOW, O_PATH, O_TRUNC};
+use tidelock_cipher::{Root, Sealed, SealedHeader};
 use tidelock_engine::{
     Actor, Errno, Fd, FileStat, Identity, Kernel, Links, Refusal, System, Words,
 };
@@ -16,14 +18,8 @@ use super::SimDisk;
 use super::faults::Call;
 use super::names::Node;
 
-const O_ACCMODE: i32 = 3;
-const O_CREAT: i32 = 0o100;
-const O_EXCL: i32 = 0o200;
-const O_TRUNC: i32 = 0o1000;
-const O_DIRECTORY: i32 = 0o200_000;
-const O_NOFOLLOW: i32 = 0o400_000;
-const O_PATH: i32 = 0o10_000_000;
-
+/// RLIMIT_NOFILE.
+const LIMIT: i32 = 256;
 /// Hidden descriptors begin here.
 const HIDDEN: i32 = 1024;
 const ANCHOR: Fd = Fd(1023);
@@ -42,7 +38,6 @@ pub struct SimProcess {
     spares: RefCell<Vec<Fd>>,
     /// How often signals are blocked.
     blocked: Cell<u64>,
-    limit: Cell<i32>,
     recovers: Cell<bool>,
     reports: RefCell<Vec<Refusal>>,
 }
@@ -89,7 +84,6 @@ impl SimProcess {
             table: RefCell::new(BTreeMap::from([(ANCHOR.0, Rc::new(anchor))])),
             spares: RefCell::new(Vec::new()),
             blocked: Cell::new(0),
-            limit: Cell::new(256),
             recovers: Cell::new(false),
             reports: RefCell::new(Vec::new()),
         }
@@ -123,11 +117,6 @@ impl SimProcess {
     /// Lets the process be an engine in recovery.
     pub fn set_recovers(&self, recovers: bool) {
         self.recovers.set(recovers);
-    }
-
-    /// RLIMIT_NOFILE.
-    pub fn limit_descriptors(&self, limit: i32) {
-        self.limit.set(limit);
     }
 
     /// True if nobody holds anything.
@@ -171,7 +160,7 @@ impl SimProcess {
     fn lowest_free(&self, lowest: i32) -> Result<i32, Errno> {
         let table = self.table.borrow();
         let free = (lowest..).find(|fd| !table.contains_key(fd)).ok_or(Errno::MFILE)?;
-        if free >= self.limit.get() { Err(Errno::MFILE) } else { Ok(free) }
+        if free >= LIMIT { Err(Errno::MFILE) } else { Ok(free) }
     }
 
     fn write(&self, file: usize, bytes: &[u8], at: u64, call: Call) -> Result<usize, Errno> {
@@ -363,15 +352,15 @@ impl Kernel for SimProcess {
         self.sync(file)
     }
 
-    fn words(&self, _root: u8) -> &Words {
+    fn words(&self, _root: Root) -> &Words {
         &self.disk.words
     }
 
-    fn actor(&self, _root: u8) -> Actor {
+    fn actor(&self, _root: Root) -> Actor {
         Actor::new(u32::try_from(self.pid).expect("few processes"), 64)
     }
 
-    fn lives(&self, _root: u8, _number: u32) -> bool {
+    fn lives(&self, _root: Root, _number: u32) -> bool {
         true
     }
 
@@ -440,14 +429,14 @@ impl System for SimProcess {
     fn duplicate_onto(&self, of: Fd, onto: Fd, _cloexec: bool) -> Result<(), Errno> {
         self.disk.enter(Call::DuplicateOnto)?;
         let open = self.open_at(of)?;
-        if onto.0 < ANCHOR.0 && onto.0 >= self.limit.get() || onto.0 < 0 {
+        if onto.0 < ANCHOR.0 && onto.0 >= LIMIT || onto.0 < 0 {
             return Err(Errno::BADF);
         }
         self.table.borrow_mut().insert(onto.0, open);
         Ok(())
     }
 
-    fn reserve_hidden(&self, _root: u8) -> Result<Fd, Errno> {
+    fn reserve_hidden(&self, _root: Root) -> Result<Fd, Errno> {
         self.disk.enter(Call::ReserveHidden)?;
         if let Some(spare) = self.spares.borrow_mut().pop() {
             return Ok(spare);
@@ -459,7 +448,7 @@ impl System for SimProcess {
         Ok(Fd(fd))
     }
 
-    fn retire_hidden(&self, _root: u8, fd: Fd) -> bool {
+    fn retire_hidden(&self, _root: Root, fd: Fd) -> bool {
         let mut table = self.table.borrow_mut();
         let anchor = Rc::clone(&table[&ANCHOR.0]);
         let before = table.remove(&fd.0);
@@ -472,7 +461,7 @@ impl System for SimProcess {
         stays
     }
 
-    fn anchor(&self, _root: u8) -> Fd {
+    fn anchor(&self, _root: Root) -> Fd {
         ANCHOR
     }
 
@@ -536,7 +525,7 @@ impl System for SimProcess {
         true
     }
 
-    fn may_rekey_lost(&self, _root: u8) -> bool {
+    fn may_rekey_lost(&self, _root: Root) -> bool {
         self.recovers.get()
     }
 

@@ -1,4 +1,5 @@
-//! What two runs must have in common: output, files and their bytes; and what the disk must not have.
+//! What two runs must have in common: output, files and their bytes; and what the disk must not
+//! have.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -33,8 +34,9 @@ pub(super) fn outputs(expected: &str, second: &Ended) -> Option<String> {
     Some(text)
 }
 
-/// Compares what two runs left behind: names, kinds, modes, links, and the bytes, which `plain_bytes`
-/// reads in the second tree. `.tidelock` does not count. Lines of `*.unordered` are sorted first.
+/// Compares what two runs left behind: names, kinds, modes, links, and the bytes, which
+/// `plain_bytes` reads in the second tree. `.tidelock` does not count. Lines of `*.unordered` are
+/// sorted first.
 pub(super) fn trees(
     first: &Path,
     second: &Path,

@@ -1,5 +1,5 @@
-//! Where and how a twin program runs: a scratch place with a plain and a protected directory, and the
-//! built command.
+//! Where and how a twin program runs: a scratch place with a plain and a protected directory, and
+//! the built command.
 
 use std::env;
 use std::ffi::OsStr;
@@ -10,6 +10,7 @@ use std::process::{Command, ExitStatus, Stdio};
 
 use tempfile::TempDir;
 use tidelock_servers::Bounded as _;
+use tidelock_servers::home::{self, Agents};
 
 use super::{Error, Result, failed};
 
@@ -71,11 +72,12 @@ impl fmt::Display for Ended {
 
 /// A scratch directory with all that two runs of one program need. Removed when dropped.
 #[derive(Debug)]
-pub struct Place {
+pub struct Workspace {
+    _agents: Agents,
     root: TempDir,
 }
 
-impl Place {
+impl Workspace {
     /// A fresh place.
     ///
     /// # Errors
@@ -86,10 +88,10 @@ impl Place {
             .prefix(&format!("{prefix}-"))
             .tempdir()
             .map_err(failed("making a scratch directory".to_owned()))?;
-        for dir in ["home", "run", "programs", "plain", "other"] {
+        for dir in ["home", "programs", "plain", "other"] {
             fs::create_dir(root.path().join(dir)).map_err(failed(format!("making {dir}")))?;
         }
-        Ok(Self { root })
+        Ok(Self { _agents: Agents::of(&root.path().join("home"), root.path()), root })
     }
 
     /// Leaves everything behind and says where it is.
@@ -112,7 +114,7 @@ impl Place {
 
     /// The directory of a second plain run.
     #[must_use]
-    pub fn other_plain(&self) -> PathBuf {
+    pub(crate) fn other_plain(&self) -> PathBuf {
         self.root.path().join("other")
     }
 
@@ -153,8 +155,8 @@ impl Place {
         self.run(self.limited(&product.command, call), dir)
     }
 
-    /// The same for a program that takes the directory, with system calls written to `trace`: all, or those that
-    /// the options of strace name.
+    /// The same for a program that takes the directory, with system calls written to `trace`: all,
+    /// or those that the options of strace name.
     ///
     /// # Errors
     /// When strace cannot be started.
@@ -201,7 +203,8 @@ impl Place {
         command
     }
 
-    /// The same call with `input` as its standard input, which [`Bounded`](tidelock_servers::Bounded) would take away.
+    /// The same call with `input` as its standard input, which
+    /// [`Bounded`](tidelock_servers::Bounded) would take away.
     #[must_use]
     pub fn fed(&self, command: &Command, input: &Path) -> Command {
         let mut shell = Command::new("/bin/sh");
@@ -220,13 +223,13 @@ impl Place {
     }
 
     fn surround(&self, command: &mut Command) {
-        let root = self.root.path();
         command.env_clear().env("PATH", env::var_os("PATH").unwrap_or_default());
-        command.env("HOME", root.join("home")).env("XDG_RUNTIME_DIR", root.join("run"));
+        command.envs(home::variables(&self.root.path().join("home")));
         command.env("LC_ALL", "C").stdin(Stdio::null()).current_dir("/");
     }
 
-    /// Output goes to files, not to pipes: the agent outlives the program and may hold what it inherits.
+    /// Output goes to files, not to pipes: the agent outlives the program and may hold what it
+    /// inherits.
     fn run(&self, mut command: Command, dir: &Path) -> Result<Ended> {
         let output = dir.with_extension("stdout");
         let messages = dir.with_extension("stderr");
@@ -262,3 +265,24 @@ fn exec<'a>(dir: &'a Path, program: &'a Path) -> [&'a OsStr; 5] {
 
 /// Seconds that one run may take; the longest takes two, on a machine that does nothing else.
 const LIMIT: &str = "300";
+
+/// What a trace has between the marks that a program writes to no descriptor, `begin NAME` and
+/// `end`: each name and the calls that follow it.
+#[must_use]
+pub fn sections(trace: &str) -> Vec<(String, Vec<String>)> {
+    let mut found: Vec<(String, Vec<String>)> = Vec::new();
+    let mut inside = false;
+    for line in trace.lines() {
+        let call = line.trim_start_matches(|c: char| c.is_ascii_digit() || c == ' ');
+        if let Some(name) = call.strip_prefix("write(-1, \"begin ") {
+            let name = name.split('"').next().unwrap_or_default();
+            found.push((name.to_owned(), Vec::new()));
+            inside = true;
+        } else if call.starts_with("write(-1, \"end\"") {
+            inside = false;
+        } else if let Some((_, calls)) = found.last_mut().filter(|_| inside) {
+            calls.push(call.to_owned());
+        }
+    }
+    found
+}

@@ -1,7 +1,7 @@
 /* Carries operations out, by libc's functions, as an ordinary program would; and the workers' life.
  *
- * Knows nothing of what is right. `--spoil` makes it do one thing wrongly, as a library that is not careful
- * would: the harness so proves on a plain directory that the shadow sees it.
+ * Knows nothing of what is right. `--spoil` makes it do one thing wrongly, as a library that is not
+ * careful would: the harness so proves on a plain directory that the shadow sees it.
  */
 #ifndef ACT_H
 #define ACT_H
@@ -33,7 +33,8 @@ static long write_units(int fd, const unsigned char *from, long len, long at)
     return pwrite(fd, image, end - first, first) < 0 ? -1 : len;
 }
 
-/* The end goes to where this writer believes it, as if the size were told by a cut behind a write. */
+/* The end goes to where this writer believes it, as if the size were told by a cut behind a write.
+ */
 static long write_then_cut(int fd, const unsigned char *from, long len, long at)
 {
     struct stat st;
@@ -209,7 +210,8 @@ static void go_to(int turn)
     last = cpu;
 }
 
-/* Those of a round begin together: they sleep until they are called, and then wait for each other awake. */
+/* Those of a round begin together: they sleep until they are called, and then wait for each other
+ * awake. */
 static void *work(void *argument)
 {
     int self = (int)(long)argument;

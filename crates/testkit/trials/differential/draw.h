@@ -1,7 +1,7 @@
 /* Draws the operations of a round: places, lengths and calls, most of them where edges meet.
  *
- * One episode begins with empty files and has ROUNDS rounds; all that is drawn follows from its seed and from
- * what the files have become.
+ * One episode begins with empty files and has ROUNDS rounds; all that is drawn follows from its
+ * seed and from what the files have become.
  */
 #ifndef DRAW_H
 #define DRAW_H
@@ -16,7 +16,8 @@ static int only_theme = -1;
 
 static uint64_t random_state;
 static unsigned operations_drawn;
-/* In this episode files are busy around this place: the beginning, or where an area of the library's words ends. */
+/* In this episode files are busy around this place: the beginning, or where an area of the
+ * library's words ends. */
 static long base;
 
 static long any(long below)
@@ -32,8 +33,9 @@ static long within(long value, long least, long most)
 
 static long some_length(void)
 {
-    static const int edges[] = {0, 1, 7, 15, 16, 17, 98, 300, UNIT - 1, UNIT, UNIT + 1, 2 * UNIT - 1,
-                                2 * UNIT, 2 * UNIT + 1, 3 * UNIT};
+    static const int edges[] = {
+        0,        1,    7,        15,           16,       17,           98,      300,
+        UNIT - 1, UNIT, UNIT + 1, 2 * UNIT - 1, 2 * UNIT, 2 * UNIT + 1, 3 * UNIT};
     switch (any(4)) {
     case 0:
         return 1 + any(200);
@@ -84,7 +86,8 @@ static void draw_neighbour(struct op *op, long edge, int i)
 
 static void draw_offset(struct op *op, const struct known *known, int flavour)
 {
-    static const int kinds[] = {WRITE, WRITE, WRITE, WRITEV, READ, READ, READV, SEEK, SEEK, SEEK, SEEK};
+    static const int kinds[] = {WRITE, WRITE, WRITE, WRITEV, READ, READ,
+                                READV, SEEK,  SEEK,  SEEK,   SEEK};
     static const int whence[] = {SEEK_SET, SEEK_CUR, SEEK_END, SEEK_END};
     op->kind = kinds[any(sizeof kinds / sizeof *kinds)];
     op->flavour = flavour;
@@ -99,8 +102,9 @@ static void draw_offset(struct op *op, const struct known *known, int flavour)
 
 static void draw_end(struct op *op, const struct known *known)
 {
-    static const int kinds[] = {WRITE, PWRITE, WRITEV, PWRITE, FTRUNCATE, FTRUNCATE, TRUNCATE, ALLOCATE,
-                                PUNCH, FSTAT, STAT, SEEK, OPEN_TRUNC, PREAD, PWRITE, KEEP_SIZE};
+    static const int kinds[] = {WRITE,      PWRITE,   WRITEV, PWRITE,   FTRUNCATE, FTRUNCATE,
+                                TRUNCATE,   ALLOCATE, PUNCH,  FSTAT,    STAT,      SEEK,
+                                OPEN_TRUNC, PREAD,    PWRITE, KEEP_SIZE};
     op->kind = kinds[any(sizeof kinds / sizeof *kinds)];
     op->flavour = any(3) ? ORDINARY : APPENDING;
     op->at = some_place(known);
@@ -123,7 +127,8 @@ static void draw_anything(struct op *op, const struct known *known)
         op->at = any(200) - 100;
 }
 
-/* What is drawn begins in a room of ROOM bytes behind the base; offsets and ends creep up from there. */
+/* What is drawn begins in a room of ROOM bytes behind the base; offsets and ends creep up from
+ * there. */
 enum { ROOM = 30000 };
 
 static int is_full(const struct known *known)
@@ -134,8 +139,8 @@ static int is_full(const struct known *known)
     return most > base + ROOM;
 }
 
-/* Keeps within the longest call and, whatever the order, within the largest file: a full one grows by no more than
- * MOST * 97 bytes a round. */
+/* Keeps within the longest call and, whatever the order, within the largest file: a full one grows
+ * by no more than MOST * 97 bytes a round. */
 static void bound(struct op *op, const struct known *known)
 {
     op->len = within(op->len, op->kind >= ALLOCATE, LONGEST);
@@ -208,7 +213,8 @@ static unsigned draw(struct known *known, int only)
     int groups = any(3) ? 1 : 2 + any(2);
     for (int group = 0; group < groups; group++) {
         static const int sizes[] = {1, 2, 2, 2, 2, 2, 3, 4};
-        int size = within(sizes[any(8)], 1, WORKERS - from), file = only < 0 ? any(FILES) : only + any(2);
+        int size = within(sizes[any(8)], 1, WORKERS - from),
+            file = only < 0 ? any(FILES) : only + any(2);
         if (files >> file & 1)
             continue;
         files |= 1u << file;

@@ -1,4 +1,5 @@
-/* The differential model's words: operations, who does them, and the memory that all processes share.
+/* The differential model's words: operations, who does them, and the memory that all processes
+ * share.
  *
  * Decides nothing: draw.h makes operations, act.h carries them out, shadow.h judges.
  */
@@ -35,9 +36,11 @@ enum { LIMIT = 3 * AREA + 2 * UNIT, LONGEST = 3 * UNIT + 64 };
 enum { PROCESSES = 3, THREADS = 3, WORKERS = PROCESSES * THREADS };
 /* Two files of each class: paged, log, bytes. Each has two names, of which one is there. */
 enum { FILES = 6, NAMES = 2 };
-/* Open file descriptions of a file, by their flags; each is one for all processes or one a process. */
+/* Open file descriptions of a file, by their flags; each is one for all processes or one a process.
+ */
 enum { ORDINARY, APPENDING, DATA_SYNCED, SYNCED, FLAVOURS, DESCRIPTIONS = FLAVOURS * PROCESSES };
-/* Operations of one worker and of one file in a round; and questions for offsets after it, one a description. */
+/* Operations of one worker and of one file in a round; and questions for offsets after it, one a
+ * description. */
 enum { EACH = 2, MOST = 5, ASKED = MOST, TOGETHER = MOST + ASKED };
 
 enum kind {

@@ -1,25 +1,26 @@
 /* The shadow: what a plain file may be, and may have answered, after calls that ran at one time.
  *
- * A round passes if there is one order of its calls that explains everything: every value that was returned,
- * every byte that was read, and the size, the bytes, the offsets and the name that are left. An
- * order is looked at if it keeps to time: what returned before another was called comes before it.
+ * A round passes if there is one order of its calls that explains everything: every value that was
+ * returned, every byte that was read, and the size, the bytes, the offsets and the name that are
+ * left. An order is looked at if it keeps to time: what returned before another was called comes
+ * before it.
  *
  * What Linux does on ext4, XFS and tmpfs, and so what "explains" means:
  *
- *   changes   writes of any length, appends, cuts, growth, fallocate and holes exclude each other (the
- *             inode's lock): each is whole. An append begins at the size of its place in the order.
- *             Bytes of a gap, and bytes that a cut took away, are zeros.
- *   offsets   read, write and lseek on one description exclude each other (the offset's lock). So each
- *             starts where its place in the order says.
- *   sizes     lseek(SEEK_END), fstat and stat take no lock: they see the size of their place in the order, or,
- *             where that lies in a change that was under way, a whole number of units between the
- *             sizes before and after it (the kernel moves the size page by page).
- *   reads     take no lock (ext4): each byte, for itself, is that of the file before or after any change that
- *             was under way. The same for the count: it ends at any size that the file had meanwhile, or at a
- *             whole unit between two of them.
- *   names     a call by path that overlaps a rename may or may not find the name.
+ *   changes   writes of any length, appends, cuts, growth, fallocate and holes exclude each other
+ * (the inode's lock): each is whole. An append begins at the size of its place in the order. Bytes
+ * of a gap, and bytes that a cut took away, are zeros. offsets   read, write and lseek on one
+ * description exclude each other (the offset's lock). So each starts where its place in the order
+ * says. sizes     lseek(SEEK_END), fstat and stat take no lock: they see the size of their place in
+ * the order, or, where that lies in a change that was under way, a whole number of units between
+ * the sizes before and after it (the kernel moves the size page by page). reads     take no lock
+ * (ext4): each byte, for itself, is that of the file before or after any change that was under way.
+ * The same for the count: it ends at any size that the file had meanwhile, or at a whole unit
+ * between two of them. names     a call by path that overlaps a rename may or may not find the
+ * name.
  *
- * Two things that no plain file shows, and that harm nobody, can be let pass by name, to look for what lies behind them:
+ * Two things that no plain file shows, and that harm nobody, can be let pass by name, to look for
+ * what lies behind them:
  *
  *   --allow pieces   a size between two pieces of a vectored write that is under way
  *   --allow blocks   up to 15 bytes more than a cut leaves, while it is under way
@@ -136,8 +137,8 @@ static int is_step(const struct search *s, int change, long size)
 }
 
 /* A size that was seen with so many changes done. */
-static int may_see_size(const struct search *s, const struct op *op, int done, int changes, long size)
-{
+static int may_see_size(const struct search *s, const struct op *op, int done, int changes,
+                        long size) {
     if (size == s->after[done]->size)
         return 1;
     return done < changes && meet(op, s->change[done]) && is_step(s, done, size);
@@ -157,7 +158,8 @@ static int check_size(struct search *s, int place, int changes)
                   s->after[done]->size);
 }
 
-/* The images that a read may have seen: from the last change that it must know to the last that it may know. */
+/* The images that a read may have seen: from the last change that it must know to the last that it
+ * may know. */
 static void bounds(const struct search *s, int place, int changes, int *low, int *high)
 {
     const struct op *op = s->order[place];
@@ -230,7 +232,8 @@ static int check_end(struct search *s, int changes, const struct places *places)
     }
     if (last->size != s->found->size)
         return refuse(s, s->count, "the size is %ld, should be %ld", s->found->size, last->size);
-    for (long at = 0; memcmp(last->bytes, s->found->bytes, last->size) != 0 && at < last->size; at++)
+    for (long at = 0; memcmp(last->bytes, s->found->bytes, last->size) != 0 && at < last->size;
+         at++)
         if (last->bytes[at] != s->found->bytes[at])
             return refuse(s, s->count, "byte %ld is %02x, should be %02x", at, s->found->bytes[at],
                           last->bytes[at]);
@@ -307,11 +310,13 @@ static int answers(struct search *s, struct op *op, int depth, int changes, stru
     } else if (op->kind == FSTAT) {
         should = op->result >= 0 ? op->result : 0;
     }
-    return op->result == should || refuse(s, depth, "operation %u answered %ld, errno %d; should be %ld",
-                                          op->number, op->result, op->error, should);
+    return op->result == should ||
+           refuse(s, depth, "operation %u answered %ld, errno %d; should be %ld", op->number,
+                  op->result, op->error, should);
 }
 
-/* Tries every order that goes on from here. `left` has a bit for each operation that has no place yet. */
+/* Tries every order that goes on from here. `left` has a bit for each operation that has no place
+ * yet. */
 static int explain(struct search *s, unsigned left, int depth, int changes, struct places places)
 {
     if (left == 0)
@@ -345,8 +350,8 @@ static int explain(struct search *s, unsigned left, int depth, int changes, stru
 
 static struct image *images[TOGETHER + 1];
 
-/* Judges what happened to one file in one round, and learns from it what the file is now. `ops` are sorted by
- * their end: that order is tried first. */
+/* Judges what happened to one file in one round, and learns from it what the file is now. `ops` are
+ * sorted by their end: that order is tried first. */
 static int judge(struct search *s, struct known *known, struct op **ops, int count,
                  const struct found *found)
 {

@@ -5,9 +5,25 @@
 
 static void tell_op(const struct op *op, uint64_t zero)
 {
-    static const char *kinds[] = {"write", "pwrite", "writev", "pwritev", "read", "pread", "readv", "preadv",
-        "lseek", "fstat", "stat", "ftruncate", "truncate", "open(O_TRUNC)", "fallocate",
-        "fallocate(KEEP_SIZE)", "fallocate(PUNCH_HOLE)", "rename", "reopen"};
+    static const char *kinds[] = {"write",
+                                  "pwrite",
+                                  "writev",
+                                  "pwritev",
+                                  "read",
+                                  "pread",
+                                  "readv",
+                                  "preadv",
+                                  "lseek",
+                                  "fstat",
+                                  "stat",
+                                  "ftruncate",
+                                  "truncate",
+                                  "open(O_TRUNC)",
+                                  "fallocate",
+                                  "fallocate(KEEP_SIZE)",
+                                  "fallocate(PUNCH_HOLE)",
+                                  "rename",
+                                  "reopen"};
     static const char *flavours[] = {"ordinary", "O_APPEND", "O_DSYNC", "O_APPEND|O_SYNC"};
     static const char *by[] = {"", " by a duplicate", " by a forked child"};
     static const char *whence[] = {"SET", "CUR", "END"};

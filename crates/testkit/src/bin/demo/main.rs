@@ -1,5 +1,6 @@
-//! `make demo`: a stock PostgreSQL runs sealed, is killed, recovers, gets a standby with other keys, is
-//! searched byte by byte, refuses to start bare, and is measured against plain.
+//! `make demo`: a stock PostgreSQL with data is protected by one command, is killed, recovers,
+//! gets a standby with other keys, is searched byte by byte, refuses to start bare, is made plain
+//! again by one command, and is measured against plain.
 //!
 //! `--arm plain` runs the same steps without Tidelock: then the search has to find the marker.
 #![forbid(unsafe_code)]
@@ -14,7 +15,7 @@ use tidelock_testkit::pg::{Arm, Result};
 
 use tell::Teller;
 
-/// Shows a stock PostgreSQL 15 running sealed, from initdb to a measured cost.
+/// Shows a stock PostgreSQL 15 protected, running sealed and made plain again, and the cost.
 #[derive(Parser)]
 struct Options {
     /// The arm to show: sealed, or plain as the control.

@@ -4,33 +4,34 @@ use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use tidelock_lab::statistics::ratio;
 use tidelock_testkit::marker::{Marker, Searched};
 use tidelock_testkit::pg::{
-    Arm, Cluster, Cost, Error, Load, Place, Result, Sample, ensure, fill_pgbench, run_rounds,
+    Arm, Cluster, Error, Load, Result, Workspace, cpu_seconds, ensure, fill_pgbench,
 };
 
 use crate::tell::Teller;
 
-/// From initdb to the refusal of the bare server.
+/// From a plain server that exists, by its life as a sealed one, back to a plain one.
 pub(crate) fn life(arm: Arm, scale: u32, teller: &Teller) -> Result<()> {
-    let place = Place::new()?;
+    let place = Workspace::new()?;
     teller.title(&format!(
         "A stock PostgreSQL, {arm}, as {} below {}",
         place.account().name(),
         place.path().display()
     ));
-    let main = teller.step("create", |_| {
-        let main = Cluster::new(&place, "main", arm)?;
-        let told = "tidelock init main; tidelock exec -D main -- initdb -k -D main";
-        Ok((main, only_if_sealed(arm, told, "initdb -k -D main")))
+    let plain = teller.step("create", |_| {
+        let plain = Cluster::started(&place, "main", Arm::Plain)?;
+        Ok((plain, "initdb -k -D main; pg_ctl -D main start: nothing of Tidelock yet".to_owned()))
     })?;
     let marker = Marker::new();
     teller.step("load", |_| {
-        main.start()?;
+        let main = &plain;
         let version = main.sql("SHOW server_version")?;
-        fill_pgbench(&main, scale)?;
+        fill_pgbench(main, scale)?;
         main.sql(&format!(
-            "CREATE TABLE secret AS SELECT g AS id, '{0}' || g AS told FROM generate_series(1, 1000) g;
+            "CREATE TABLE secret AS SELECT g AS id, '{0}' || g AS told FROM generate_series(1, \
+             1000) g;
              CREATE INDEX ON secret (told); COMMENT ON TABLE secret IS '{0}'; CHECKPOINT",
             marker.text()
         ))?;
@@ -38,6 +39,10 @@ pub(crate) fn life(arm: Arm, scale: u32, teller: &Teller) -> Result<()> {
         let text = marker.text();
         Ok(((), format!("server {version}, {size} of pgbench tables, and the marker {text}")))
     })?;
+    let main = Cluster::at(&place, "main", arm)?;
+    if arm == Arm::Sealed {
+        teller.step("protect", |_| protect(&place, &main))?;
+    }
     teller.step("crash", |_| crash(&main))?;
     teller.step("recover", |_| {
         main.start()?;
@@ -60,8 +65,32 @@ pub(crate) fn life(arm: Arm, scale: u32, teller: &Teller) -> Result<()> {
             })?;
         }
         teller.step("refuse", |_| refuse(&place))?;
+        teller.step("unprotect", |_| unprotect(&plain))?;
     }
     Ok(())
+}
+
+/// One command for the server that runs; it stops while its files are converted.
+fn protect(place: &Workspace, main: &Cluster<'_>) -> Result<((), String)> {
+    let home = |name: &str| place.join("home").join(name).display().to_string();
+    let dir = main.dir().display().to_string();
+    let (key, copy) = (format!("file:{}", home("main.key")), home("main.keyring"));
+    let words = ["protect", "--yes", "-D", &dir, "--provider", &key, "--keyring-copy", &copy];
+    let output = main.tidelock(&words)?.args(["--recovery-file", &home("main.recovery")]).run()?;
+    main.expect("SELECT count(DISTINCT told) FROM secret", "1000")?;
+    let sealed = output.stdout.lines().find(|line| line.contains(" sealed: ")).unwrap_or_default();
+    Ok(((), format!("tidelock protect -D main: {sealed}; the server runs again")))
+}
+
+/// The way back: the bare server has all rows.
+fn unprotect(plain: &Cluster<'_>) -> Result<((), String)> {
+    let dir = plain.dir().display().to_string();
+    plain.tidelock(&["unprotect", "--yes", "-D", &dir])?.run()?;
+    plain.start()?;
+    balanced(plain)?;
+    plain.expect("SELECT count(DISTINCT told) FROM secret", "1001")?;
+    plain.stop("fast")?;
+    Ok(((), "tidelock unprotect -D main: the bare server starts, and has every row".to_owned()))
 }
 
 /// Kills the postmaster with signal 9 in the middle of a load.
@@ -77,7 +106,8 @@ fn crash(main: &Cluster<'_>) -> Result<((), String)> {
 
 fn balanced(cluster: &Cluster<'_>) -> Result<()> {
     cluster.expect(
-        "SELECT (SELECT sum(abalance) FROM pgbench_accounts) = (SELECT sum(delta) FROM pgbench_history)
+        "SELECT (SELECT sum(abalance) FROM pgbench_accounts) = (SELECT sum(delta) FROM \
+         pgbench_history)
             AND (SELECT sum(bbalance) FROM pgbench_branches) = (SELECT sum(delta) FROM pgbench_history)
             AND (SELECT sum(tbalance) FROM pgbench_tellers) = (SELECT sum(delta) FROM pgbench_history)",
         "t",
@@ -86,7 +116,7 @@ fn balanced(cluster: &Cluster<'_>) -> Result<()> {
 
 /// A base backup into a second protected directory, which then streams.
 fn standby<'p>(main: &Cluster<'p>, marker: &Marker, arm: Arm) -> Result<(Cluster<'p>, String)> {
-    let standby = Cluster::empty(main.place(), "standby", arm)?;
+    let standby = Cluster::empty(main.workspace(), "standby", arm)?;
     standby.backup_of(main, &["-R", "-X", "stream"])?;
     standby.start()?;
     let start = Instant::now();
@@ -100,7 +130,7 @@ fn standby<'p>(main: &Cluster<'p>, marker: &Marker, arm: Arm) -> Result<(Cluster
 
 /// Every byte of both directories; and a plain copy, where the same search has to find the marker.
 fn search(
-    place: &Place,
+    place: &Workspace,
     main: &Cluster<'_>,
     marker: &Marker,
     roots: &[PathBuf],
@@ -127,7 +157,7 @@ fn search(
 }
 
 /// The stock server, started without Tidelock, must not come up.
-fn refuse(place: &Place) -> Result<((), String)> {
+fn refuse(place: &Workspace) -> Result<((), String)> {
     let bare = Cluster::at(place, "main", Arm::Plain)?;
     let output = place.tool("postgres").arg("-D").arg(bare.dir()).limit(60).fails()?;
     let line = output.text();
@@ -144,9 +174,10 @@ pub(crate) fn measure(
     seed: u64,
     teller: &Teller,
 ) -> Result<()> {
-    let place = Place::new()?;
+    let place = Workspace::new()?;
     teller.title(&format!(
-        "Cost: {rounds} rounds of plain and {arm} blocks of {seconds} s in random order, seed {seed}"
+        "Cost: {rounds} rounds of plain and {arm} blocks of {seconds} s in random order, seed \
+         {seed}"
     ));
     let servers = teller.step("prepare", |_| {
         let servers = [("p", Arm::Plain), ("s", arm)].map(|(name, arm)| -> Result<_> {
@@ -170,28 +201,41 @@ pub(crate) fn measure(
     for (name, load) in loads {
         teller.step(name, |bar| {
             Teller::blocks(bar, rounds * 2);
-            let samples = run_rounds(2, rounds, seed, |block| {
-                let server = &servers[block.arm];
-                server.sql("CHECKPOINT")?;
-                let sample = Sample::of(server, || Ok(load.run(server)?.transactions));
-                bar.inc(1);
-                sample
-            })?;
-            let cost = Cost::of(&samples[1], &samples[0], seed);
-            let cost = cost.ok_or_else(|| Error::Unexpected("a block did no work".into()))?;
-            Ok((
-                (),
-                format!(
-                    "throughput {arm}/plain {}, CPU per transaction plain/{arm} {}",
-                    cost.throughput, cost.cpu
-                ),
-            ))
+            let mut random = fastrand::Rng::with_seed(seed);
+            let (mut speed, mut cpu) = ([vec![], vec![]], [vec![], vec![]]);
+            for _ in 0..rounds {
+                let mut order = [0, 1];
+                random.shuffle(&mut order);
+                for at in order {
+                    let (each, used) = block(&servers[at], &load)?;
+                    speed[at].push(each);
+                    cpu[at].push(used);
+                    bar.inc(1);
+                }
+            }
+            let empty = || Error::Unexpected("a block did no work".into());
+            let throughput = ratio(&speed[1], &speed[0], seed).ok_or_else(empty)?;
+            let cpu = ratio(&cpu[0], &cpu[1], seed).ok_or_else(empty)?;
+            let told = format!(
+                "throughput {arm}/plain {throughput}, CPU per transaction plain/{arm} {cpu}"
+            );
+            Ok(((), told))
         })?;
     }
     println!(
         "        1.000 is no cost; in brackets the 95 % interval. `make bench` measures properly."
     );
     Ok(())
+}
+
+/// One block: transactions a second, and CPU seconds of the server for each.
+fn block(server: &Cluster<'_>, load: &Load) -> Result<(f64, f64)> {
+    server.sql("CHECKPOINT")?;
+    let postmaster = server.postmaster()?;
+    let (start, cpu) = (Instant::now(), cpu_seconds(postmaster));
+    let transactions = load.run(server)?.transactions;
+    let seconds = start.elapsed().as_secs_f64();
+    Ok((transactions / seconds, (cpu_seconds(postmaster) - cpu) / transactions))
 }
 
 fn only_if_sealed(arm: Arm, sealed: &str, otherwise: &str) -> String {

@@ -1,0 +1,79 @@
+//! `tidelock agent`: how `exec` and the library run this program as an agent. Not for people.
+
+use std::path::{Path, PathBuf};
+
+use clap::Subcommand;
+use tidelock_agent::server::Options;
+use tidelock_agent::spawn::{self, AgentCommand};
+use tidelock_agent::{RunDir, alias};
+use tidelock_providers::Places;
+
+use crate::audit::trail;
+use crate::error::{Error, Result};
+use crate::init::open_or_make;
+use crate::primitives::primitives;
+use crate::rollback;
+use crate::status::Programs;
+use crate::unlock;
+
+/// Hold an unlocked keyring; started by `exec`
+#[derive(Subcommand)]
+pub(crate) enum AgentRole {
+    /// Unlock without a terminal and start an agent; run by the library in a program that finds
+    /// none
+    Start {
+        /// Where it listens
+        socket: PathBuf,
+        /// The protected directory
+        dir: PathBuf,
+    },
+    /// Make the socket of a unit lead to that of a keyring; run by root as the directory's owner
+    Alias {
+        /// The unit's
+        alias: PathBuf,
+        /// The keyring's
+        socket: PathBuf,
+    },
+    /// Start the agent proper and end
+    Detach,
+    /// Serve until the last client has left
+    Serve,
+}
+
+impl AgentRole {
+    /// # Errors
+    /// What keeps the agent from serving; its starter was told.
+    pub(crate) fn run(self) -> Result<()> {
+        match self {
+            Self::Start { socket, dir } => start(&socket, &dir),
+            Self::Alias { alias, socket } => Ok(alias::publish(&alias, &socket)?),
+            Self::Detach => Ok(spawn::detach(&AgentCommand::this_program())?),
+            Self::Serve => Ok(spawn::serve(primitives(), Places::helpers)?),
+        }
+    }
+}
+
+fn start(socket: &Path, dir: &Path) -> Result<()> {
+    let protected = open_or_make(dir)?;
+    let mut options = Options::new(RunDir::at(socket.parent().unwrap_or(socket))?);
+    let ours = options.run_dir.socket(protected.keyring.id());
+    if ours != socket && !alias::is_alias(socket) {
+        return Err(Error::refused(
+            format!("{} has another keyring now", protected.path.display()),
+            "start the program with `tidelock exec -D DIR -- PROGRAM`",
+        ));
+    }
+    let config = unlock::configured(&protected.keyring, &protected.path)?;
+    options.allow_writable_programs = config.allow_writable_programs;
+    options.core_dumps = config.core_dumps;
+    options.accompany = Programs::of(&protected.path).heads();
+    options.log = Some(trail::log(&protected.keyring, &protected.path, &config)?);
+    let keyring = unlock::unattended(&protected, &config)?;
+    rollback::refuse(&protected)?;
+    let this_program = AgentCommand::this_program();
+    spawn::start(&keyring, &protected.path, &options, &this_program)?;
+    if ours != socket {
+        alias::publish(socket, &ours)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,423 @@
+//! How a conversion begins: for the first time, or where an interrupted one stands.
+//!
+//! Whatever may refuse comes before the keyring records it; nothing is written until then.
+
+use std::io::{IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+use tidelock_agent::audit::Event;
+use tidelock_format::{Layout, PROBE_LEN, Probe};
+use tidelock_keyring::{Conversion, Direction, Keyring, KeyringDir, SealedKeyring};
+use tidelock_providers::{Places, RecoveryKey};
+
+use super::file::Conditions;
+use super::scan::{NEXT, Scan, scan};
+use super::throttle::Throttle;
+use super::{
+    BATCH, Decrypt, Encrypt, How, Rekey, Running, become_owner, estimate, hold, instance, protected,
+};
+use crate::console;
+use crate::error::{Error, Result};
+use crate::folder::Entry;
+use crate::init::{self, NewDirectory};
+use crate::protected::{self as directory, Protected};
+use crate::sealed::Keys;
+use crate::server::Server;
+use crate::status::{Found, Programs};
+use crate::unlock::KeyOptions;
+use crate::walk;
+
+/// A keyring is not longer.
+const MOST: u64 = 2 << 20;
+/// An agent ends a few seconds after its last program.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// How much longer a file gets at most.
+pub(super) fn growth(direction: Direction, layout: Layout) -> u64 {
+    match direction {
+        Direction::Encrypt => u64::from(layout.data_offset()) + 32,
+        Direction::Decrypt | Direction::Rekey => 0,
+    }
+}
+
+impl Encrypt {
+    /// # Errors
+    /// DIR is no stopped instance, or a protected directory already; a file cannot be converted.
+    pub(crate) fn run(self) -> Result<()> {
+        if let Some(found) = protected(&self.dir)? {
+            let keys = KeyOptions {
+                provider: self.making.provider.clone(),
+                recovery_file: None,
+                passphrase_fd: self.making.passphrase_fd.clone(),
+            };
+            return match resume(&found, &keys, Direction::Encrypt, &self.how)? {
+                Some(running) => running.go(None),
+                None => Err(Error::refused(
+                    format!("{} is a protected directory already", found.path.display()),
+                    "`tidelock rekey` encrypts it again; `tidelock verify` looks for plain files",
+                )),
+            };
+        }
+        let _alone = init::lock(&self.dir)?;
+        let place = NewDirectory::with_data(&self.dir)?;
+        let dir = place.path.clone();
+        let found = instance::profile(&dir);
+        let Some(profile) = self.profile.as_deref().or(found) else {
+            return Err(Error::refused(
+                format!("{} does not look like a data directory that is known", dir.display()),
+                "name the profile, for example --profile generic",
+            ));
+        };
+        instance::refuse_running(&dir)?;
+        instance::refuse_unclean(&dir, profile, None)?;
+        let (policy, layout) = self.making.check(&place, profile)?;
+        let scan = scan(&dir, &policy, self.how.leave_links)?;
+        if let Some(path) = scan.leftovers.first() {
+            return Err(Error::refused(
+                format!("{} has a name that conversions use ({NEXT})", path.display()),
+                "see what it is, and remove it",
+            ));
+        }
+        refuse_sealed(&scan)?;
+        let needs =
+            estimate::space(&scan, growth(Direction::Encrypt, layout), self.how.jobs(), BATCH);
+        instance::refuse_full(&needs)?;
+        if self.how.dry_run {
+            let recovery = RecoveryKey::random()?;
+            let keyring = Keyring::create(policy, layout, &[&recovery])?;
+            become_owner(place.owner)?;
+            return tell(&keyring, Direction::Encrypt, &scan, &needs, &self.how);
+        }
+        let conversion = Some(Conversion::begin(Direction::Encrypt));
+        let made = self.making.make(&place, profile, conversion)?;
+        if !self.how.json {
+            let start = match profile {
+                "postgres" => format!("pg_ctl start -D {}", dir.display()),
+                _ => "PROGRAM".to_owned(),
+            };
+            made.tell(&format!("tidelock exec -D {} -- {start}", dir.display()))?;
+        }
+        let alone = hold(&dir, &made.folder)?;
+        let running = Running {
+            direction: Direction::Encrypt,
+            path: dir,
+            keyring: made.keyring,
+            folder: made.folder,
+            how: &self.how,
+            _alone: alone,
+        };
+        running.record(Event::ConversionBegin);
+        become_owner(place.owner)?;
+        running.go(None)
+    }
+}
+
+impl Decrypt {
+    /// # Errors
+    /// DIR is no stopped protected directory; the keyring does not open; a file cannot be
+    /// converted.
+    pub(crate) fn run(self) -> Result<()> {
+        let found = Protected::open(&self.dir)?;
+        let kept = self.kept(&found)?;
+        let inside = kept.parent().and_then(|folder| folder.canonicalize().ok());
+        if inside.is_some_and(|folder| folder.starts_with(&found.path)) {
+            return Err(Error::refused(
+                format!("{} lies in the directory that is made plain", kept.display()),
+                "name a file elsewhere with --keep-keyring FILE",
+            ));
+        }
+        if let Some(running) = resume(&found, &self.keys, Direction::Decrypt, &self.how)? {
+            return running.go(Some(&kept));
+        }
+        let begin = Begin { found, keys: &self.keys, how: &self.how };
+        begin.run(Direction::Decrypt, Some(&kept))
+    }
+
+    /// Where the copy of the keyring goes.
+    fn kept(&self, found: &Protected) -> Result<PathBuf> {
+        if let Some(path) = &self.keep_keyring {
+            return std::path::absolute(path).map_err(Error::io("find", path));
+        }
+        let id = found.keyring.id();
+        let places = Places::of_process();
+        let own = places.own.map(|own| own.join("keyrings"));
+        let own = own.filter(|own| own.join(format!("{id}.toml")).exists());
+        let folder = own.unwrap_or_else(|| places.system.join("keyrings"));
+        Ok(folder.join(format!("{id}.keyring")))
+    }
+}
+
+impl Rekey {
+    /// # Errors
+    /// As [`Decrypt::run`].
+    pub(crate) fn run(self) -> Result<()> {
+        let found = Protected::open(&self.dir)?;
+        if let Some(running) = resume(&found, &self.keys, Direction::Rekey, &self.how)? {
+            return running.go(None);
+        }
+        Begin { found, keys: &self.keys, how: &self.how }.run(Direction::Rekey, None)
+    }
+}
+
+/// A conversion of a protected directory that begins.
+struct Begin<'b> {
+    found: Protected,
+    keys: &'b KeyOptions,
+    how: &'b How,
+}
+
+impl Begin<'_> {
+    fn run(self, direction: Direction, kept: Option<&Path>) -> Result<()> {
+        if self.how.resume {
+            return Err(Error::refused(
+                format!("nothing was interrupted on {}", self.found.path.display()),
+                format!("leave --resume out: `tidelock {}` begins", direction.command()),
+            ));
+        }
+        let dir = self.found.path.clone();
+        refuse_use(&self.found)?;
+        let (protected, folder) = Protected::hold(&directory::folder(&dir)?)?;
+        let mut keyring = self.keys.unlock(&protected)?;
+        let alone = hold(&dir, &folder)?;
+        instance::refuse_running(&dir)?;
+        let owner = directory::folder(&dir)?.owner()?;
+        let policy = keyring.policy();
+        if self.how.dry_run {
+            become_owner(owner)?;
+            let scan = scan(&dir, policy, self.how.leave_links)?;
+            let needs = estimate::space(&scan, 0, self.how.jobs(), BATCH);
+            instance::refuse_unclean_sealed(&dir, &keyring)?;
+            if direction == Direction::Rekey {
+                keyring.add_data_key()?;
+            }
+            return tell(&keyring, direction, &scan, &needs, self.how);
+        }
+        let scan = scan(&dir, policy, self.how.leave_links)?;
+        let needs = estimate::space(&scan, 0, self.how.jobs(), BATCH);
+        instance::refuse_full(&needs)?;
+        instance::refuse_unclean_sealed(&dir, &keyring)?;
+        if let Some(kept) = kept {
+            keep(&folder, kept)?;
+        }
+        if direction == Direction::Rekey {
+            keyring.add_data_key()?;
+        }
+        keyring.set_conversion(Some(Conversion::begin(direction)));
+        folder.write(&mut keyring)?;
+        let running =
+            Running { direction, path: dir, keyring, folder, how: self.how, _alone: alone };
+        running.record(Event::ConversionBegin);
+        become_owner(owner)?;
+        running.go(kept)
+    }
+}
+
+/// The interrupted conversion of a directory, if there is one and it shall go on, in `direction`.
+///
+/// # Errors
+/// It was not said that it shall; the keyring does not open; programs use the directory.
+fn resume<'h>(
+    found: &Protected,
+    keys: &KeyOptions,
+    direction: Direction,
+    how: &'h How,
+) -> Result<Option<Running<'h>>> {
+    let (protected, folder) = Protected::hold(&directory::folder(&found.path)?)?;
+    let mut keyring = keys.unlock(&protected)?;
+    let Some(conversion) = keyring.conversion() else { return Ok(None) };
+    let (before, dir) = (conversion.direction, protected.path.clone());
+    let is_rekey = [before, direction].contains(&Direction::Rekey);
+    if before != direction && is_rekey && direction != Direction::Decrypt {
+        return Err(other(before, &dir));
+    }
+    if how.dry_run || !(how.resume || agreed(conversion, &dir)?) {
+        return Err(other(before, &dir));
+    }
+    refuse_use(&protected)?;
+    let alone = hold(&dir, &folder)?;
+    instance::refuse_running(&dir)?;
+    if before != direction {
+        let begun = console::time(conversion.begun);
+        console::warn(
+            format!("this turns round what `tidelock {}` began on {begun}", before.command()),
+            "files that are done by now are done again",
+        );
+        // Which form they have does not change by this.
+        let zeros_are_plain = conversion.zeros_are_plain;
+        let turned = Conversion { zeros_are_plain, ..Conversion::begin(direction) };
+        keyring.set_conversion(Some(turned));
+        folder.write(&mut keyring)?;
+    }
+    let owner = directory::folder(&dir)?.owner()?;
+    let running = Running { direction, path: dir, keyring, folder, how, _alone: alone };
+    running.record(Event::ConversionBegin);
+    become_owner(owner)?;
+    Ok(Some(running))
+}
+
+fn other(before: Direction, dir: &Path) -> Error {
+    tidelock_agent::Error::HalfConverted { directory: dir.to_path_buf(), direction: before }.into()
+}
+
+/// Asks somebody at a terminal whether it shall go on.
+fn agreed(conversion: Conversion, dir: &Path) -> Result<bool> {
+    if !std::io::stdin().is_terminal() || !std::io::stderr().is_terminal() {
+        return Ok(false);
+    }
+    eprint!(
+        "`tidelock {}` of {} was begun on {} and interrupted. Go on? [y/N] ",
+        conversion.direction.command(),
+        dir.display(),
+        console::time(conversion.begun)
+    );
+    let failed = |why| Error::io("ask at", "the terminal")(why);
+    std::io::stderr().flush().map_err(failed)?;
+    let mut answer = String::new();
+    std::io::stdin().read_line(&mut answer).map_err(failed)?;
+    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
+}
+
+/// Programs and agents have the keys until they end.
+fn refuse_use(protected: &Protected) -> Result<()> {
+    let until = Instant::now() + PATIENCE;
+    loop {
+        let server = Server::on(&protected.path);
+        if let Server::Running { pid, .. } = server {
+            return Err(Error::refused(
+                format!("a server runs on {}: process {pid}", protected.path.display()),
+                "stop it first",
+            ));
+        }
+        let programs = Programs::of(&protected.path);
+        let who = match Found::look(protected, &server, &programs) {
+            Found::Answers(agent) => {
+                // It would end by itself in a few seconds.
+                if agent.clients == 0
+                    && programs.heads().is_empty()
+                    && let Some(pid) = rustix::process::Pid::from_raw(agent.pid)
+                {
+                    let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+                }
+                format!("agent, process {}", agent.pid)
+            }
+            Found::Silent(agent) => agent.to_string(),
+            Found::Nobody => match (programs.heads().first(), instance::user_of(&protected.path)) {
+                (Some(pid), _) => format!("process {pid}"),
+                (None, Some((pid, path))) => format!("process {pid} has {} open", path.display()),
+                (None, None) => return Ok(()),
+            },
+        };
+        if Instant::now() > until {
+            return Err(Error::refused(
+                format!("{} is in use: {who}", protected.path.display()),
+                "stop them; the agent ends a few seconds after the last",
+            ));
+        }
+        sleep(Duration::from_millis(200));
+    }
+}
+
+/// A file that is sealed already belongs to another keyring.
+fn refuse_sealed(scan: &Scan) -> Result<()> {
+    for path in scan.items.iter().filter_map(|item| item.names.first()) {
+        let file = std::fs::File::open(path).map_err(Error::io("open", path))?;
+        let mut first = [0u8; PROBE_LEN];
+        let count = walk::read_first(&file, &mut first).map_err(Error::io("read", path))?;
+        let probe = Probe::parse(first.get(..count).unwrap_or_default());
+        if let Some(header) = probe.likely() {
+            return Err(Error::refused(
+                format!("{} is sealed already, under keyring {}", path.display(), header.keyring),
+                "move it out; or restore that keyring with `tidelock keyring restore`",
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Keeps a copy of the keyring as it is. An older copy of the same keyring is replaced: an earlier
+/// decryption may have been interrupted here.
+fn keep(folder: &KeyringDir, kept: &Path) -> Result<()> {
+    let (entry, bytes) = (Entry::of_new_folder(kept)?, folder.bytes()?);
+    let ours = SealedKeyring::parse(&bytes)?.id();
+    let is_older = |found: &[u8]| SealedKeyring::parse(found).is_ok_and(|it| it.id() == ours);
+    match entry.read(MOST)? {
+        Some(found) if !is_older(&found) => Err(Error::refused(
+            format!("{} is there already, and is no copy of this keyring", kept.display()),
+            "name another file with --keep-keyring FILE",
+        )),
+        _ => entry.replace(&bytes, 0o600, None),
+    }
+}
+
+/// What would be done, for programs.
+#[derive(Serialize)]
+struct Estimate {
+    event: &'static str,
+    files: usize,
+    bytes: u64,
+    empty: usize,
+    plain: usize,
+    jobs: usize,
+    /// With one worker, by a sample of the files.
+    seconds: f64,
+    /// On each file system.
+    space: Vec<Space>,
+}
+
+#[derive(Serialize)]
+struct Space {
+    folder: PathBuf,
+    bytes: u64,
+}
+
+fn tell(
+    keyring: &Keyring,
+    direction: Direction,
+    scan: &Scan,
+    needs: &[(PathBuf, u64)],
+    how: &How,
+) -> Result<()> {
+    let stop = AtomicBool::new(false);
+    let keys = Keys::install(keyring)?;
+    let throttle = Arc::new(Throttle::new(how.rate));
+    let conditions = Conditions { keys: &keys, task: direction.into(), throttle, stop: &stop };
+    let seconds = estimate::time(&conditions, scan)?.as_secs_f64();
+    if how.json {
+        let space =
+            needs.iter().map(|(folder, bytes)| Space { folder: folder.clone(), bytes: *bytes });
+        return console::print_json_line(
+            direction.command(),
+            &Estimate {
+                event: "estimate",
+                files: scan.items.len(),
+                bytes: scan.bytes(),
+                empty: scan.empty,
+                plain: scan.plain,
+                jobs: how.jobs(),
+                seconds,
+                space: space.collect(),
+            },
+        );
+    }
+    let mut text = format!(
+        "{} would be {}: {}; {} empty, {} plain by the profile\n",
+        console::count(scan.items.len(), "file"),
+        direction.participle(),
+        console::bytes(scan.bytes()),
+        scan.empty,
+        scan.plain
+    );
+    text += &format!(
+        "about {seconds:.0} s with one worker, by a sample; comparing takes about half as long \
+         again\n"
+    );
+    for (folder, bytes) in needs {
+        text += &format!("{} must be free around {}\n", console::bytes(*bytes), folder.display());
+    }
+    console::print(text)
+}

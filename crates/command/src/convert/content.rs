@@ -1,0 +1,150 @@
+//! The plain bytes of a file, whichever form it has, and the same bytes in the other form.
+//!
+//! Whole units from their start, holes left out: what is a hole in one form is one in the other.
+
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+
+use rustix::fs::{SeekFrom, seek};
+use rustix::io::Errno;
+use tidelock_cipher::KeySlot;
+use tidelock_format::{BLOCK_USIZE, Layout, PlainSize, UNIT};
+
+use crate::sealed::{self, SealedFile};
+use crate::walk::read_at;
+
+/// Where plain bytes come from.
+pub(super) enum Source {
+    /// A plain file of this size.
+    Plain(File, PlainSize),
+    /// A sealed one.
+    Sealed(SealedFile, PlainSize),
+    /// Zeros, header and data: it was made longer before a crash and never written.
+    Zeros(PlainSize),
+}
+
+/// Where they go to: a new, empty file.
+pub(super) enum Target {
+    /// As they are.
+    Plain(File),
+    /// Sealed, behind these bytes of the header.
+    Sealed {
+        /// The file.
+        file: File,
+        /// Header and zeros, up to the data offset.
+        head: Vec<u8>,
+        /// Where the file's key is installed.
+        slot: KeySlot,
+        /// Of its header.
+        layout: Layout,
+    },
+}
+
+impl Source {
+    pub(super) const fn size(&self) -> PlainSize {
+        match self {
+            Self::Plain(_, size) | Self::Sealed(_, size) | Self::Zeros(size) => *size,
+        }
+    }
+
+    /// Reads plain bytes from `at`, the start of a unit, until `into` is full or the file ends.
+    pub(super) fn read(&self, at: u64, into: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Plain(file, size) => {
+                let left = usize::try_from(size.0.saturating_sub(at)).unwrap_or(usize::MAX);
+                let wanted = left.min(into.len());
+                read_at(file, into.get_mut(..wanted).unwrap_or_default(), at)
+            }
+            Self::Sealed(file, size) => file.read_plain(at, *size, into),
+            Self::Zeros(_) => Ok(0),
+        }
+    }
+
+    /// The next range of whole units from `at` on, the start of a unit, in which there may be data;
+    /// `None` if only a hole follows.
+    ///
+    /// The unit at the end of a file counts as data where the size cuts a block: how many bytes of
+    /// it count is told by what is written there.
+    pub(super) fn data(&self, at: u64) -> io::Result<Option<Range<u64>>> {
+        let (file, start, size) = match self {
+            Self::Plain(file, size) => (file, 0, *size),
+            Self::Sealed(file, size) => (file.file(), file.header.layout.start().get(), *size),
+            Self::Zeros(size) => return Ok(last_unit(*size).filter(|last| last.start >= at)),
+        };
+        let end = size.block_end();
+        if at >= end {
+            return Ok(None);
+        }
+        let first = match seek(file, SeekFrom::Data(at + start)) {
+            Ok(found) => found.saturating_sub(start).max(at),
+            Err(Errno::NXIO) => end,
+            // A file system that does not know holes.
+            Err(Errno::INVAL | Errno::OPNOTSUPP) => return Ok(Some(at..end)),
+            Err(errno) => return Err(errno.into()),
+        };
+        if first >= end {
+            return Ok(last_unit(size).filter(|last| last.start >= at));
+        }
+        let behind = seek(file, SeekFrom::Hole(first + start))?.saturating_sub(start);
+        let from = first / UNIT * UNIT;
+        let to = behind.next_multiple_of(UNIT);
+        // What the last unit lacks is not worth another range.
+        let to = if last_unit(size).is_some_and(|last| to >= last.start) { end } else { to };
+        Ok(Some(from..to.min(end)))
+    }
+}
+
+/// The last unit of a file whose end cuts a block.
+fn last_unit(size: PlainSize) -> Option<Range<u64>> {
+    (!size.is_whole_blocks()).then(|| (size.0 - 1) / UNIT * UNIT..size.block_end())
+}
+
+impl Target {
+    /// Writes plain bytes that belong at `at`, the start of a unit. `room` is behind them in
+    /// `plain`: they are padded there to whole blocks. `out` is scratch memory.
+    ///
+    /// Only the last bytes of a file may be no whole blocks.
+    pub(super) fn write(
+        &self,
+        at: u64,
+        plain: &mut [u8],
+        count: usize,
+        out: &mut Vec<u8>,
+    ) -> io::Result<()> {
+        let Self::Sealed { file, head, slot, layout } = self else {
+            return self.file().write_all_at(plain.get(..count).unwrap_or_default(), at);
+        };
+        let whole = count.next_multiple_of(BLOCK_USIZE);
+        plain.get_mut(count..whole).unwrap_or_default().fill(0);
+        let tail = count % BLOCK_USIZE;
+        // The header goes down with the first unit, in one write.
+        let front = if at == 0 { head.len() } else { 0 };
+        out.resize(front + whole + tail, 0);
+        let (first, body) = out.split_at_mut(front);
+        first.copy_from_slice(head.get(..front).unwrap_or_default());
+        sealed::seal_body_in(*slot, at, plain.get(..whole).unwrap_or_default(), tail, body);
+        let place = if front > 0 { 0 } else { at + layout.start().get() };
+        file.write_all_at(out, place)
+    }
+
+    /// Sets the size, once all data is written; `headed` says that the first unit was.
+    pub(super) fn finish(&self, size: PlainSize, headed: bool) -> io::Result<()> {
+        match self {
+            Self::Plain(file) => file.set_len(size.0),
+            Self::Sealed { file, head, layout, .. } => {
+                if !headed {
+                    file.write_all_at(head, 0)?;
+                }
+                file.set_len(size.on_disk(*layout).0)
+            }
+        }
+    }
+
+    pub(super) const fn file(&self) -> &File {
+        match self {
+            Self::Plain(file) | Self::Sealed { file, .. } => file,
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! The instance whose files are converted: which engine's it is, whether it was stopped cleanly,
+//! and by which files a bare server knows it.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+use procfs::process::{FDTarget, all_processes};
+use tidelock_keyring::Keyring;
+
+use crate::error::{Error, Result};
+use crate::sealed::Keys;
+use crate::server::Server;
+use crate::status::ControlFile;
+use crate::walk::read_first;
+
+const CONTROL: &str = "global/pg_control";
+
+/// The profile of an engine whose data directory this is, as far as it looks like one.
+pub(super) fn profile(dir: &Path) -> Option<&'static str> {
+    let is = |name: &str| dir.join(name).symlink_metadata().is_ok();
+    (is("PG_VERSION") && is(CONTROL)).then_some("postgres")
+}
+
+/// Files without which no server of the profile starts: sealed first and made plain last, so that
+/// no bare server starts on a half-converted directory.
+pub(super) fn gate(profile: &str) -> &'static [&'static str] {
+    match profile {
+        "postgres" => &[CONTROL],
+        _ => &[],
+    }
+}
+
+/// Refuses a directory that a server uses, or in which another process has a file open.
+///
+/// # Errors
+/// [`Error::Refused`].
+pub(super) fn refuse_running(dir: &Path) -> Result<()> {
+    if let Server::Running { pid, .. } = Server::on(dir) {
+        return Err(Error::refused(
+            format!("a server runs on {}: process {pid}", dir.display()),
+            "stop it first; a server that must not stop is converted by `tidelock migrate`",
+        ));
+    }
+    match user_of(dir) {
+        None => Ok(()),
+        Some((pid, path)) => Err(Error::refused(
+            format!("process {pid} has {} open", path.display()),
+            "end that program first: what it writes would be lost",
+        )),
+    }
+}
+
+/// Another process that has a file below `dir` open, as far as the caller may see it.
+pub(super) fn user_of(dir: &Path) -> Option<(i32, PathBuf)> {
+    let me = std::process::id().cast_signed();
+    let others = all_processes().into_iter().flatten().flatten().filter(|one| one.pid != me);
+    others.into_iter().find_map(|process| {
+        let open = process.fd().into_iter().flatten().flatten();
+        open.into_iter().find_map(|fd| match fd.target {
+            FDTarget::Path(path) if path.starts_with(dir) && path.is_file() => {
+                Some((process.pid, path))
+            }
+            _ => None,
+        })
+    })
+}
+
+/// Refuses what was not stopped cleanly: recovery needs the files as they are.
+///
+/// # Errors
+/// [`Error::Refused`]; [`Error::Io`].
+pub(super) fn refuse_unclean(dir: &Path, profile: &str, keys: Option<&Keys>) -> Result<()> {
+    if profile != "postgres" {
+        return Ok(());
+    }
+    let Some(control) = control(dir, keys)? else {
+        return Err(Error::refused(
+            format!(
+                "{} cannot be read as a control file of PostgreSQL",
+                dir.join(CONTROL).display()
+            ),
+            "name the data directory of a server of version 13 to 18",
+        ));
+    };
+    if control.is_clean() {
+        return Ok(());
+    }
+    Err(Error::refused(
+        format!("the server on {} was not stopped cleanly: {}", dir.display(), control.state),
+        "start it, let it recover, and stop it with `pg_ctl stop -m fast`",
+    ))
+}
+
+/// As [`refuse_unclean`], of a protected directory.
+///
+/// # Errors
+/// As [`refuse_unclean`].
+pub(super) fn refuse_unclean_sealed(dir: &Path, keyring: &Keyring) -> Result<()> {
+    refuse_unclean(dir, keyring.policy().profile(), Some(&Keys::install(keyring)?))
+}
+
+/// The control file, in whichever form it has.
+fn control(dir: &Path, keys: Option<&Keys>) -> Result<Option<ControlFile>> {
+    if let Some(found) = keys.and_then(|keys| ControlFile::read(dir, keys)) {
+        return Ok(Some(found));
+    }
+    let path = dir.join(CONTROL);
+    let file = File::open(&path).map_err(Error::io("open", &path))?;
+    let mut bytes = [0u8; 4096];
+    let count = read_first(&file, &mut bytes).map_err(Error::io("read", &path))?;
+    Ok(ControlFile::parse(bytes.get(..count).unwrap_or_default()))
+}
+
+/// Refuses what would not fit: how much each file system must have free.
+///
+/// # Errors
+/// [`Error::Refused`]; [`Error::Io`].
+pub(super) fn refuse_full(needs: &[(PathBuf, u64)]) -> Result<()> {
+    for (path, needed) in needs {
+        let found = rustix::fs::statvfs(path)
+            .map_err(|errno| Error::io("look at the space around", path)(errno.into()))?;
+        let free = found.f_bavail.saturating_mul(found.f_frsize);
+        if free < *needed {
+            return Err(Error::refused(
+                format!(
+                    "the file system of {} has {} free, and {} are needed",
+                    path.display(),
+                    crate::console::bytes(free),
+                    crate::console::bytes(*needed)
+                ),
+                "make room, or use fewer --jobs",
+            ));
+        }
+    }
+    Ok(())
+}

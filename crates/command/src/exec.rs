@@ -1,0 +1,275 @@
+//! `tidelock exec`: unlocks, leaves an agent behind, and becomes the program.
+//!
+//! ```text
+//!   directories --> agents: alive, or unlocked here (a passphrase is asked once) and started
+//!   program     --> judged: would the library be loaded? --> listed for this run
+//!   environment --> LD_PRELOAD, TIDELOCK_AGENT, TIDELOCK_PROGRAM --> execve
+//! ```
+//!
+//! pg_upgrade alone is a child, after which there is something to clear away ([`upgrade`]).
+//!
+//! Everything that can be refused is refused before the first agent is started.
+
+mod library;
+mod program;
+mod target;
+mod upgrade;
+
+use std::collections::BTreeSet;
+use std::ffi::{OsStr, OsString};
+use std::io::IsTerminal;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Command, ExitCode};
+
+use tidelock_agent::server::Options;
+use tidelock_agent::spawn::AgentCommand;
+use tidelock_agent::{RunDir, client, spawn};
+use tidelock_keyring::KeyringDir;
+use tidelock_providers::Descriptor;
+
+pub(crate) use library::Library;
+pub(crate) use program::Program;
+use upgrade::Upgrade;
+
+use crate::audit::trail;
+use crate::console;
+use crate::cores;
+use crate::error::{Error, Result};
+use crate::init::open_or_make;
+use crate::protected::Protected;
+use crate::rollback;
+use crate::status::Programs;
+use crate::unlock::KeyOptions;
+
+const PRELOAD: &str = "LD_PRELOAD";
+const AGENT: &str = "TIDELOCK_AGENT";
+const NAMED: &str = "TIDELOCK_PROGRAM";
+
+/// Unlock, then become PROGRAM, whose files below DIR are sealed
+#[derive(clap::Args)]
+pub(crate) struct Exec {
+    /// A protected directory; may be given several times [default: $PGDATA]
+    #[arg(short = 'D', long = "directory", value_name = "DIR")]
+    dirs: Vec<PathBuf>,
+    #[command(flatten)]
+    keys: KeyOptions,
+    /// The program; it gets keys for this run even if the profile does not list it
+    #[arg(required = true, last = true, value_name = "PROGRAM [ARG]...")]
+    program: Vec<OsString>,
+}
+
+impl Exec {
+    /// Returns only if the program does not start, or was pg_upgrade.
+    ///
+    /// # Errors
+    /// The program cannot have the library, a directory is none, a keyring does not open.
+    pub(crate) fn run(mut self) -> Result<ExitCode> {
+        let arguments = self.program.split_off(1);
+        let name = self.program.pop().unwrap_or_default();
+        let dirs = self.directories()?;
+        let program = Program::find(&name)?;
+        program.refuse_unless_it_loads()?;
+        if program.drops_the_environment() {
+            console::warn(
+                format!(
+                    "{} empties the environment: what it starts loads no library",
+                    program.called.display()
+                ),
+                "put it before `tidelock exec`, for example `sudo -u postgres tidelock exec ...`",
+            );
+        }
+        if program.is_shell() && std::io::stderr().is_terminal() {
+            console::warn(
+                shell_words(&program),
+                "name the program itself: tidelock exec -D DIR -- PROGRAM",
+            );
+        }
+        let library = Library::find()?;
+        let directories = open_each(dirs)?;
+        target::warn_if_elsewhere(&program.called, &arguments, &directories);
+        warn_of_few_descriptors();
+        let upgrade = Upgrade::plan(&program.called, &arguments, &directories)?;
+        let mut sockets = Vec::new();
+        for protected in &directories {
+            let socket = self.agent(protected)?;
+            if let Some(connection) = client::connect(&socket)? {
+                connection.allow(&program.path)?;
+            }
+            if let (Some(upgrade), Some(connection)) = (&upgrade, client::connect(&socket)?) {
+                connection.allow(&upgrade.copier)?;
+            }
+            sockets.push(socket);
+        }
+        let mut become_it = Command::new(&program.called);
+        for variable in self.secret_variables(&directories) {
+            become_it.env_remove(variable);
+        }
+        let given = self.keys.passphrase_fd.as_ref().map(Descriptor::number);
+        if let Some(number) = given.filter(|number| *number > 2) {
+            tidelock_ffi::close_on_exec(number);
+        }
+        cores::as_before();
+        become_it
+            .arg0(&name)
+            .args(&arguments)
+            .env(PRELOAD, preload(&library, std::env::var_os(PRELOAD)))
+            .env(AGENT, joined(&sockets))
+            .env(NAMED, &program.path);
+        if let Some(upgrade) = upgrade {
+            return upgrade.run(become_it);
+        }
+        let error = become_it.exec();
+        Err(Error::io("run", program.called)(error))
+    }
+
+    /// What opens the keyrings and stands in the environment: whoever has that and a copy of the
+    /// directory has the data, and superusers of PostgreSQL read its environment by COPY PROGRAM.
+    fn secret_variables(&self, directories: &[Protected]) -> BTreeSet<String> {
+        let mut all = BTreeSet::new();
+        for protected in directories {
+            let Protected { path, keyring } = protected;
+            let configured = self.keys.configured(keyring, path).unwrap_or_default();
+            for choice in self.keys.choices(keyring, path).iter().chain(&configured.providers) {
+                all.extend(choice.secret_variables().into_iter().map(str::to_owned));
+            }
+        }
+        all.retain(|name| std::env::var_os(name).is_some());
+        if !all.is_empty() {
+            let names = all.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
+            console::warn(
+                format!(
+                    "the program does not get these variables, which may open the keyring: {names}"
+                ),
+                "if it needs them itself, put them into a file or profile that it reads",
+            );
+        }
+        all
+    }
+
+    fn directories(&self) -> Result<Vec<PathBuf>> {
+        let mut dirs = self.dirs.clone();
+        if dirs.is_empty() {
+            dirs.extend(
+                std::env::var_os("PGDATA").filter(|dir| !dir.is_empty()).map(PathBuf::from),
+            );
+        }
+        if dirs.is_empty() {
+            return Err(Error::usage(
+                "no protected directory is named",
+                "tidelock exec -D DIR -- PROGRAM [ARG]...",
+            ));
+        }
+        Ok(dirs)
+    }
+
+    /// The socket of an agent that holds the keyring; started if there is none.
+    fn agent(&self, protected: &Protected) -> Result<PathBuf> {
+        let mut options = Options::new(RunDir::choose()?);
+        let socket = options.run_dir.socket(protected.keyring.id());
+        let mut outdated = false;
+        if let Some(agent) = client::connect(&socket)? {
+            let status = agent.status()?;
+            let ours = status.directory == protected.path;
+            // By its bytes: a keyring that was damaged or changed must be refused as by everybody
+            // else.
+            let here = KeyringDir::open(&protected.path).and_then(|folder| folder.digest())?;
+            if ours && status.file == here {
+                return Ok(socket);
+            }
+            outdated = ours;
+        }
+        let config = self.keys.configured(&protected.keyring, &protected.path)?;
+        options.log = Some(trail::log(&protected.keyring, &protected.path, &config)?);
+        options.allow_writable_programs = config.allow_writable_programs;
+        options.core_dumps = config.core_dumps;
+        let keyring = self.keys.unlock(protected)?;
+        rollback::refuse(protected)?;
+        options.accompany = Programs::of(&protected.path).heads();
+        if outdated && let Some(agent) = client::connect(&socket)? {
+            agent.reload(keyring.keyring_key())?;
+            return Ok(socket);
+        }
+        Ok(spawn::start(&keyring, &protected.path, &options, &AgentCommand::this_program())?)
+    }
+}
+
+/// Two descriptors for a sealed file, and PostgreSQL counts on a thousand files.
+fn warn_of_few_descriptors() {
+    const ENOUGH: u64 = 2048;
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).maximum;
+    if let Some(limit) = limit.filter(|limit| *limit < ENOUGH) {
+        console::warn(
+            format!(
+                "a process may have {limit} descriptors at most (the hard limit), and a sealed \
+                 file takes two: the program will have fewer files open at a time"
+            ),
+            "raise it for a server: ulimit -Hn 65536 as root, or LimitNOFILE=65536 in its unit",
+        );
+    }
+}
+
+/// Only where somebody reads: a script that starts a listed server is in order.
+fn shell_words(program: &Program) -> String {
+    let shell = program.path.display();
+    let is = match &program.script {
+        Some(script) => format!("{} is a script of {shell}", script.display()),
+        None => format!("{shell} is a shell"),
+    };
+    format!(
+        "{is}: it gets keys; of the programs that it starts, only those that the profile lists \
+         get them, and the others cannot write here"
+    )
+}
+
+/// Each once. One that is configured to be made when there is nothing is made here.
+fn open_each(dirs: Vec<PathBuf>) -> Result<Vec<Protected>> {
+    let mut found: Vec<Protected> = Vec::new();
+    for dir in dirs {
+        let protected = open_or_make(&dir)?;
+        if found.iter().all(|other| other.path != protected.path) {
+            found.push(protected);
+        }
+    }
+    Ok(found)
+}
+
+/// Ours first; what the caller preloads stays.
+fn preload(library: &Library, present: Option<OsString>) -> OsString {
+    let ours = library.path.as_os_str();
+    let mut all = ours.to_owned();
+    let present = present.unwrap_or_default();
+    for other in present.as_bytes().split(|byte| b": ".contains(byte)) {
+        if !other.is_empty() && other != ours.as_bytes() {
+            all.push(":");
+            all.push(OsStr::from_bytes(other));
+        }
+    }
+    all
+}
+
+fn joined(sockets: &[PathBuf]) -> OsString {
+    let mut all = OsString::new();
+    for (index, socket) in sockets.iter().enumerate() {
+        if index > 0 {
+            all.push(":");
+        }
+        all.push(socket);
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_callers_own_libraries_stay_behind_ours() {
+        let library = Library { path: "/lib/ours.so".into() };
+        let preload = |present: &str| preload(&library, Some(present.into()));
+        assert_eq!(preload(""), "/lib/ours.so");
+        assert_eq!(preload("/a.so:/b.so"), "/lib/ours.so:/a.so:/b.so");
+        assert_eq!(preload("/a.so /lib/ours.so"), "/lib/ours.so:/a.so");
+    }
+}

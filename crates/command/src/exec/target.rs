@@ -1,0 +1,140 @@
+//! Does the program work in a protected directory of this run, or in another one by a slip of the
+//! pen?
+//!
+//! `exec -D A -- initdb -D B` makes a plain cluster at B, and nothing would say so. Reads the
+//! options that PostgreSQL's programs have for their data directory, and warns. Does not refuse: a
+//! plain copy of a sealed cluster may be just what is wanted. What a script passes on is not seen.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use crate::console;
+use crate::protected::Protected;
+
+/// Programs that work in a cluster: -D, --pgdata or PGDATA names it.
+const CLUSTER: &[&str] =
+    &["initdb", "postgres", "pg_ctl", "pg_controldata", "pg_resetwal", "pg_checksums"];
+/// Programs that write what a server gives them to the directory that -D names.
+const COPY: &[&str] = &["pg_basebackup", "pg_receivewal", "pg_rewind", "pg_createsubscriber"];
+const LONG: &[&str] = &["--pgdata", "--target-pgdata", "--directory"];
+
+/// Warns if the arguments or PGDATA tell `program` to work elsewhere than in one of these
+/// directories.
+pub(super) fn warn_if_elsewhere(program: &Path, arguments: &[OsString], run: &[Protected]) {
+    let name = program.file_name().and_then(OsStr::to_str).unwrap_or_default();
+    let Some(named) = named(name, arguments, std::env::var_os("PGDATA")) else { return };
+    let Some(target) = real(&named) else { return };
+    let roots: Vec<&Path> = run.iter().map(|protected| &*protected.path).collect();
+    if roots.contains(&&*target) || is_configuration(&target) {
+        return;
+    }
+    let all = roots.iter().map(|root| root.display().to_string()).collect::<Vec<_>>().join(", ");
+    let target_shown = target.display();
+    match roots.iter().find(|root| target.starts_with(root)) {
+        None if COPY.contains(&name) => console::warn(
+            format!(
+                "{name} is told to work in {target_shown}, which is not below the protected {all}: \
+                 what it writes there is plain, and tablespaces are sealed all the same"
+            ),
+            "for a plain copy run it without `tidelock exec`; for a sealed one protect the target \
+             (tidelock init) and name that with -D before the `--`",
+        ),
+        None => console::warn(
+            format!(
+                "{name} is told to work in {target_shown}, which is not below the protected {all}: \
+                 what it writes there is plain"
+            ),
+            "if that is not what you want, name the protected directory, or protect that one first \
+             (tidelock init) and name it with -D before the `--` too",
+        ),
+        Some(root) if CLUSTER.contains(&name) => console::warn(
+            format!(
+                "{name} is told to work in {target_shown}, below the protected {}: the rules for \
+                 names are \
+                 those of a cluster at its top, so every file of this one is sealed as bytes, PG_VERSION and \
+                 configuration too",
+                root.display()
+            ),
+            "protect the data directory itself: `tidelock init` for it, not for the directory \
+             above",
+        ),
+        Some(_) => {}
+    }
+}
+
+/// The data directory that a program is told.
+fn named(name: &str, arguments: &[OsString], pgdata: Option<OsString>) -> Option<PathBuf> {
+    let cluster = CLUSTER.contains(&name);
+    if !cluster && !COPY.contains(&name) {
+        return None;
+    }
+    let mut found = None;
+    let mut rest = arguments.iter().map(|argument| argument.as_bytes());
+    while let Some(argument) = rest.next() {
+        // The last one counts, as getopt_long has it.
+        if argument == b"--" {
+            break;
+        } else if argument == b"-D" || LONG.iter().any(|long| long.as_bytes() == argument) {
+            found = rest.next().or(found);
+        } else if let Some(value) = attached(argument) {
+            found = Some(value);
+        }
+    }
+    let found = found.map(|value| OsStr::from_bytes(value).to_owned());
+    let told = found.or(pgdata.filter(|_| cluster)).filter(|value| !value.is_empty())?;
+    Some(PathBuf::from(told))
+}
+
+/// The value within an argument: -DDIR, --pgdata=DIR.
+fn attached(argument: &[u8]) -> Option<&[u8]> {
+    let long = |long: &&str| argument.strip_prefix(long.as_bytes())?.strip_prefix(b"=");
+    argument.strip_prefix(b"-D").or_else(|| LONG.iter().find_map(long))
+}
+
+/// Without links, also where the end of the path is still to be made.
+fn real(path: &Path) -> Option<PathBuf> {
+    let path = std::path::absolute(path).ok()?;
+    path.ancestors().find_map(|above| {
+        let real = above.canonicalize().ok()?;
+        // For a path that is there, nothing is left to add.
+        match path.strip_prefix(above).ok()? {
+            rest if rest.as_os_str().is_empty() => Some(real),
+            rest => Some(real.join(rest)),
+        }
+    })
+}
+
+/// Debian's /etc/postgresql/15/main: the data lies where its postgresql.conf says.
+fn is_configuration(dir: &Path) -> bool {
+    dir.join("postgresql.conf").exists() && !dir.join("PG_VERSION").exists()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn named_by(name: &str, arguments: &[&str], pgdata: Option<&str>) -> Option<PathBuf> {
+        let arguments: Vec<OsString> = arguments.iter().map(OsString::from).collect();
+        named(name, &arguments, pgdata.map(OsString::from))
+    }
+
+    #[test]
+    fn every_way_to_name_a_data_directory_is_known() {
+        for arguments in [
+            &["-D", "/a"][..],
+            &["-D/a"],
+            &["--pgdata=/a"],
+            &["--pgdata", "/a"],
+            &["-D", "/b", "-D/a"],
+        ] {
+            assert_eq!(named_by("initdb", arguments, Some("/c")), Some("/a".into()));
+        }
+        assert_eq!(named_by("pg_ctl", &["start"], Some("/c")), Some("/c".into()));
+        assert_eq!(named_by("pg_ctl", &["start"], Some("")), None);
+        assert_eq!(named_by("pg_basebackup", &["-t", "server:/x"], Some("/c")), None);
+        assert_eq!(named_by("pg_rewind", &["--target-pgdata=/a"], None), Some("/a".into()));
+        assert_eq!(named_by("pgbench", &["-D", "scale=2"], Some("/c")), None);
+        assert_eq!(named_by("postgres", &["-D"], None), None);
+    }
+}

@@ -1,0 +1,536 @@
+//! Opened folders, for what root does in directories of others: opened once, and all in them by
+//! descriptor.
+//!
+//! Whoever owns a directory may put a link in place of anything in it, at any moment. So no path is
+//! looked up twice: the way down is walked a name at a time, and a link on it counts only where
+//! nobody but root and the caller can have put it. What is read, replaced or given away is what was
+//! opened. Nothing here looks into files.
+
+use std::collections::VecDeque;
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Component, Path, PathBuf};
+use std::rc::Rc;
+
+use rustix::fs::{
+    AtFlags, CWD, Dir, FileType, Gid, Mode, OFlags, RenameFlags, Stat, Uid, fchmod, fchown, fstat,
+    linkat, mkdirat, openat, readlinkat, renameat, renameat_with, statat, unlinkat,
+};
+use rustix::io::Errno;
+
+use crate::error::{Error, Result};
+use crate::owner::Owner;
+
+/// As many as the kernel follows.
+const MAX_LINKS: u32 = 40;
+/// What a file is called while it is written.
+const NEXT: &str = ".tidelock-new";
+
+/// A folder that is held open.
+#[derive(Clone)]
+pub(crate) struct Folder {
+    file: Rc<File>,
+    path: PathBuf,
+}
+
+/// A name in a folder that is held open; whether there is anything of that name is another matter.
+#[derive(Clone)]
+pub(crate) struct Entry {
+    folder: Folder,
+    name: OsString,
+}
+
+impl Folder {
+    /// The folder at `path`.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] if a link on the way could be somebody else's; [`Error::Io`], of the kind
+    /// `NotFound` or `NotADirectory` if there is no folder.
+    pub(crate) fn open(path: &Path) -> Result<Self> {
+        let failed = |errno: Errno| Error::io("open", path)(errno.into());
+        let mut way = Way::begin(path)?;
+        let mut ahead: VecDeque<OsString> = names(path).collect();
+        let mut links = 0;
+        while let Some(name) = ahead.pop_front() {
+            if name == ".." {
+                way.up().map_err(failed)?;
+                continue;
+            }
+            let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let next = openat(&way.fd, &name, flags, Mode::empty()).map_err(failed)?;
+            let found = fstat(&next).map_err(failed)?;
+            match FileType::from_raw_mode(found.st_mode) {
+                FileType::Directory => way.down(next, &name),
+                FileType::Symlink => {
+                    links += 1;
+                    if links > MAX_LINKS {
+                        return Err(failed(Errno::LOOP));
+                    }
+                    if !is_safe_link(&found, &fstat(&way.fd).map_err(failed)?) {
+                        return Err(link(&way.path.join(&name)));
+                    }
+                    let target = readlinkat(&next, "", Vec::new()).map_err(failed)?;
+                    let target = PathBuf::from(OsString::from_vec(target.into_bytes()));
+                    if target.is_absolute() {
+                        way = Way::begin(&target)?;
+                    }
+                    for name in names(&target).collect::<Vec<_>>().into_iter().rev() {
+                        ahead.push_front(name);
+                    }
+                }
+                _ => return Err(failed(Errno::NOTDIR)),
+            }
+        }
+        // Only now for reading: the folders on the way may be closed to lists.
+        let flags = OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let file = openat(&way.fd, ".", flags, Mode::empty()).map_err(failed)?;
+        Ok(Self { file: Rc::new(file.into()), path: way.path })
+    }
+
+    /// As [`Folder::open`]; folders that are not there are made, for all to read.
+    ///
+    /// # Errors
+    /// As [`Folder::open`].
+    pub(crate) fn open_or_make(path: &Path) -> Result<Self> {
+        match Self::open(path) {
+            Err(why) if why.is_not_found() => {}
+            opened => return opened,
+        }
+        let entry = Entry::new(path, Self::open_or_make)?;
+        match entry.make_folder(0o755) {
+            Err(why) if why.is(io::ErrorKind::AlreadyExists) => entry.open_folder(),
+            made => made,
+        }
+    }
+
+    /// Where it was when it was opened: absolute, without links.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// A name in it.
+    pub(crate) fn entry(&self, name: impl Into<OsString>) -> Entry {
+        Entry { folder: self.clone(), name: name.into() }
+    }
+
+    /// Whose it is.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub(crate) fn owner(&self) -> Result<Owner> {
+        let found = self.file.metadata().map_err(Error::io("look at", &self.path))?;
+        Ok(Owner { uid: found.uid(), gid: found.gid() })
+    }
+
+    /// Gives it, and nothing in it, to this user; does nothing if it is the caller.
+    ///
+    /// # Errors
+    /// [`Error::Io`]: only root can give folders away.
+    pub(crate) fn give_to(&self, owner: Owner) -> Result<()> {
+        if owner.uid == Owner::caller().uid {
+            return Ok(());
+        }
+        give(&self.file, owner).map_err(Error::io("chown", &self.path))
+    }
+
+    /// What is in it, in no order.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub(crate) fn names(&self) -> Result<Vec<OsString>> {
+        let failed = |errno: Errno| Error::io("list", &self.path)(errno.into());
+        let mut names = Vec::new();
+        for entry in Dir::read_from(&*self.file).map_err(failed)? {
+            let entry = entry.map_err(failed)?;
+            let name = entry.file_name().to_bytes();
+            if name != b"." && name != b".." {
+                names.push(OsStr::from_bytes(name).to_owned());
+            }
+        }
+        Ok(names)
+    }
+
+    /// Makes the names in it last.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub(crate) fn sync(&self) -> Result<()> {
+        self.file.sync_all().map_err(Error::io("sync", &self.path))
+    }
+}
+
+impl AsFd for Folder {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
+impl Entry {
+    /// The last name of `path`, in its folder.
+    ///
+    /// # Errors
+    /// As [`Folder::open`]; [`Error::Usage`] if it has no name.
+    pub(crate) fn of(path: &Path) -> Result<Self> {
+        Self::new(path, Folder::open)
+    }
+
+    /// As [`Entry::of`], in a folder that is made if it is not there.
+    ///
+    /// # Errors
+    /// As [`Entry::of`].
+    pub(crate) fn of_new_folder(path: &Path) -> Result<Self> {
+        Self::new(path, Folder::open_or_make)
+    }
+
+    fn new(path: &Path, open: impl FnOnce(&Path) -> Result<Folder>) -> Result<Self> {
+        let above = match path.parent() {
+            Some(above) if !above.as_os_str().is_empty() => above,
+            _ => Path::new("."),
+        };
+        let name = path.file_name().ok_or_else(|| {
+            Error::usage(
+                format!("{} has no name of its own", path.display()),
+                "name it by its own name",
+            )
+        })?;
+        Ok(open(above)?.entry(name))
+    }
+
+    /// The name.
+    pub(crate) fn name(&self) -> &OsStr {
+        &self.name
+    }
+
+    /// The folder that has the name.
+    pub(crate) fn folder(&self) -> &Folder {
+        &self.folder
+    }
+
+    /// Where it is, for messages and for what nobody writes to.
+    pub(crate) fn path(&self) -> PathBuf {
+        self.folder.path.join(&self.name)
+    }
+
+    /// True if there is anything of this name, a link too.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub(crate) fn exists(&self) -> Result<bool> {
+        match statat(&self.folder, &self.name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(_) => Ok(true),
+            Err(Errno::NOENT) => Ok(false),
+            Err(errno) => Err(self.failed("look at")(errno.into())),
+        }
+    }
+
+    /// Opens the folder of this name, which is no link.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] if it is one; [`Error::Io`].
+    pub(crate) fn open_folder(&self) -> Result<Folder> {
+        let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        match openat(&self.folder, &self.name, flags, Mode::empty()) {
+            Ok(file) => Ok(Folder { file: Rc::new(file.into()), path: self.path() }),
+            Err(errno) => Err(self.link_or("open", errno)),
+        }
+    }
+
+    /// Makes an empty folder of the caller's.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] if somebody puts another in its place; [`Error::Io`], also if there is
+    /// something.
+    pub(crate) fn make_folder(&self, mode: u32) -> Result<Folder> {
+        let bits = Mode::from_raw_mode(mode);
+        mkdirat(&self.folder, &self.name, bits)
+            .map_err(|errno| self.failed("make")(errno.into()))?;
+        let made = self.open_folder()?;
+        if made.owner()?.uid != Owner::caller().uid || !made.names()?.is_empty() {
+            return Err(Error::refused(
+                format!("{} was replaced while it was being made", self.path().display()),
+                "see who may write the folder above it",
+            ));
+        }
+        // Whatever the umask says.
+        fchmod(&made, bits).map_err(|errno| self.failed("chmod")(errno.into()))?;
+        self.folder.sync()?;
+        Ok(made)
+    }
+
+    /// Makes an empty file of the caller's, which others may not read before they are let.
+    ///
+    /// # Errors
+    /// [`Error::Io`], also if there is something.
+    pub(crate) fn create(&self) -> Result<File> {
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
+        openat(&self.folder, &self.name, flags | OFlags::CLOEXEC, Mode::RUSR | Mode::WUSR)
+            .map(File::from)
+            .map_err(|errno| self.failed("create")(errno.into()))
+    }
+
+    /// Makes a file of the caller's that is there whole or not at all: `fill` writes it under
+    /// another name first.
+    ///
+    /// # Errors
+    /// Those of `fill`; [`Error::Io`], also if there is something of this name.
+    pub(crate) fn create_whole(&self, fill: impl FnOnce(&mut File) -> Result<()>) -> Result<()> {
+        if self.exists()? {
+            return Err(self.failed("create")(Errno::EXIST.into()));
+        }
+        let mut name = self.name.clone();
+        name.push(NEXT);
+        let next = self.folder.entry(name);
+        // What a crash has left.
+        next.remove()?;
+        let mut file = next.create()?;
+        let made = fill(&mut file).and_then(|()| {
+            file.sync_all().map_err(next.failed("sync"))?;
+            next.become_new(self).map_err(|errno| self.failed("create")(errno.into()))
+        });
+        if made.is_err() {
+            let _ = next.remove();
+        }
+        made?;
+        self.folder.sync().inspect_err(|_| {
+            let _ = self.remove();
+        })
+    }
+
+    /// Takes the name of another entry of the folder, which nothing may have yet.
+    fn become_new(&self, name: &Self) -> rustix::io::Result<()> {
+        let (folder, flags) = (&self.folder, RenameFlags::NOREPLACE);
+        match renameat_with(folder, &self.name, folder, &name.name, flags) {
+            // A file system that cannot do that has links, perhaps.
+            Err(Errno::INVAL | Errno::NOSYS) => {
+                linkat(folder, &self.name, folder, &name.name, AtFlags::empty())?;
+                unlinkat(folder, &self.name, AtFlags::empty())
+            }
+            renamed => renamed,
+        }
+    }
+
+    /// Opens the file of this name for reading; `None` if there is nothing.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] if it is a link; [`Error::Keys`] if it is a pipe, has another name
+    /// elsewhere, or belongs neither to the caller, root nor the owner of the folder;
+    /// [`Error::Io`].
+    pub(crate) fn open(&self) -> Result<Option<File>> {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let file = match openat(&self.folder, &self.name, flags, Mode::empty()) {
+            Ok(file) => File::from(file),
+            Err(Errno::NOENT) => return Ok(None),
+            Err(errno) => return Err(self.link_or("open", errno)),
+        };
+        tidelock_keyring::check_unshared(&file, &self.path(), self.folder.owner()?.uid)?;
+        Ok(Some(file))
+    }
+
+    /// What is in the file, up to `limit` bytes; `None` if there is nothing of this name.
+    ///
+    /// # Errors
+    /// As [`Entry::open`].
+    pub(crate) fn read(&self, limit: u64) -> Result<Option<Vec<u8>>> {
+        let Some(file) = self.open()? else { return Ok(None) };
+        let mut bytes = Vec::new();
+        file.take(limit).read_to_end(&mut bytes).map_err(self.failed("read"))?;
+        Ok(Some(bytes))
+    }
+
+    /// Writes the file whole: beside it, synced, renamed, the folder synced. Without an owner it is
+    /// the caller's.
+    ///
+    /// # Errors
+    /// [`Error::Io`]; what was there is then still there.
+    pub(crate) fn replace(&self, bytes: &[u8], mode: u32, owner: Option<Owner>) -> Result<()> {
+        let mut name = self.name.clone();
+        name.push(NEXT);
+        let next = self.folder.entry(name);
+        // What a crash has left.
+        next.remove()?;
+        let mut file = next.create()?;
+        let mut write = || -> io::Result<()> {
+            file.write_all(bytes)?;
+            if let Some(owner) = owner {
+                give(&file, owner)?;
+            }
+            fchmod(&file, Mode::from_raw_mode(mode))?;
+            file.sync_all()?;
+            Ok(renameat(&self.folder, &next.name, &self.folder, &self.name)?)
+        };
+        let written = write().map_err(self.failed("write"));
+        if written.is_err() {
+            let _ = next.remove();
+        }
+        written.and_then(|()| self.folder.sync())
+    }
+
+    /// Removes what is no folder; nothing may be there.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub(crate) fn remove(&self) -> Result<()> {
+        self.unlink(AtFlags::empty())
+    }
+
+    /// Removes an empty folder; nothing may be there.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub(crate) fn remove_folder(&self) -> Result<()> {
+        self.unlink(AtFlags::REMOVEDIR)
+    }
+
+    fn unlink(&self, flags: AtFlags) -> Result<()> {
+        match unlinkat(&self.folder, &self.name, flags) {
+            Ok(()) | Err(Errno::NOENT) => Ok(()),
+            Err(errno) => Err(self.failed("remove")(errno.into())),
+        }
+    }
+
+    fn failed(&self, what: &'static str) -> impl FnOnce(io::Error) -> Error {
+        Error::io(what, self.path())
+    }
+
+    fn link_or(&self, what: &'static str, errno: Errno) -> Error {
+        // A link is ENOTDIR where a folder is asked for.
+        let found = statat(&self.folder, &self.name, AtFlags::SYMLINK_NOFOLLOW);
+        match found.map(|found| FileType::from_raw_mode(found.st_mode)) {
+            Ok(FileType::Symlink) => link(&self.path()),
+            _ => self.failed(what)(errno.into()),
+        }
+    }
+}
+
+/// How far one has come: a folder that may be closed to lists, and its path without links.
+struct Way {
+    fd: OwnedFd,
+    path: PathBuf,
+}
+
+impl Way {
+    fn begin(path: &Path) -> Result<Self> {
+        let (start, at) = match path.is_absolute() {
+            true => ("/", PathBuf::from("/")),
+            false => (".", std::env::current_dir().map_err(Error::io("find", "."))?),
+        };
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let fd = openat(CWD, start, flags, Mode::empty())
+            .map_err(|errno| Error::io("open", start)(errno.into()))?;
+        Ok(Self { fd, path: at })
+    }
+
+    fn down(&mut self, fd: OwnedFd, name: &OsStr) {
+        self.fd = fd;
+        self.path.push(name);
+    }
+
+    fn up(&mut self) -> rustix::io::Result<()> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        self.fd = openat(&self.fd, "..", flags, Mode::empty())?;
+        self.path.pop();
+        Ok(())
+    }
+}
+
+/// The names of a path; `..` stays.
+fn names(path: &Path) -> impl Iterator<Item = OsString> {
+    path.components().filter_map(|part| match part {
+        Component::Normal(name) => Some(name.to_owned()),
+        Component::ParentDir => Some("..".into()),
+        _ => None,
+    })
+}
+
+/// Has root or the caller made this link, in a folder where nobody else puts another in its place?
+fn is_safe_link(link: &Stat, above: &Stat) -> bool {
+    let me = Owner::caller().uid;
+    let ours = |uid: u32| uid == 0 || uid == me;
+    // Whom an ordinary user has let into a group of their own is theirs to know.
+    let others = if me != 0 && above.st_uid == me { 0o002 } else { 0o022 };
+    let sticky = above.st_mode & 0o1000 != 0;
+    ours(link.st_uid) && ours(above.st_uid) && (sticky || above.st_mode & others == 0)
+}
+
+fn link(path: &Path) -> Error {
+    Error::refused(
+        format!("{} is a link that somebody else can change", path.display()),
+        "name the directory itself, without links below directories of others",
+    )
+}
+
+/// Gives an open file away.
+pub(crate) fn give(file: &File, owner: Owner) -> io::Result<()> {
+    Ok(fchown(file, Some(Uid::from_raw(owner.uid)), Some(Gid::from_raw(owner.gid)))?)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn the_way_down_is_the_kernels_and_loops_end() {
+        let home = tempfile::tempdir().unwrap();
+        let at = |name: &str| home.path().join(name);
+        fs::create_dir_all(at("a/b/c")).unwrap();
+        fs::write(at("a/file"), "").unwrap();
+        symlink("a/../a/b", at("relative")).unwrap();
+        symlink(at("relative"), at("a/absolute")).unwrap();
+        symlink("loop", at("loop")).unwrap();
+        for path in
+            ["a", "a/b/../b/./c", "relative", "relative/c/", "a/absolute/c", "a/absolute/.."]
+        {
+            let opened = Folder::open(&at(path)).unwrap();
+            assert_eq!(opened.path(), at(path).canonicalize().unwrap(), "{path}");
+        }
+        assert!(Folder::open(&at("loop")).is_err_and(|why| !why.is_not_found()));
+        assert!(Folder::open(&at("a/none/..")).is_err_and(|why| why.is_not_found()));
+        let file = Folder::open(&at("a/file"));
+        assert!(file.is_err_and(|why| why.is(io::ErrorKind::NotADirectory)));
+    }
+
+    #[test]
+    fn what_was_opened_stays_what_it_was_when_its_name_is_taken_by_another() {
+        let home = tempfile::tempdir().unwrap();
+        let at = |name: &str| home.path().join(name);
+        fs::create_dir(at("dir")).unwrap();
+        fs::create_dir(at("other")).unwrap();
+        let folder = Folder::open(&at("dir")).unwrap();
+        fs::rename(at("dir"), at("moved")).unwrap();
+        symlink(at("other"), at("dir")).unwrap();
+        folder.entry("sub").make_folder(0o700).unwrap();
+        folder.entry("file").replace(b"text", 0o600, None).unwrap();
+        folder.entry("gone").create().unwrap();
+        folder.entry("gone").remove().unwrap();
+        assert_eq!(fs::read_dir(at("other")).unwrap().count(), 0);
+        assert_eq!(fs::read(at("moved/file")).unwrap(), b"text");
+        assert_eq!(fs::read_dir(at("moved")).unwrap().count(), 2);
+        let mut names = folder.names().unwrap();
+        names.sort();
+        assert_eq!(names, ["file", "sub"]);
+    }
+
+    #[test]
+    fn links_pipes_and_second_names_are_no_files_of_ours() {
+        let home = tempfile::tempdir().unwrap();
+        let folder = Folder::open(home.path()).unwrap();
+        fs::write(home.path().join("file"), "x").unwrap();
+        symlink("file", home.path().join("link")).unwrap();
+        assert!(matches!(folder.entry("link").open(), Err(Error::Refused { .. })));
+        assert!(matches!(folder.entry("link").open_folder(), Err(Error::Refused { .. })));
+        assert_eq!(folder.entry("none").read(9).unwrap(), None);
+        assert_eq!(folder.entry("file").read(9).unwrap(), Some(b"x".to_vec()));
+        fs::hard_link(home.path().join("file"), home.path().join("second")).unwrap();
+        assert!(matches!(folder.entry("second").read(9), Err(Error::Keys(_))));
+        let bits = Mode::RUSR | Mode::WUSR;
+        rustix::fs::mknodat(&folder, "pipe", FileType::Fifo, bits, 0).unwrap();
+        assert!(matches!(folder.entry("pipe").read(9), Err(Error::Keys(_))));
+    }
+}

@@ -1,0 +1,81 @@
+//! As whom it is asked: who will unlock when the server starts?
+//!
+//! ```text
+//!   the owner, or anybody else     asks as oneself
+//!   root, of an installed unit     as root: the unit unlocks as root
+//!   root, otherwise                becomes the owner, with the owner's home and groups
+//! ```
+
+use std::ffi::CString;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Command;
+
+use nix::errno::Errno;
+use nix::unistd::{Gid, Uid, initgroups, setgid, setgroups, setuid};
+use tidelock_agent::spawn::AgentCommand;
+
+use crate::error::{Error, Result};
+use crate::owner::Owner;
+use crate::protected;
+use crate::service;
+
+/// What the owner's own shell would have too.
+const KEPT: [&str; 6] = ["PATH", "LANG", "LC_ALL", "COLUMNS", "NO_COLOR", "TERM"];
+
+/// As whom it is asked.
+pub(super) struct User {
+    /// The account, or its number.
+    pub(super) name: String,
+}
+
+/// Becomes the user who will unlock. For root that takes another run of this program, whose
+/// environment is the owner's.
+///
+/// # Errors
+/// The directory is none; the system does not let us.
+pub(super) fn choose(dir: &Path, as_owner: bool, json: bool) -> Result<User> {
+    let path = protected::canonical(dir)?;
+    let owner = Owner::of(&path)?;
+    let caller = Owner::caller();
+    if caller.uid != 0 || owner.uid == 0 || service::unlocks(&path) {
+        return Ok(User { name: name(caller) });
+    }
+    if as_owner {
+        become_owner(owner)
+            .map_err(|errno| Error::io("become the owner of", path)(errno.into()))?;
+        return Ok(User { name: name(owner) });
+    }
+    let program = AgentCommand::this_program().program;
+    let mut again = Command::new(&program);
+    again.env_clear();
+    again.envs(KEPT.iter().filter_map(|name| Some((name, std::env::var_os(name)?))));
+    if let Some(account) = owner.account() {
+        again.env("HOME", account.dir).env("USER", &account.name).env("LOGNAME", account.name);
+    }
+    again.args(["key", "check", "--as-owner", "-D"]).arg(&path);
+    if json {
+        again.arg("--json");
+    }
+    // Returns only if that fails.
+    Err(Error::io("run", program)(again.exec()))
+}
+
+fn become_owner(owner: Owner) -> nix::Result<()> {
+    let gid = Gid::from_raw(owner.gid);
+    let account = owner.account();
+    let named = account.as_ref().and_then(|user| CString::new(user.name.as_bytes()).ok());
+    let gid = account.as_ref().map_or(gid, |user| user.gid);
+    match named {
+        Some(name) => initgroups(&name, gid)?,
+        None => setgroups(&[])?,
+    }
+    setgid(gid)?;
+    setuid(Uid::from_raw(owner.uid))?;
+    // Root's rights must be gone, whatever the system says.
+    if Owner::caller().uid == owner.uid { Ok(()) } else { Err(Errno::EPERM) }
+}
+
+fn name(user: Owner) -> String {
+    user.account().map_or_else(|| user.uid.to_string(), |account| account.name)
+}

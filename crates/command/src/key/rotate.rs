@@ -1,0 +1,228 @@
+//! `tidelock key rotate`: the keyring key wrapped again, slot by slot, as each kind of provider
+//! allows.
+
+use tidelock_agent::audit::Event;
+use tidelock_keyring::{Provider, Slot, SlotId, SlotKind};
+use tidelock_providers::{Kind, New, ProviderChoice, RecoveryKey, Rotation, has_terminal};
+
+use super::new_provider::{self, NewPassphrase};
+use super::session::{Change, Opening, Session, short};
+use super::slots::OLD_COPIES;
+use crate::console;
+use crate::error::{Error, Result};
+use crate::protected::Protected;
+
+/// Wrap the keyring key again, under a new principal key or the newest version of the old one
+#[derive(clap::Args)]
+pub(crate) struct Rotate {
+    #[command(flatten)]
+    opening: Opening,
+    /// Only this slot: the first digits of its id [default: every slot that can be rotated without
+    /// naming a new key; the recovery key's is left to `key recovery`]
+    #[arg(long, value_name = "SLOT")]
+    slot: Option<String>,
+    /// The new provider; needed where the old one has a key of its own, such as a file
+    #[arg(long, value_name = "PROVIDER", requires = "slot")]
+    to: Option<ProviderChoice>,
+    #[command(flatten)]
+    passphrase: NewPassphrase,
+}
+
+/// A slot that was replaced.
+struct Rotated {
+    change: Change,
+    /// For people.
+    line: String,
+    /// `slot 1a2b3c4d (file)`.
+    old: String,
+    /// The principal key of the old slot opens the new one too.
+    same_key: bool,
+}
+
+/// A slot that stays as it is.
+struct Left {
+    name: String,
+    why: Error,
+}
+
+impl Left {
+    fn tell(&self) {
+        let why = self.why.to_string().replacen(&self.name, "it", 1);
+        console::warn(format!("{} is not rotated: {why}", self.name), self.why.hint());
+    }
+}
+
+impl Rotate {
+    /// Ends with 6 if slots are left as they were.
+    ///
+    /// # Errors
+    /// A provider does not answer, or needs a new key to be named; nothing is changed then.
+    pub(super) fn run(self) -> Result<()> {
+        let mut session = self.opening.begin()?;
+        let (done, left) = match &self.slot {
+            Some(digits) => {
+                let slot = session.slot(digits)?.clone();
+                (vec![self.rotate(&mut session, &slot, 0)?], Vec::new())
+            }
+            None => self.rotate_each(&mut session)?,
+        };
+        if done.is_empty() {
+            left.iter().for_each(Left::tell);
+            return Err(Error::refused(
+                "no slot can be rotated without more words",
+                "do for each slot what is said above; the recovery key has `tidelock key recovery`",
+            ));
+        }
+        let (mut changes, mut rotated) = (Vec::new(), Vec::new());
+        for Rotated { change, line, old, same_key } in done {
+            changes.push(change);
+            rotated.push((line, old, same_key));
+        }
+        let told = session.write(&changes)?;
+        for (line, ..) in &rotated {
+            console::print(format_args!("{line}\n"))?;
+        }
+        console::warn(OLD_COPIES, what_becomes_of_keys(&rotated));
+        left.iter().for_each(Left::tell);
+        told.finish()?;
+        match left.as_slice() {
+            [] => Ok(()),
+            some => Err(Error::SlotsLeft {
+                names: some.iter().map(|one| &*one.name).collect::<Vec<_>>().join(", "),
+            }),
+        }
+    }
+
+    /// All slots but the recovery key's; those that cannot be rotated, with the reason.
+    fn rotate_each(&self, session: &mut Session) -> Result<(Vec<Rotated>, Vec<Left>)> {
+        let (mut done, mut left) = (Vec::new(), Vec::new());
+        let slots = session.keyring.slots().to_vec();
+        let mut asked = 0;
+        for slot in slots.iter().filter(|slot| slot.terms.kind != RecoveryKey::SLOT) {
+            let asks = rotation(slot.terms.kind) == Some(Rotation::Asks);
+            match self.rotate(session, slot, asked) {
+                Ok(rotated) => {
+                    asked += usize::from(asks);
+                    done.push(rotated);
+                }
+                Err(why @ Error::Keys(tidelock_keyring::Error::Interrupted)) => return Err(why),
+                // A person who is there, and gave what cannot be taken, is told so.
+                Err(why)
+                    if asks && (has_terminal() || self.passphrase.new_passphrase_fd.is_some()) =>
+                {
+                    return Err(why);
+                }
+                Err(why) => left.push(Left { name: Session::name(slot), why }),
+            }
+        }
+        Ok((done, left))
+    }
+
+    /// Replaces one slot; `line` of the descriptor has its new passphrase.
+    fn rotate(&self, session: &mut Session, slot: &Slot, line: usize) -> Result<Rotated> {
+        let (id, kind) = (slot.terms.id, slot.terms.kind);
+        let (new, describe, same_key) = match (&self.to, rotation(kind)) {
+            (Some(choice), _) => self.replace(session, slot, choice, line)?,
+            (None, Some(Rotation::Asks)) => {
+                self.replace(session, slot, &kind.name().parse()?, line)?
+            }
+            (None, Some(Rotation::Named)) => return Err(Self::not_named(session, id, kind)),
+            (None, _) => {
+                let found = self.configured(session, slot)?;
+                let provider = found.as_ref().unwrap_or(&session.opener);
+                (session.keyring.replace_slot(id, &**provider)?, provider.describe(), true)
+            }
+        };
+        let line = format!(
+            "slot {} is slot {} now, which opens with {}{}",
+            short(id),
+            short(new),
+            describe,
+            if same_key { ", as before" } else { "" }
+        );
+        let made = session.keyring.slots().iter().find(|slot| slot.terms.id == new);
+        let opened_by = made.map_or(kind, |slot| slot.terms.kind);
+        let change = Change::slot(Event::SlotRotate, new, opened_by);
+        Ok(Rotated { change, line, old: Session::name(slot), same_key })
+    }
+
+    /// The new slot of another provider, what opens it, and whether it has the old principal key.
+    fn replace(
+        &self,
+        session: &mut Session,
+        slot: &Slot,
+        choice: &ProviderChoice,
+        line: usize,
+    ) -> Result<(SlotId, String, bool)> {
+        let (id, kind) = (slot.terms.id, slot.terms.kind);
+        let instead_of = Some(id);
+        let new = New { line, instead_of, ..self.passphrase.first() };
+        let (choice, provider) = new_provider::make(choice, &session.protected.path, &new)?;
+        let new = session.keyring.replace_slot(id, &*provider)?;
+        new_provider::configure(session, &choice)?;
+        // What opens the old slot too, or has its name, is no new key.
+        let reference = provider.reference();
+        let same_name = !reference.is_empty() && slot.terms.reference == reference;
+        let opens = || same_name || slot.check(&*provider).is_ok();
+        Ok((new, provider.describe(), provider.kind() == kind && opens()))
+    }
+
+    fn not_named(session: &Session, id: SlotId, kind: SlotKind) -> Error {
+        let (slot, dir) = (short(id), session.protected.path.display());
+        if kind == RecoveryKey::SLOT {
+            return Error::refused(
+                format!("slot {slot} is the recovery key's, which has a command of its own"),
+                format!("`tidelock key recovery -D {dir}`"),
+            );
+        }
+        Error::refused(
+            format!("slot {slot} ({kind}) has a key of its own, so a new one must be named"),
+            format!("`tidelock key rotate -D {dir} --slot {slot} --to PROVIDER`"),
+        )
+    }
+
+    /// The configured provider that opens the slot: it wraps again, under the newest version of its
+    /// key. Nothing if the one that has opened the keyring does.
+    fn configured(&self, session: &Session, slot: &Slot) -> Result<Option<Box<dyn Provider>>> {
+        let (id, kind) = (slot.terms.id, slot.terms.kind);
+        let opens = |one: &dyn Provider| one.kind() == kind && slot.check(one).is_ok();
+        if opens(&*session.opener) {
+            return Ok(None);
+        }
+        let Protected { path, keyring } = &session.protected;
+        let keys = &self.opening.keys;
+        for choice in keys.choices(keyring, path).iter().filter(|it| it.kind().slot == kind) {
+            match choice.open(path, keys.passphrase_fd.as_ref()) {
+                Ok(provider) if opens(&*provider) => return Ok(Some(provider)),
+                _ => {}
+            }
+        }
+        Err(Error::refused(
+            format!("no configured provider opens slot {} ({kind})", short(id)),
+            format!("`tidelock key check -D {}` says why", path.display()),
+        ))
+    }
+}
+
+fn rotation(kind: SlotKind) -> Option<Rotation> {
+    Kind::of(kind).map(|kind| kind.rotation)
+}
+
+/// A key that still opens a slot must not be destroyed on our advice.
+fn what_becomes_of_keys(rotated: &[(String, String, bool)]) -> String {
+    let names = |same: bool| {
+        let of = rotated.iter().filter(|(_, _, same_key)| *same_key == same);
+        of.map(|(_, old, _)| old.as_str()).collect::<Vec<_>>().join(", ")
+    };
+    let (kept, replaced) = (names(true), names(false));
+    let keep = format!("keep the principal key of {kept}: it opens the new slot too");
+    let destroy = format!(
+        "destroy the old principal key of {replaced} when no backup, no other slot and no other \
+         keyring needs it"
+    );
+    match (kept.is_empty(), replaced.is_empty()) {
+        (true, _) => destroy,
+        (false, true) => keep,
+        (false, false) => format!("{keep}; {destroy}"),
+    }
+}

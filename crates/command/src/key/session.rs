@@ -1,0 +1,334 @@
+//! An unlocked keyring that is being changed: written as one step, then told to those who run on
+//! it.
+
+use std::path::{Path, PathBuf};
+
+use tidelock_agent::audit::{Details, Event, Outcome};
+use tidelock_agent::server::Options;
+use tidelock_agent::spawn::{self, AgentCommand};
+use tidelock_agent::{RunDir, client};
+use tidelock_format::{DataKeyId, KeyringId};
+use tidelock_keyring::{DataKeyEntry, Keyring, KeyringDir, Provider, Slot, SlotId, SlotKind};
+
+use super::new_provider;
+use crate::audit::trail;
+use crate::console;
+use crate::error::{Error, HandoverFault, Result};
+use crate::keyring::{Copies, copy_again};
+use crate::owner::Owner;
+use crate::protected::{self, Protected};
+use crate::rollback;
+use crate::status::{Found, Programs, users};
+use crate::unlock::{self, KeyOptions};
+
+/// Fewer digits of a slot's or data key's id are no name for it.
+const SHORTEST: usize = 4;
+
+/// One change of a keyring, for the audit log.
+pub(super) struct Change {
+    event: Event,
+    slot: Option<SlotId>,
+    data_key: Option<DataKeyId>,
+    provider: Option<SlotKind>,
+    words: Option<String>,
+    /// Where it came from: the keyring, and its directory or copy.
+    source: Option<(KeyringId, PathBuf)>,
+}
+
+impl Change {
+    /// Of a slot, and the kind of provider that opens it.
+    pub(super) const fn slot(event: Event, slot: SlotId, provider: SlotKind) -> Self {
+        let provider = Some(provider);
+        Self { event, slot: Some(slot), data_key: None, provider, words: None, source: None }
+    }
+
+    /// Of a data key, or of the keyring.
+    pub(super) const fn key(event: Event, data_key: Option<DataKeyId>) -> Self {
+        Self { event, slot: None, data_key, provider: None, words: None, source: None }
+    }
+
+    /// Of a data key that was adopted.
+    pub(super) fn adopted(data_key: DataKeyId, keyring: KeyringId, from: &Path) -> Self {
+        let from = std::path::absolute(from).unwrap_or_else(|_| from.into());
+        let source = Some((keyring, from));
+        Self { source, ..Self::key(Event::DataKeyAdopt, Some(data_key)) }
+    }
+
+    /// Of the policy, as it was typed.
+    pub(super) fn policy(words: String) -> Self {
+        Self { words: Some(words), ..Self::key(Event::PolicyChange, None) }
+    }
+}
+
+/// The directory and who opens its keyring.
+#[derive(clap::Args)]
+pub(super) struct Opening {
+    /// The protected directory
+    #[arg(short = 'D', long = "directory", value_name = "DIR", env = "PGDATA")]
+    pub(super) dir: PathBuf,
+    #[command(flatten)]
+    pub(super) keys: KeyOptions,
+}
+
+/// Whether those who run on the keyring were told of its change.
+#[must_use]
+pub(super) struct Told(Result<()>);
+
+impl Told {
+    /// The end of the command, after everything that it says of the keyring itself.
+    ///
+    /// # Errors
+    /// [`Error::NotHandedOver`]: running programs go on with what they have.
+    pub(super) fn finish(self) -> Result<()> {
+        self.0
+    }
+
+    /// True if everything that runs has the change, or gets it with its next file.
+    pub(super) const fn is_complete(&self) -> bool {
+        !matches!(self.0, Err(Error::NotHandedOver { .. }))
+    }
+}
+
+/// An unlocked keyring that is being changed.
+pub(super) struct Session {
+    pub(super) protected: Protected,
+    pub(super) keyring: Keyring,
+    /// What opened it.
+    pub(super) opener: Box<dyn Provider>,
+    folder: KeyringDir,
+}
+
+impl Opening {
+    /// Unlocks.
+    ///
+    /// # Errors
+    /// The directory is none; the keyring does not open.
+    pub(super) fn begin(&self) -> Result<Session> {
+        let (protected, folder) = Protected::hold(&protected::folder(&self.dir)?)?;
+        let (keyring, opener) =
+            self.keys.unlock_with_opener(&protected.keyring, &protected.path)?;
+        // A change of an old keyring would have the generation of another that is lost.
+        rollback::refuse(&protected)?;
+        if let Some(conversion) = keyring.conversion() {
+            let (directory, direction) = (protected.path, conversion.direction);
+            return Err(tidelock_agent::Error::HalfConverted { directory, direction }.into());
+        }
+        Ok(Session { protected, keyring, opener, folder })
+    }
+
+    /// Every other provider at hand: what the command line names, and what is configured.
+    ///
+    /// # Errors
+    /// One of them cannot be made.
+    pub(super) fn providers(&self, session: &Session) -> Result<Vec<Box<dyn Provider>>> {
+        let Protected { path, keyring } = &session.protected;
+        self.keys.all_providers(keyring, path, session.keyring.slots())
+    }
+}
+
+impl Session {
+    /// Replaces the keyring on the disk, and tells those who run on it.
+    ///
+    /// # Errors
+    /// It was changed by another command, or cannot be written; it is then as before.
+    pub(super) fn write(mut self, changes: &[Change]) -> Result<Told> {
+        let written = self.folder.write(&mut self.keyring);
+        self.record(changes, written.as_ref().err());
+        written?;
+        let text = format!(
+            "keyring {} of {} has generation {} now\n",
+            self.keyring.id(),
+            self.protected.path.display(),
+            self.keyring.generation().0
+        );
+        console::print(text)?;
+        // Running programs first: the copy may go to a slow disk.
+        let told = self.tell();
+        self.forget_openers();
+        Ok(Told(told.and(self.copy())))
+    }
+
+    /// Slots that are gone leave providers in the configuration, which would be asked in vain.
+    fn forget_openers(&self) {
+        let is_left =
+            |slot: &&Slot| self.keyring.slots().iter().any(|left| left.terms.id == slot.terms.id);
+        let mut kinds: Vec<SlotKind> = Vec::new();
+        for slot in self.protected.keyring.slots().iter().filter(|slot| !is_left(slot)) {
+            if !kinds.contains(&slot.terms.kind) {
+                kinds.push(slot.terms.kind);
+            }
+        }
+        for kind in kinds {
+            if let Err(why) = new_provider::forget(&self.protected, &self.keyring, kind) {
+                console::warn(
+                    format!("the configuration may name a provider that opens no slot: {why}"),
+                    "take it out by hand",
+                );
+            }
+        }
+    }
+
+    /// The copies are old now. The configuration may ask for a new one.
+    fn copy(&self) -> Result<()> {
+        let Protected { path, keyring } = &self.protected;
+        let asked = unlock::configured(keyring, path)?.keyring.map(|care| care.copy);
+        let Some(file) = asked else {
+            self.warn_of_old_copies();
+            return Ok(());
+        };
+        let copied = copy_again(path, &file)
+            .map_err(|why| Error::NotCopied { file: file.clone(), why: why.into() })?;
+        console::print(format_args!("copy in {}\n", copied.path.display()))
+    }
+
+    fn warn_of_old_copies(&self) {
+        let copies = Copies::of(&self.protected.path).0;
+        let now = self.keyring.generation().0;
+        let what = match copies.iter().map(|copy| copy.generation.0).max() {
+            Some(newest) => format!(
+                "the newest copy of the keyring has generation {newest}, the keyring has {now}"
+            ),
+            None => format!("generation {now} of the keyring has no copy"),
+        };
+        console::warn(
+            what,
+            "`tidelock keyring backup -D DIR FILE`, to another disk; `copy` of [keyring] in the \
+             configuration does it after each change",
+        );
+    }
+
+    fn record(&self, changes: &[Change], error: Option<&tidelock_keyring::Error>) {
+        let outcome = if error.is_some() { Outcome::Failed } else { Outcome::Done };
+        for change in changes {
+            let details = Details {
+                slot: change.slot.map(|id| id.to_string()),
+                data_key: change.data_key.map(|id| id.to_string()),
+                provider: change.provider.map(SlotKind::name),
+                source: change.source.as_ref().map(|(keyring, _)| keyring.to_string()),
+                file: change.source.as_ref().map(|(_, from)| from.display().to_string()),
+                reason: error.map(ToString::to_string).or_else(|| change.words.clone()),
+                ..Details::of_this_process()
+            };
+            let Protected { path, keyring } = &self.protected;
+            trail::write(keyring, path, Some(&self.keyring), change.event, outcome, &details);
+        }
+    }
+
+    /// What runs gets the change with its next file: from its agent, or, where that is gone, from
+    /// one that is started here.
+    fn tell(&self) -> Result<()> {
+        let path = &self.protected.path;
+        let programs = Programs::of(path);
+        let untold = |why| Error::NotHandedOver { dir: path.clone(), why };
+        let agents = Found::all(path, self.keyring.id(), &programs);
+        if agents.is_empty() {
+            let started = match programs.heads().as_slice() {
+                [] => Ok(()),
+                heads => self.start_agent(&programs, heads),
+            };
+            // Programs that cannot be seen from here, or whose agent could not be started here,
+            // start one themselves where their providers ask nobody.
+            let _ = self.folder.announce(self.keyring.generation());
+            return started.map_err(|why| untold(HandoverFault::NotStarted(why.into())));
+        }
+        // Each has programs of its own: root's does not serve those of the server's user.
+        let told = agents.into_iter().map(|found| match found {
+            Found::Answers(agent) => {
+                let told = client::connect_to(&agent.socket, &users(path)).and_then(|connection| {
+                    match connection {
+                        Some(connection) => connection.reload(self.keyring.keyring_key()).map(drop),
+                        None => Ok(()),
+                    }
+                });
+                let pid = agent.pid;
+                told.map_err(|source| untold(HandoverFault::Refused { pid, source }))
+            }
+            Found::Silent(agent) => Err(untold(HandoverFault::Silent { agent: agent.to_string() })),
+            Found::Nobody => Ok(()),
+        });
+        // All are told before the first failure is.
+        told.collect::<Vec<_>>().into_iter().collect()
+    }
+
+    /// Where those programs look for one, as their user; it stays as long as they live.
+    fn start_agent(&self, programs: &Programs, heads: &[i32]) -> Result<()> {
+        let Protected { path, keyring } = &self.protected;
+        let (Some(socket), Some(user)) = (programs.socket(keyring.id()), programs.user()) else {
+            return Err(Error::refused("the socket where they look for one is unknown", ""));
+        };
+        let caller = Owner::caller();
+        let another = user.uid != caller.uid;
+        if another && caller.uid != 0 {
+            return Err(Error::refused("they are another user's", ""));
+        }
+        let mut options =
+            Options::new(RunDir::existing(socket.parent().unwrap_or(&socket), user.uid)?);
+        let config = unlock::configured(keyring, path)?;
+        options.allow_writable_programs = config.allow_writable_programs;
+        options.core_dumps = config.core_dumps;
+        options.log = Some(trail::log(keyring, path, &config)?);
+        options.accompany = heads.to_vec();
+        let mut command = AgentCommand::this_program();
+        command.user = another.then_some((user.uid, user.gid));
+        spawn::start(&self.keyring, path, &options, &command)?;
+        Ok(())
+    }
+
+    /// The slot that begins with these digits.
+    ///
+    /// # Errors
+    /// None or several do.
+    pub(super) fn slot(&self, digits: &str) -> Result<&Slot> {
+        one(
+            self.keyring.slots(),
+            |slot: &Slot| slot.terms.id.to_string(),
+            digits,
+            ("slot", "key list"),
+        )
+    }
+
+    /// The data key that begins with these digits.
+    ///
+    /// # Errors
+    /// None or several do.
+    pub(super) fn data_key(&self, digits: &str) -> Result<DataKeyId> {
+        let keys = self.keyring.data_keys();
+        let shown = ("data key", "status");
+        Ok(one(keys, |entry: &DataKeyEntry| entry.id.to_string(), digits, shown)?.id)
+    }
+
+    /// For messages: type and first digits.
+    pub(super) fn name(slot: &Slot) -> String {
+        format!("slot {} ({})", short(slot.terms.id), slot.terms.kind)
+    }
+}
+
+/// The first digits of a slot's id, as they are shown and taken.
+pub(super) fn short(id: SlotId) -> String {
+    id.to_string().chars().take(8).collect()
+}
+
+/// The only one of `all` whose id begins with `digits`.
+///
+/// # Errors
+/// None or several do.
+pub(crate) fn one<'a, T>(
+    all: &'a [T],
+    id: impl Fn(&T) -> String,
+    digits: &str,
+    (what, shown_by): (&str, &str),
+) -> Result<&'a T> {
+    let digits = digits.to_ascii_lowercase();
+    let mut found = all.iter().filter(|one| id(one).starts_with(&digits));
+    match (found.next(), found.next()) {
+        (Some(one), None) if digits.len() >= SHORTEST => Ok(one),
+        (Some(_), _) => Err(Error::refused(
+            format!("\"{digits}\" does not name one {what} alone"),
+            "give more digits of its id",
+        )),
+        (None, _) => Err(Error::refused(
+            format!("no {what} begins with \"{digits}\""),
+            format!("`tidelock {shown_by} -D DIR` shows the {what}s"),
+        )),
+    }
+}

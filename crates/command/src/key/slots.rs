@@ -1,0 +1,149 @@
+//! `tidelock key add | remove | recovery`: what opens the keyring.
+
+use std::path::PathBuf;
+
+use tidelock_agent::audit::Event;
+use tidelock_keyring::Provider;
+use tidelock_providers::{ProviderChoice, RecoveryKey};
+
+use super::new_provider::{self, NewPassphrase};
+use super::session::{Change, Opening, Session, short};
+use super::unattended;
+use crate::console;
+use crate::error::Result;
+use crate::init::{refuse_to_print_into_logs, write_recovery_key};
+
+/// What an operator must know about everything that is taken away.
+pub(super) const OLD_COPIES: &str = "an old copy of the keyring and the key that opened it still open the \
+                          data: \
+     only sealing the data again under other data keys changes that";
+
+/// Add a slot: one more way to open the keyring
+#[derive(clap::Args)]
+pub(crate) struct Add {
+    #[command(flatten)]
+    opening: Opening,
+    /// What will open it too: file:PATH (made if it does not exist), passphrase, command:CMD, ...
+    #[arg(value_name = "PROVIDER")]
+    new: ProviderChoice,
+    #[command(flatten)]
+    passphrase: NewPassphrase,
+}
+
+/// Remove a slot, and renew the keyring key under every slot that is left
+#[derive(clap::Args)]
+pub(crate) struct Remove {
+    #[command(flatten)]
+    opening: Opening,
+    /// The first digits of its id, as `tidelock key list` shows them
+    slot: String,
+    /// Renew the keyring key (the default)
+    #[arg(long)]
+    renew: bool,
+    /// Leave the keyring key as it is: the removed slot of an old copy then opens the new keyring
+    /// too
+    #[arg(long, conflicts_with = "renew")]
+    no_renew: bool,
+    /// Remove it although nothing that is left opens the keyring without a person
+    #[arg(long)]
+    yes: bool,
+}
+
+/// Make a new recovery key, which replaces the old one
+#[derive(clap::Args)]
+pub(crate) struct Recovery {
+    #[command(flatten)]
+    opening: Opening,
+    /// Write the new recovery key to this new file instead of printing it
+    #[arg(long, value_name = "FILE")]
+    new_recovery_file: Option<PathBuf>,
+    /// Print the new recovery key although standard output is a pipe or a log, not a terminal
+    #[arg(long, conflicts_with = "new_recovery_file")]
+    print_recovery: bool,
+}
+
+impl Add {
+    /// # Errors
+    /// The keyring does not open, or the new provider refuses.
+    pub(super) fn run(self) -> Result<()> {
+        let mut session = self.opening.begin()?;
+        let dir = &session.protected.path;
+        let (choice, provider) = new_provider::make(&self.new, dir, &self.passphrase.first())?;
+        let id = session.keyring.add_slot(&*provider)?;
+        new_provider::configure(&session, &choice)?;
+        let told = session.write(&[Change::slot(Event::SlotAdd, id, provider.kind())])?;
+        console::print(format_args!("slot {} opens with {}\n", short(id), provider.describe()))?;
+        told.finish()
+    }
+}
+
+impl Remove {
+    /// # Errors
+    /// It is the only slot; another slot's provider is not at hand; a server would not come back by
+    /// itself, and nobody said yes.
+    pub(super) fn run(self) -> Result<()> {
+        let mut session = self.opening.begin()?;
+        let slot = session.slot(&self.slot)?;
+        let (id, name) = (slot.terms.id, Session::name(slot));
+        let kind = slot.terms.kind;
+        let mut changes = vec![Change::slot(Event::SlotRemove, id, kind)];
+        session.keyring.remove_slot(id)?;
+        if unattended::depends_on(&session, kind)? {
+            unattended::confirm(&name, self.yes)?;
+        }
+        if !self.no_renew {
+            let providers = self.opening.providers(&session)?;
+            // First what has opened it: nobody is asked twice.
+            let providers: Vec<&dyn Provider> =
+                std::iter::once(&session.opener).chain(&providers).map(|one| &**one).collect();
+            session.keyring.renew(&providers)?;
+            changes.push(Change::key(Event::KeyringRenew, None));
+        }
+        let told = session.write(&changes)?;
+        console::print(format_args!("{name} is removed\n"))?;
+        console::warn(OLD_COPIES, "destroy the key of its provider when nothing needs it");
+        told.finish()
+    }
+}
+
+impl Recovery {
+    /// # Errors
+    /// The keyring does not open; the file exists.
+    pub(super) fn run(self) -> Result<()> {
+        if self.new_recovery_file.is_none() {
+            refuse_to_print_into_logs(
+                self.print_recovery,
+                "write it to a file with --new-recovery-file FILE, or say --print-recovery",
+            )?;
+        }
+        let mut session = self.opening.begin()?;
+        let key = RecoveryKey::random()?;
+        let made = match &self.new_recovery_file {
+            Some(file) => {
+                tidelock_providers::refuse_inside(file, &session.protected.path)?;
+                Some(write_recovery_key(file, &key)?)
+            }
+            None => None,
+        };
+        let slots = session.keyring.slots();
+        let old = slots.iter().find(|slot| slot.terms.kind == RecoveryKey::SLOT);
+        let (event, id) = match old.map(|slot| slot.terms.id) {
+            Some(old) => (Event::SlotRotate, session.keyring.replace_slot(old, &key)?),
+            None => (Event::SlotAdd, session.keyring.add_slot(&key)?),
+        };
+        let written = session.write(&[Change::slot(event, id, RecoveryKey::SLOT)]);
+        if let (Some(made), Err(_)) = (&made, &written) {
+            // It opens nothing.
+            let _ = made.remove();
+        }
+        let told = written?;
+        match &self.new_recovery_file {
+            Some(file) => console::print(format_args!("recovery key in {}\n", file.display()))?,
+            None => {
+                let text = zeroize::Zeroizing::new(format!("recovery key  {}\n", &*key.to_text()));
+                console::print(&*text)?;
+            }
+        }
+        told.finish()
+    }
+}

@@ -1,0 +1,17 @@
+//! The PostgreSQL server of a directory: its own programs, its state, SQL by its own psql.
+//!
+//! ```text
+//!   programs   the server's programs, run as the owner of the directory
+//!   instance   directory, configuration, Debian cluster; start, stop, state on disk
+//!   session    questions to a running server, by psql
+//! ```
+//!
+//! The command has no client library of PostgreSQL: a server is asked with what lies beside it.
+
+mod instance;
+mod programs;
+mod session;
+
+pub(crate) use instance::{Cluster, Instance, Running, options};
+pub(crate) use programs::{Programs, is_protected, run};
+pub(crate) use session::{Address, Session, literal, name};

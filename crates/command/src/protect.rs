@@ -1,0 +1,511 @@
+//! `tidelock protect` and `unprotect`: one command for an existing PostgreSQL, and one that takes
+//! it back.
+//!
+//! ```text
+//!   server    which one, who starts it          outside   who else reads its files
+//!   keys      options of the new keyring        estimate  how long
+//!
+//!   protect:    checks --> stop --> tidelock encrypt --> copy of the keyring, service --> start
+//!   unprotect:  checks --> stop --> tidelock decrypt --> no service               --> start
+//! ```
+//!
+//! Each step finds out whether it is done, so both go on where they were cut off; `unprotect` takes
+//! back whatever `protect` has done by then.
+
+mod estimate;
+mod keys;
+mod outside;
+mod server;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde::{Deserialize, Serialize};
+
+use crate::begun::{Begun, Lock};
+use crate::console;
+use crate::error::{Error, Result};
+use crate::exec::{Library, Program};
+use crate::postgres::{Address, Running, Session, is_protected};
+use crate::protected::Protected;
+use crate::server::{Loaded, Server};
+use crate::service;
+use crate::space::{Needs, Size};
+use crate::unlock::KeyOptions;
+use keys::Keys;
+use server::{Target, Which};
+
+pub(crate) use server::data_directory;
+
+const PROTECTION: Begun = Begun { kind: "protection", command: "protect" };
+/// Versions whose programs were tried (docs/platforms.md).
+const VERSIONS: std::ops::RangeInclusive<u32> = 13..=18;
+/// What a conversion may hold besides: a batch and the largest file, for each worker.
+const BATCH: u64 = 32 << 20;
+const JOBS: u64 = 4;
+
+/// Seal an existing PostgreSQL: stop it, convert it, have it start with the library
+#[derive(clap::Args)]
+#[command(
+    after_help = "Another call goes on where one was cut off, and `tidelock unprotect` takes \
+                        it back at any point. docs/lifecycle.md says what stays in the clear."
+)]
+pub(crate) struct Protect {
+    #[command(flatten)]
+    which: Which,
+    /// Ask nothing
+    #[arg(short, long)]
+    yes: bool,
+    /// Copy the running server to NEW instead, and stop it for the switchover only
+    #[arg(long, value_name = "NEW")]
+    without_stopping: Option<PathBuf>,
+    /// The superuser who is asked for settings
+    #[arg(short = 'U', long, value_name = "ROLE", default_value = "postgres")]
+    username: String,
+    #[command(flatten)]
+    keys: Keys,
+}
+
+/// Make a protected PostgreSQL plain again, whatever `tidelock protect` has done by now
+#[derive(clap::Args)]
+pub(crate) struct Unprotect {
+    #[command(flatten)]
+    which: Which,
+    /// Ask nothing
+    #[arg(short, long)]
+    yes: bool,
+    /// Copy the running server to NEW instead, and stop it for the switchover only
+    #[arg(long, value_name = "NEW")]
+    without_stopping: Option<PathBuf>,
+    /// The superuser who is asked whether the server answers
+    #[arg(short = 'U', long, value_name = "ROLE", default_value = "postgres")]
+    username: String,
+}
+
+/// What has begun, for another call.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Record {
+    goal: Goal,
+    stage: Stage,
+    was_running: bool,
+    options: Vec<String>,
+    /// Where the server's log is, if pg_ctl was told a file.
+    #[serde(default)]
+    log: Option<PathBuf>,
+    keyring_copy: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Goal {
+    Protect,
+    Unprotect,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Stage {
+    Converting,
+    Converted,
+}
+
+impl Protect {
+    /// # Errors
+    /// Something stands in the way; a step failed, and another call goes on.
+    pub(crate) fn run(self) -> Result<()> {
+        let mut target = self.which.find()?;
+        if let Some(new) = &self.without_stopping {
+            return self.by_a_copy(&target, new);
+        }
+        let lock = PROTECTION.lock(target.dir())?;
+        target.instance.programs.hold(&lock)?;
+        let record = match PROTECTION.read::<Record>(target.dir())? {
+            Some(record) if record.goal == Goal::Unprotect => {
+                return Err(Error::refused(
+                    format!("{} is being taken back", target.dir().display()),
+                    format!("`tidelock unprotect {}` goes on", self.which.words()),
+                ));
+            }
+            Some(record) => record,
+            None => self.plan(&target)?,
+        };
+        self.steps(&target, record, &lock)
+    }
+
+    /// As `tidelock migrate --switch` does it.
+    fn by_a_copy(&self, target: &Target, new: &Path) -> Result<()> {
+        self.keys.check(target.dir(), target.unit.is_some())?;
+        let mut command = migrate(target, new, &self.username, self.yes)?;
+        self.keys.pass(&mut command)?;
+        tidelock(command, "migration")?;
+        copy_keyring(new, self.keys.keyring_copy.as_deref())
+    }
+
+    /// Whatever may refuse, then what will be done; asks once.
+    fn plan(&self, target: &Target) -> Result<Record> {
+        let dir = target.dir();
+        if is_protected(dir) {
+            return Err(Error::refused(
+                format!("{} is a protected directory already", dir.display()),
+                "`tidelock status` shows it; `tidelock service install` has a unit start it",
+            ));
+        }
+        let version = fs::read_to_string(dir.join("PG_VERSION")).unwrap_or_default();
+        if !version.trim().parse().is_ok_and(|version| VERSIONS.contains(&version)) {
+            return Err(Error::refused(
+                format!("{} is of PostgreSQL {}", dir.display(), version.trim()),
+                "versions 13 to 18 are known; upgrade it first",
+            ));
+        }
+        Library::find()?;
+        let server = target.instance.programs.path("postgres");
+        Program::find(server.as_os_str())?.refuse_unless_it_loads()?;
+        self.keys.check(dir, target.unit.is_some())?;
+        let running = Running::on(dir);
+        outside::refuse_readers(dir, running.as_ref().map(|it| it.pid))?;
+        if let Some(running) = &running {
+            outside::refuse_log_inside(dir, running.pid)?;
+        }
+        let notes = match &running {
+            Some(running) => self.notes(target, running)?,
+            None => String::new(),
+        };
+        let (size, needs) = needs(dir);
+        needs.check()?;
+        let seconds = estimate::seconds(dir, size.bytes, size.files)?;
+        console::print(format_args!(
+            "protect       {}: PostgreSQL {}, {}, {}\n\
+             stops         for about {}: {} are sealed in place, read back and compared\n\
+             disk          {} more while it goes on, {} more at its end\n\
+             {notes}{}\
+             clear         old blocks of the disk, archives and backups stay as they are{}\n\
+             undo          tidelock unprotect {}\n",
+            dir.display(),
+            version.trim(),
+            match &running {
+                Some(running) => format!("process {}", running.pid),
+                None => "stopped".to_owned(),
+            },
+            console::count(usize::try_from(size.files).unwrap_or(usize::MAX), "file"),
+            span(seconds),
+            console::bytes(size.bytes),
+            console::bytes(needs.total()),
+            console::bytes(size.growth()),
+            service_line(target),
+            match running.as_ref().and_then(Running::log) {
+                Some(log) => format!(";\n{:14}so does the server's log {}", "", log.display()),
+                None => String::new(),
+            },
+            self.which.words(),
+        ))?;
+        console::agree(self.yes)?;
+        let record = Record {
+            goal: Goal::Protect,
+            stage: Stage::Converting,
+            was_running: running.is_some(),
+            options: target.options.clone(),
+            log: running.as_ref().and_then(Running::log),
+            keyring_copy: self
+                .keys
+                .keyring_copy
+                .as_ref()
+                .map(std::path::absolute)
+                .transpose()
+                .map_err(Error::io("find", "the copy of the keyring"))?,
+        };
+        PROTECTION.write(dir, &record)?;
+        Ok(record)
+    }
+
+    /// What the running server says of itself that matters to sealed files.
+    fn notes(&self, target: &Target, running: &Running) -> Result<String> {
+        let mut session = open(target, running, &self.username)?;
+        if session.value("SELECT current_setting('io_method', true)")? == "io_uring" {
+            return Err(Error::refused(
+                "io_method is io_uring, which goes round libc: the sealed server would not start",
+                "ALTER SYSTEM SET io_method = 'worker'; then restart the server",
+            ));
+        }
+        let mut notes = String::new();
+        let archive = session.value(
+            "SELECT current_setting('archive_command') WHERE current_setting('archive_mode') \
+             <> 'off' AND current_setting('archive_command') NOT IN ('', '(disabled)')",
+        )?;
+        if !archive.is_empty() {
+            notes.push_str(&format!(
+                "archive       archive_command will see sealed WAL (docs/service.md, helpers); take \
+                 a new base\n{:14}backup after this: {archive}\n",
+                ""
+            ));
+        }
+        let clients = session.value(
+            "SELECT count(*) FROM pg_stat_activity \
+             WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()",
+        )?;
+        notes.push_str(&format!("clients       {clients} connected, who are sent away\n"));
+        Ok(notes)
+    }
+
+    /// Everything that is still to be done.
+    fn steps(&self, target: &Target, mut record: Record, lock: &Lock) -> Result<()> {
+        let dir = target.dir();
+        let again = format!(
+            "the same command goes on; `tidelock unprotect {}` takes it back",
+            self.which.words()
+        );
+        let stopped = |step: &'static str| {
+            let again = again.clone();
+            move |why: Error| Error::Stopped { step, why: Box::new(why), again }
+        };
+        if record.stage == Stage::Converting {
+            target.stop().map_err(stopped("stop"))?;
+            self.encrypt(target, lock).map_err(stopped("conversion"))?;
+            record.stage = Stage::Converted;
+            PROTECTION.write(dir, &record)?;
+        }
+        copy_keyring(dir, record.keyring_copy.as_deref())
+            .map_err(stopped("copy of the keyring"))?;
+        if let Some(unit) = &target.unit {
+            service::install(unit, dir).map_err(stopped("service"))?;
+        }
+        let mut command = ourselves()?;
+        command.args(["key", "check", "-D"]).arg(dir);
+        let opens = tidelock(command, "key check");
+        if target.unit.is_some() {
+            opens.map_err(stopped("key check"))?;
+        }
+        if record.was_running {
+            if Running::on(dir).is_none() {
+                target.start(&record.options, record.log.as_deref()).map_err(stopped("start"))?;
+            }
+            answers(target, &self.username, Loaded::Yes).map_err(stopped("check"))?;
+        }
+        PROTECTION.remove(dir)?;
+        console::print(format_args!(
+            "protected     {}\nundo          tidelock unprotect {}\n",
+            dir.display(),
+            self.which.words()
+        ))
+    }
+
+    /// By a process of its own, which becomes the owner of the directory.
+    fn encrypt(&self, target: &Target, lock: &Lock) -> Result<()> {
+        let dir = target.dir();
+        let mut command = ourselves()?;
+        command.arg("encrypt").arg(dir).stdin(lock.share()?);
+        if is_protected(dir) {
+            if !half_done(dir)? {
+                return Ok(());
+            }
+            command.arg("--resume");
+        }
+        self.keys.pass(&mut command)?;
+        tidelock(command, "encrypt")
+    }
+}
+
+impl Unprotect {
+    /// # Errors
+    /// A step failed, and another call goes on.
+    pub(crate) fn run(self) -> Result<()> {
+        let mut target = self.which.find()?;
+        if let Some(new) = &self.without_stopping {
+            let mut command = migrate(&target, new, &self.username, self.yes)?;
+            command.arg("--without-keys");
+            return tidelock(command, "migration");
+        }
+        let lock = PROTECTION.lock(target.dir())?;
+        target.instance.programs.hold(&lock)?;
+        let record = match PROTECTION.read::<Record>(target.dir())? {
+            Some(record) if record.goal == Goal::Unprotect => record,
+            found => self.plan(&target, found)?,
+        };
+        self.steps(&target, &record, &lock)
+    }
+
+    fn plan(&self, target: &Target, begun: Option<Record>) -> Result<Record> {
+        let dir = target.dir();
+        let running = Running::on(dir);
+        if begun.is_none() && !is_protected(dir) {
+            return Err(Error::refused(
+                format!("{} is not a protected directory", dir.display()),
+                "nothing is to be taken back",
+            ));
+        }
+        outside::refuse_readers(dir, running.as_ref().map(|it| it.pid))?;
+        let (size, needs) = needs(dir);
+        needs.check()?;
+        let what = match is_protected(dir) {
+            true => format!(
+                "for about {}: {} are made plain in place",
+                span(estimate::seconds(dir, size.bytes, size.files)?),
+                console::bytes(size.bytes)
+            ),
+            false => "shortly: nothing is sealed yet".to_owned(),
+        };
+        console::print(format_args!(
+            "unprotect     {}\nstops         {what}\n\
+             keeps         keys and keyring, which open sealed backups and archives\n",
+            dir.display()
+        ))?;
+        console::agree(self.yes)?;
+        let (was_running, options, log) = match begun {
+            Some(record) => (record.was_running, record.options, record.log),
+            None => (running.is_some(), target.options.clone(), None),
+        };
+        let record = Record {
+            goal: Goal::Unprotect,
+            stage: Stage::Converting,
+            was_running: was_running || running.is_some(),
+            options,
+            log: log.or_else(|| running.as_ref().and_then(Running::log)),
+            keyring_copy: None,
+        };
+        PROTECTION.write(dir, &record)?;
+        Ok(record)
+    }
+
+    fn steps(&self, target: &Target, record: &Record, lock: &Lock) -> Result<()> {
+        let dir = target.dir();
+        let again = "the same command goes on".to_owned();
+        let stopped = |step: &'static str| {
+            let again = again.clone();
+            move |why: Error| Error::Stopped { step, why: Box::new(why), again }
+        };
+        if is_protected(dir) {
+            target.stop().map_err(stopped("stop"))?;
+            self.decrypt(dir, lock).map_err(stopped("conversion"))?;
+        }
+        if let Some(unit) = &target.unit {
+            service::remove(unit).map_err(stopped("service"))?;
+        }
+        if record.was_running {
+            if Running::on(dir).is_none() {
+                target.start(&record.options, record.log.as_deref()).map_err(stopped("start"))?;
+            }
+            answers(target, &self.username, Loaded::No).map_err(stopped("check"))?;
+        }
+        PROTECTION.remove(dir)?;
+        console::print(format_args!("plain         {}\n", dir.display()))
+    }
+
+    fn decrypt(&self, dir: &Path, lock: &Lock) -> Result<()> {
+        let mut command = ourselves()?;
+        command.arg("decrypt").arg(dir).stdin(lock.share()?);
+        if half_done(dir)? {
+            command.arg("--resume");
+        }
+        tidelock(command, "decrypt")
+    }
+}
+
+/// A conversion of the directory was interrupted.
+fn half_done(dir: &Path) -> Result<bool> {
+    let keyring = KeyOptions::default().unlock(&Protected::open(dir)?)?;
+    Ok(keyring.conversion().is_some())
+}
+
+/// The server runs, with the library or without it, and answers.
+fn answers(target: &Target, user: &str, wanted: Loaded) -> Result<()> {
+    let dir = target.dir();
+    let Server::Running { pid, library, .. } = Server::on(dir) else {
+        return Err(Error::NoServer { dir: dir.into() });
+    };
+    match library {
+        found if found == wanted => {}
+        Loaded::No => return Err(Error::WithoutLibrary { pid }),
+        Loaded::CannotBeTold => return Err(Error::LibraryUnknown { pid }),
+        Loaded::Yes => {
+            return Err(Error::refused(
+                format!("the library is loaded in process {pid}, though nothing is sealed"),
+                "take LD_PRELOAD out of what starts it",
+            ));
+        }
+    }
+    let running = Running::on(dir).ok_or_else(|| Error::NoServer { dir: dir.into() })?;
+    let mut session = open(target, &running, user)?;
+    let databases = session.value("SELECT count(*) FROM pg_database")?;
+    let library = if wanted == Loaded::Yes { "with" } else { "without" };
+    console::print(format_args!(
+        "runs          process {pid}, {library} the library; it has {databases} databases\n"
+    ))
+}
+
+fn open(target: &Target, running: &Running, user: &str) -> Result<Session> {
+    let address = Address { host: running.host.clone(), port: running.port, user: user.to_owned() };
+    Session::open(&target.instance.programs, &address, "postgres")
+}
+
+/// The directory with its tablespaces, and what a conversion takes.
+fn needs(dir: &Path) -> (Size, Needs) {
+    let mut needs = Needs::default();
+    let mut all = Size::default();
+    let links = fs::read_dir(dir.join("pg_tblspc")).into_iter().flatten().flatten();
+    let mut places: Vec<PathBuf> = links.filter_map(|it| it.path().canonicalize().ok()).collect();
+    places.push(dir.to_path_buf());
+    places.extend(dir.join("pg_wal").canonicalize().ok().filter(|wal| !wal.starts_with(dir)));
+    for place in places {
+        let size = Size::of(&place);
+        needs.add(&place, size.growth() + JOBS * (size.largest + BATCH));
+        all.bytes += size.bytes;
+        all.files += size.files;
+        all.largest = all.largest.max(size.largest);
+    }
+    (all, needs)
+}
+
+fn service_line(target: &Target) -> String {
+    match &target.unit {
+        Some(unit) => format!("service       {unit} unlocks it and loads the library\n"),
+        None => format!(
+            "service       none: start it with `tidelock exec -D {0} -- pg_ctl -D {0} start`\n",
+            target.dir().display()
+        ),
+    }
+}
+
+/// The second copy, if one is wanted.
+fn copy_keyring(dir: &Path, file: Option<&Path>) -> Result<()> {
+    let Some(file) = file else { return Ok(()) };
+    let mut command = ourselves()?;
+    command.args(["keyring", "backup", "-D"]).arg(dir).arg(file);
+    tidelock(command, "keyring backup")
+}
+
+fn migrate(target: &Target, new: &Path, user: &str, yes: bool) -> Result<Command> {
+    let mut command = ourselves()?;
+    let from = target.unit.as_ref().map_or_else(|| target.dir().into(), PathBuf::from);
+    command.arg("migrate").arg(from).arg(new).args(["--switch", "--username", user]);
+    if yes {
+        command.arg("--yes");
+    }
+    Ok(command)
+}
+
+/// The command itself, by the same user.
+fn ourselves() -> Result<Command> {
+    std::env::current_exe().map(Command::new).map_err(Error::io("find", "/proc/self/exe"))
+}
+
+/// Runs it with this terminal; it says itself what goes wrong.
+fn tidelock(mut command: Command, what: &'static str) -> Result<()> {
+    let status = command.status().map_err(Error::io("run", command.get_program()))?;
+    if status.success() {
+        return Ok(());
+    }
+    Err(Error::Tool {
+        program: format!("tidelock {what}"),
+        ended: status.to_string(),
+        said: "its message stands above".to_owned(),
+    })
+}
+
+fn span(seconds: f64) -> String {
+    match seconds {
+        seconds if seconds < 90.0 => format!("{:.0} s", seconds.max(1.0)),
+        seconds if seconds < 5400.0 => format!("{:.0} min", seconds / 60.0),
+        seconds => format!("{:.1} h", seconds / 3600.0),
+    }
+}

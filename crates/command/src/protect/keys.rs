@@ -1,0 +1,139 @@
+//! The options of a new keyring, handed on to `tidelock encrypt` and `tidelock migrate` as they
+//! were typed.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use tidelock_providers::ProviderChoice;
+
+use crate::error::{Error, Result};
+use crate::init::refuse_to_print_into_logs;
+
+/// Files in it are gone after a restart (statfs(2)).
+const TMPFS: i64 = 0x0102_1994;
+
+/// The keys of the protected directory
+#[derive(clap::Args)]
+#[command(next_help_heading = "Keys")]
+pub(super) struct Keys {
+    #[arg(long, value_name = "PROVIDER", value_parser = checked, help = format!(
+        "Where the principal key lives: {}. A key file that does not exist is made \
+         [default: a key file in the caller's configuration]",
+        ProviderChoice::usage()
+    ))]
+    provider: Option<String>,
+    /// Take a passphrase although it is easy to guess
+    #[arg(long)]
+    weak_passphrase: bool,
+    /// Write the recovery key to this file instead of printing it
+    #[arg(long, value_name = "FILE", conflicts_with = "no_recovery")]
+    recovery_file: Option<PathBuf>,
+    /// Make no recovery key
+    #[arg(long)]
+    no_recovery: bool,
+    /// Print the recovery key although standard output is a pipe or a log, not a terminal
+    #[arg(long, conflicts_with_all = ["no_recovery", "recovery_file"])]
+    print_recovery: bool,
+    /// Where the second copy of the keyring goes: on another disk, or on its way to one
+    #[arg(long, value_name = "FILE")]
+    pub(super) keyring_copy: Option<PathBuf>,
+    /// Make no second copy of the keyring now
+    #[arg(long, conflicts_with = "keyring_copy")]
+    no_keyring_copy: bool,
+}
+
+fn checked(text: &str) -> std::result::Result<String, String> {
+    let parsed: std::result::Result<ProviderChoice, _> = text.parse();
+    parsed.map(|_| text.to_owned()).map_err(|why| why.to_string())
+}
+
+impl Keys {
+    /// Whatever would refuse later, or leave a server that does not come back.
+    ///
+    /// # Errors
+    /// [`Error::Refused`].
+    pub(super) fn check(&self, dir: &Path, unit: bool) -> Result<()> {
+        if !self.no_recovery && self.recovery_file.is_none() {
+            refuse_to_print_into_logs(
+                self.print_recovery,
+                "write it to a file with --recovery-file FILE, make none with --no-recovery, or \
+                 say --print-recovery",
+            )?;
+        }
+        match &self.keyring_copy {
+            None if !self.no_keyring_copy => {
+                return Err(Error::refused(
+                    "no second copy of the keyring is named: when DIR/.tidelock is lost, the data \
+                     is lost",
+                    "name a file on another disk with --keyring-copy FILE, or say \
+                     --no-keyring-copy",
+                ));
+            }
+            Some(file) => refuse_inside(file, dir)?,
+            None => {}
+        }
+        if let Some(file) = &self.recovery_file {
+            refuse_inside(file, dir)?;
+        }
+        let Some(choice) = self.choice() else { return Ok(()) };
+        let passing = choice.kind().slot.name() == "env";
+        if unit && (passing || !choice.is_unattended()) {
+            return Err(Error::refused(
+                "this provider needs a person, or what only this shell has: the server would not \
+                 come back after a restart of the machine",
+                "name one that opens by itself: file, command, systemd, vault ... (docs/keys.md)",
+            ));
+        }
+        if let Some(file) = choice.key_file() {
+            let folder = file.ancestors().find(|path| path.is_dir()).unwrap_or(Path::new("/"));
+            let found = rustix::fs::statfs(folder)
+                .map_err(|errno| Error::io("look at", folder)(errno.into()))?;
+            if found.f_type == TMPFS {
+                return Err(Error::refused(
+                    format!("{} lies in memory: it is gone after a restart", file.display()),
+                    "name a key file on a disk that is not the data's",
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    fn choice(&self) -> Option<ProviderChoice> {
+        self.provider.as_deref().and_then(|text| text.parse().ok())
+    }
+
+    /// As they were typed.
+    pub(super) fn pass(&self, command: &mut Command) -> Result<()> {
+        let absolute =
+            |path: &Path| std::path::absolute(path).map_err(Error::io("find", path.to_path_buf()));
+        if let Some(provider) = &self.provider {
+            command.args(["--provider", provider]);
+        }
+        if let Some(file) = &self.recovery_file {
+            command.arg("--recovery-file").arg(absolute(file)?);
+        }
+        for (said, option) in [
+            (self.no_recovery, "--no-recovery"),
+            (self.print_recovery, "--print-recovery"),
+            (self.weak_passphrase, "--weak-passphrase"),
+        ] {
+            if said {
+                command.arg(option);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn refuse_inside(file: &Path, dir: &Path) -> Result<()> {
+    let file = std::path::absolute(file).map_err(Error::io("find", file))?;
+    let folder = file.parent().unwrap_or(&file);
+    let folder = folder.canonicalize().map_err(Error::io("find", folder))?;
+    if folder.starts_with(dir) {
+        return Err(Error::refused(
+            format!("{} lies inside the directory", file.display()),
+            "name a file on another disk",
+        ));
+    }
+    Ok(())
+}

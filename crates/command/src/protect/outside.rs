@@ -1,0 +1,98 @@
+//! Who reads the files from outside: programs that would meet sealed bytes, and a server's log that
+//! lies in the directory.
+
+use std::path::{Path, PathBuf};
+
+use procfs::process::{FDTarget, Process, all_processes};
+
+use tidelock_contract::control::FOLDER;
+
+use crate::error::{Error, Result};
+
+/// Refuses while a program that is not the server's has a file of the directory open.
+///
+/// # Errors
+/// [`Error::Refused`].
+pub(super) fn refuse_readers(dir: &Path, server: Option<u32>) -> Result<()> {
+    let me = std::process::id().cast_signed();
+    let server = server.map(u32::cast_signed);
+    for process in all_processes().into_iter().flatten().flatten() {
+        if process.pid == me || server.is_some_and(|server| is_below(&process, server)) {
+            continue;
+        }
+        if let Some(path) = open_below(&process, dir) {
+            let name = process.stat().map(|stat| stat.comm).unwrap_or_default();
+            return Err(Error::refused(
+                format!("{name} (process {}) has {} open", process.pid, path.display()),
+                "end it: from outside the server the files are sealed bytes, and what it writes \
+                 is lost",
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// A shell has opened the log of `pg_ctl -l DIR/log`, plain.
+///
+/// # Errors
+/// [`Error::Refused`].
+pub(super) fn refuse_log_inside(dir: &Path, server: u32) -> Result<()> {
+    for number in [1, 2] {
+        let Ok(path) = std::fs::read_link(format!("/proc/{server}/fd/{number}")) else { continue };
+        if path.starts_with(dir) && path.is_file() {
+            return Err(Error::refused(
+                format!(
+                    "the server writes its log to {}, which a shell has opened",
+                    path.display()
+                ),
+                "start it with a log outside of the directory, or with logging_collector = on, \
+                 which has it sealed",
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// The process itself, or one that it has started.
+fn is_below(process: &Process, server: i32) -> bool {
+    process.pid == server || process.stat().is_ok_and(|stat| stat.ppid == server)
+}
+
+fn open_below(process: &Process, dir: &Path) -> Option<PathBuf> {
+    let open = process.fd().into_iter().flatten().flatten();
+    let mut paths = open.filter_map(|fd| match fd.target {
+        FDTarget::Path(path) => Some(path),
+        _ => None,
+    });
+    // The agent has its own there.
+    let control = dir.join(FOLDER);
+    paths.find(|path| path.starts_with(dir) && !path.starts_with(&control) && path.is_file())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::io::Read;
+    use std::process::{Command, Stdio};
+
+    use super::*;
+
+    #[test]
+    fn a_program_that_follows_a_file_is_named() {
+        let home = tempfile::tempdir().unwrap();
+        let dir = home.path().canonicalize().unwrap();
+        fs::write(dir.join("log"), "line\n").unwrap();
+        refuse_readers(&dir, None).unwrap();
+        let mut tail = Command::new("tail");
+        let tail = tail.arg("-f").arg(dir.join("log")).stdout(Stdio::piped());
+        let mut child = tail.spawn().unwrap();
+        // It has printed the line, and so has the file open.
+        child.stdout.as_mut().unwrap().read_exact(&mut [0; 5]).unwrap();
+        let found = refuse_readers(&dir, None).unwrap_err().to_string();
+        let own = refuse_readers(&dir, Some(child.id()));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(found.contains("tail") && found.contains("log"), "{found}");
+        own.unwrap();
+    }
+}

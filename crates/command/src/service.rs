@@ -1,0 +1,212 @@
+//! `tidelock service`: has systemd and Debian's pg_ctlcluster start an unmodified server with the
+//! library.
+//!
+//! ```text
+//!   install --> DIR of the unit, root's configuration (target) --> files (plan) --> record
+//!   remove  --> what was recorded, if nobody changed it  --> taken away
+//!   systemd --> ExecStartPre: unlock --> server --> ExecStartPost: check
+//! ```
+//!
+//! Nothing here runs systemctl: which units start when is the operator's.
+
+mod plan;
+mod record;
+mod run;
+mod start;
+mod target;
+
+use std::path::{Path, PathBuf};
+
+use clap::Subcommand;
+
+pub(crate) use plan::setting;
+pub(crate) use record::replace;
+
+use crate::console;
+use crate::error::{Error, Result};
+use plan::{Limits, Plan, Unit};
+use record::Record;
+use target::Target;
+
+/// Start a unit of systemd, or a Debian cluster, with the library
+#[derive(Subcommand)]
+pub(crate) enum ServiceCommand {
+    /// Make a unit unlock its directory, load the library, and fail if it is not loaded
+    Install(Install),
+    /// Remove what install wrote
+    Remove(Remove),
+    /// Unlock the directory of an installed unit and leave an agent for its user; run by the unit
+    Unlock(Named),
+    /// Fail unless the library is loaded in the server of an installed unit; run by the unit
+    Check(Named),
+    Run(start::Run),
+    #[command(name = "pg-ctlcluster", hide = true)]
+    ClusterTool(start::ClusterTool),
+}
+
+/// Make a unit start with the library
+#[derive(clap::Args)]
+pub(crate) struct Install {
+    #[command(flatten)]
+    named: Named,
+    /// The protected directory (default: that of /etc/tidelock/UNIT.toml, or of
+    /// postgresql@VERSION-NAME its data_directory)
+    #[arg(short = 'D', long = "directory", value_name = "DIR")]
+    dir: Option<PathBuf>,
+    /// Let the unit do at most N reads and N writes a second (IOReadIOPSMax, IOWriteIOPSMax)
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    iops: Option<u32>,
+    /// Let it do at most N reads a second
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    read_iops: Option<u32>,
+    /// Let it do at most N writes a second
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    write_iops: Option<u32>,
+    /// Print what would be written, write nothing
+    #[arg(long)]
+    dry_run: bool,
+}
+
+/// Remove what install wrote
+#[derive(clap::Args)]
+pub(crate) struct Remove {
+    #[command(flatten)]
+    named: Named,
+}
+
+/// An installed unit
+#[derive(clap::Args)]
+pub(crate) struct Named {
+    /// The unit: postgresql@15-main, mariadb
+    unit: Unit,
+    /// Read and write all files of /etc below this directory: for images
+    #[arg(long, value_name = "DIR", default_value = "/")]
+    root: PathBuf,
+}
+
+/// True if an installed unit of this machine unlocks `dir`, a canonical path, as root.
+pub(crate) fn unlocks(dir: &Path) -> bool {
+    Record::all().iter().any(|record| {
+        record.directory == dir || record.directory.canonicalize().is_ok_and(|it| it == dir)
+    })
+}
+
+impl ServiceCommand {
+    /// # Errors
+    /// The unit or its directory is none, somebody changed the files, the keyring does not open,
+    /// the library is not loaded.
+    pub(crate) fn run(self) -> Result<()> {
+        match self {
+            Self::Install(install) => install.run(),
+            Self::Remove(remove) => remove.run(),
+            Self::Unlock(named) => run::unlock(&named.installed()?),
+            Self::Check(named) => run::check(&named.installed()?),
+            Self::Run(run) => run.run(),
+            Self::ClusterTool(tool) => tool.run(),
+        }
+    }
+}
+
+impl Install {
+    fn run(&self) -> Result<()> {
+        let (unit, root) = (&self.named.unit, &self.named.root);
+        let target = Target::find(unit, self.dir.as_deref(), root)?;
+        let limits =
+            Limits { read: self.read_iops.or(self.iops), write: self.write_iops.or(self.iops) };
+        let plan = Plan::make(unit, &target, limits, root)?;
+        let old = Record::read(unit, root)?;
+        if self.dry_run {
+            return console::print(plan.text());
+        }
+        let mut text = tell_written(&plan.record.write(old.as_ref(), unit, root)?);
+        if !target.exists {
+            let dir = target.path.display();
+            text.push_str(&format!("to be made    {dir}, when {unit} first starts\n"));
+        }
+        text.push_str(&format!(
+            "next          systemctl daemon-reload; systemctl restart {unit}\n"
+        ));
+        console::print(text)
+    }
+}
+
+impl Remove {
+    fn run(&self) -> Result<()> {
+        let record = self.named.installed()?;
+        let mut text = tell_removed(&record.remove(&self.named.unit, &self.named.root)?);
+        text.push_str("next          systemctl daemon-reload; the data stays sealed\n");
+        console::print(text)
+    }
+}
+
+/// Installs a unit for this directory, as `install` does without limits.
+///
+/// # Errors
+/// As `tidelock service install`.
+pub(crate) fn install(unit: &str, dir: &Path) -> Result<()> {
+    let named = Named::of(unit)?;
+    let target = Target::find(&named.unit, Some(dir), &named.root)?;
+    let limits = Limits { read: None, write: None };
+    let plan = Plan::make(&named.unit, &target, limits, &named.root)?;
+    let old = Record::read(&named.unit, &named.root)?;
+    let wrote = plan.record.write(old.as_ref(), &named.unit, &named.root)?;
+    console::print(tell_written(&wrote))?;
+    reload()?;
+    run::unlock(&named.installed()?)
+}
+
+/// Has systemd, if it runs here, read what was written.
+fn reload() -> Result<()> {
+    if !Path::new("/run/systemd/system").is_dir() {
+        return Ok(());
+    }
+    let mut command = std::process::Command::new("systemctl");
+    command.arg("daemon-reload");
+    crate::postgres::run(command).map(drop)
+}
+
+/// Removes what was installed for a unit; nothing may be.
+///
+/// # Errors
+/// As `tidelock service remove`.
+pub(crate) fn remove(unit: &str) -> Result<()> {
+    let named = Named::of(unit)?;
+    match Record::read(&named.unit, &named.root)? {
+        Some(record) => {
+            console::print(tell_removed(&record.remove(&named.unit, &named.root)?))?;
+            reload()
+        }
+        None => Ok(()),
+    }
+}
+
+fn tell_written(wrote: &[PathBuf]) -> String {
+    match wrote {
+        [] => "unchanged     everything is already as it would be written\n".to_owned(),
+        wrote => wrote.iter().map(|path| format!("wrote         {}\n", path.display())).collect(),
+    }
+}
+
+fn tell_removed(removed: &[PathBuf]) -> String {
+    removed.iter().map(|path| format!("removed       {}\n", path.display())).collect()
+}
+
+impl Named {
+    fn of(unit: &str) -> Result<Self> {
+        let unit = unit.parse().map_err(|why: &str| Error::usage(why, "name a unit of systemd"))?;
+        Ok(Self { unit, root: "/".into() })
+    }
+
+    fn installed(&self) -> Result<Record> {
+        installed(&self.unit, &self.root)
+    }
+}
+
+fn installed(unit: &Unit, root: &Path) -> Result<Record> {
+    Record::read(unit, root)?.ok_or_else(|| {
+        Error::refused(
+            format!("{unit} is not installed"),
+            format!("`tidelock service install {unit}` writes what it needs"),
+        )
+    })
+}

@@ -1,0 +1,214 @@
+//! What is written for a unit: a drop-in for systemd, and for a Debian cluster a block in its
+//! environment, which pg_ctlcluster empties otherwise, and a pg_ctlcluster in front of Debian's.
+
+use std::fmt::{self, Write as _};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use tidelock_agent::alias::alias_name;
+
+use crate::error::{Error, Result};
+use crate::exec::Library;
+use crate::service::record::{Record, Written};
+use crate::service::start;
+use crate::service::target::Target;
+
+/// The address of a socket has no more bytes.
+const MAX_SOCKET: usize = 107;
+
+/// The name of a unit, without `.service`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Unit(String);
+
+impl FromStr for Unit {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> std::result::Result<Self, Self::Err> {
+        let name = text.strip_suffix(".service").unwrap_or(text);
+        let good = |byte: u8| byte.is_ascii_alphanumeric() || b"@-_.:\\".contains(&byte);
+        if name.is_empty() || name.starts_with('.') || !name.bytes().all(good) {
+            return Err("a unit has letters, digits and @-_.:\\");
+        }
+        Ok(Self(name.to_owned()))
+    }
+}
+
+impl fmt::Display for Unit {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        to.write_str(&self.0)
+    }
+}
+
+impl Unit {
+    /// Version and name of a Debian cluster.
+    fn cluster(&self) -> Option<(&str, &str)> {
+        self.0.strip_prefix("postgresql@")?.split_once('-')
+    }
+
+    /// `/etc/postgresql/15/main`
+    fn cluster_folder(&self) -> Option<PathBuf> {
+        let (version, name) = self.cluster()?;
+        Some(Path::new("/etc/postgresql").join(version).join(name))
+    }
+
+    /// Where a Debian cluster has its data.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] for another unit; [`Error::Io`].
+    pub(super) fn data_directory(&self, root: &Path) -> Result<PathBuf> {
+        let ask = |why: &str| Error::usage(why, "name the protected directory with -D DIR");
+        let folder = self.cluster_folder().ok_or_else(|| {
+            ask(&format!("{self} is not a Debian cluster, so its directory is unknown"))
+        })?;
+        let file = below(root, &folder.join("postgresql.conf"));
+        let text = fs::read_to_string(&file).map_err(Error::io("read", &file))?;
+        setting(&text, "data_directory")
+            .map(PathBuf::from)
+            .ok_or_else(|| ask(&format!("{} has no data_directory", file.display())))
+    }
+}
+
+/// The last value of a setting in PostgreSQL's syntax.
+pub(crate) fn setting(text: &str, name: &str) -> Option<String> {
+    let value = |line: &str| {
+        let rest = line.trim_start().strip_prefix(name)?;
+        let rest = rest.trim_start().trim_start_matches('=').trim_start();
+        match rest.strip_prefix('\'') {
+            Some(quoted) => Some(quoted.split('\'').next()?.to_owned()),
+            None => Some(rest.split([' ', '\t', '#']).next()?.to_owned()),
+        }
+    };
+    text.lines().rev().find_map(value)
+}
+
+/// A path of the machine below the root of an image.
+pub(super) fn below(root: &Path, path: &Path) -> PathBuf {
+    root.join(path.strip_prefix("/").unwrap_or(path))
+}
+
+/// Operations a second on the disk of the directory.
+#[derive(Clone, Copy)]
+pub(super) struct Limits {
+    pub(super) read: Option<u32>,
+    pub(super) write: Option<u32>,
+}
+
+/// What will be written.
+pub(super) struct Plan {
+    pub(super) record: Record,
+}
+
+impl Plan {
+    /// # Errors
+    /// The library is not installed; [`Error::Refused`] for paths that the files cannot hold.
+    pub(super) fn make(unit: &Unit, target: &Target, limits: Limits, root: &Path) -> Result<Self> {
+        let library = Library::find()?.path;
+        let program = std::env::current_exe().map_err(Error::io("find", "/proc/self/exe"))?;
+        let folder = PathBuf::from(format!("/run/tidelock/{}", target.owner.uid));
+        let socket = folder.join(alias_name(&unit.to_string()));
+        if socket.as_os_str().len() > MAX_SOCKET {
+            return Err(Error::refused(
+                format!("{} is too long for the path of a socket", socket.display()),
+                "name the unit by a shorter alias of it",
+            ));
+        }
+        for path in [&library, &program, &target.path] {
+            let bad = |c: char| c.is_whitespace() || c.is_control() || "'\"\\%$:".contains(c);
+            if path.to_str().is_none_or(|path| path.contains(bad)) {
+                return Err(Error::refused(
+                    format!("{} cannot be written into a unit", path.display()),
+                    "use a path without blanks, quotes, colons, backslashes, % and $",
+                ));
+            }
+        }
+        let in_front = start::script(&program);
+        let (library, program) = (library.display(), program.display());
+        let mut text =
+            "# Written by `tidelock service install`. Change it with `systemctl edit`, not here.\n"
+                .to_owned();
+        // Writing to a String cannot fail.
+        if target.config.auto_init {
+            // An empty mount point is no directory to be made anew.
+            let _ = writeln!(text, "[Unit]\nRequiresMountsFor={}", target.path.display());
+        }
+        let _ = write!(
+            text,
+            "[Service]\n\
+             ExecStartPre=+{program} service unlock {unit}\n\
+             ExecStartPost=+{program} service check {unit}\n"
+        );
+        for choice in &target.config.providers {
+            if let Some(credential) = choice.credential() {
+                let _ = writeln!(
+                    text,
+                    "LoadCredentialEncrypted={credential}:/etc/credstore.encrypted/{credential}"
+                );
+            }
+        }
+        for (setting, limit) in [("IOReadIOPSMax", limits.read), ("IOWriteIOPSMax", limits.write)] {
+            if let Some(limit) = limit {
+                // systemd takes the disk below the file system of this path.
+                let _ = writeln!(text, "{setting}={} {limit}", target.there.display());
+            }
+        }
+        let mut written = Vec::new();
+        match unit.cluster_folder() {
+            Some(folder) if below(root, &folder).is_dir() => {
+                let text =
+                    format!("LD_PRELOAD = '{library}'\nTIDELOCK_AGENT = '{}'\n", socket.display());
+                let path = folder.join("environment");
+                written.push(Written { path, block: true, text });
+                let path = start::IN_FRONT.into();
+                written.push(Written { path, block: false, text: in_front });
+            }
+            _ => {
+                let _ = writeln!(
+                    text,
+                    "Environment=LD_PRELOAD={library} TIDELOCK_AGENT={}",
+                    socket.display()
+                );
+            }
+        }
+        let folder = format!("/etc/systemd/system/{unit}.service.d");
+        written.push(Written {
+            path: Path::new(&folder).join("tidelock.conf"),
+            block: false,
+            text,
+        });
+        let directory = target.path.clone();
+        Ok(Self { record: Record { directory, socket, written, replaced: Vec::new() } })
+    }
+
+    /// For `--dry-run`.
+    pub(super) fn text(&self) -> String {
+        let part = |it: &Written| format!("--- {}\n{}", it.path.display(), it.text);
+        self.record.written.iter().map(part).collect::<Vec<_>>().join("\n")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_data_directory_is_read_as_the_server_reads_it() {
+        for (text, value) in [
+            ("data_directory = '/a b'\t\t# use data in another directory\n", Some("/a b")),
+            ("#data_directory = '/no'\n", None),
+            ("data_directory '/a'\ndata_directory=/b # c\n", Some("/b")),
+        ] {
+            assert_eq!(setting(text, "data_directory").as_deref(), value);
+        }
+    }
+
+    #[test]
+    fn units_are_names_and_never_paths() {
+        for bad in ["", ".", "../x", "a/b", "a b", "a\nb", ".service"] {
+            assert!(bad.parse::<Unit>().is_err(), "{bad:?}");
+        }
+        let unit: Unit = "postgresql@15-my-own.service".parse().unwrap();
+        assert_eq!(unit.cluster(), Some(("15", "my-own")));
+        assert_eq!("mariadb".parse::<Unit>().unwrap().cluster(), None);
+    }
+}

@@ -1,0 +1,113 @@
+//! What an installed unit runs before and after its server starts.
+
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Command;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use tidelock_agent::server::Options;
+use tidelock_agent::spawn::{self, AgentCommand};
+use tidelock_agent::{RunDir, alias, client};
+
+use crate::audit::trail;
+use crate::console;
+use crate::error::{Error, Result};
+use crate::init::open_or_make;
+use crate::owner::Owner;
+use crate::rollback;
+use crate::server::{Loaded, Server};
+use crate::service::record::Record;
+use crate::unlock;
+
+/// A server may take a while to write its process id.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Unlocks without a terminal, and leaves an agent that runs as the owner of the directory. As root
+/// the credentials of the unit are read before that.
+///
+/// # Errors
+/// The keyring does not open, the agent does not start.
+pub(super) fn unlock(record: &Record) -> Result<()> {
+    let protected = open_or_make(&record.directory)?;
+    let owner = Owner::of(&protected.path)?;
+    let another = owner.uid != Owner::caller().uid;
+    let run_dir = if rustix::process::geteuid().is_root() {
+        RunDir::of_user(owner.uid, owner.gid)?
+    } else {
+        RunDir::choose()?
+    };
+    let mut options = Options::new(run_dir);
+    let socket = options.run_dir.socket(protected.keyring.id());
+    if record.socket.parent() != Some(options.run_dir.path()) {
+        return Err(Error::refused(
+            format!("{} has another owner than when it was installed", protected.path.display()),
+            "run `tidelock service install` again",
+        ));
+    }
+    let mut command = AgentCommand::this_program();
+    command.user = another.then_some((owner.uid, owner.gid));
+    if let Some(agent) = client::connect(&socket)?
+        && agent.status()?.generation == protected.keyring.generation()
+    {
+        return publish(&record.socket, &socket, &command);
+    }
+    let config = unlock::configured(&protected.keyring, &protected.path)?;
+    options.allow_writable_programs = config.allow_writable_programs;
+    options.core_dumps = config.core_dumps;
+    options.log = Some(trail::log(&protected.keyring, &protected.path, &config)?);
+    let keyring = unlock::unattended(&protected, &config)?;
+    rollback::refuse(&protected)?;
+    spawn::start(&keyring, &protected.path, &options, &command)?;
+    publish(&record.socket, &socket, &command)
+}
+
+/// Makes the unit's socket lead to that of the keyring, as the user whose folder it is.
+fn publish(unit: &Path, socket: &Path, command: &AgentCommand) -> Result<()> {
+    let Some((uid, gid)) = command.user else { return Ok(alias::publish(unit, socket)?) };
+    let status = Command::new(&command.program)
+        .args(["agent", "alias"])
+        .args([unit, socket])
+        .env_clear()
+        .uid(uid)
+        .gid(gid)
+        .status()
+        .map_err(Error::io("run", &command.program))?;
+    match status.success() {
+        true => Ok(()),
+        // It has said why.
+        false => Err(Error::Io {
+            what: "make the socket",
+            path: unit.into(),
+            source: io::Error::other(status.to_string()),
+        }),
+    }
+}
+
+/// Waits for the server and looks whether the library is in it.
+///
+/// # Errors
+/// [`Error::WithoutLibrary`] if it is not; [`Error::NoServer`] or [`Error::LibraryUnknown`].
+pub(super) fn check(record: &Record) -> Result<()> {
+    let until = Instant::now() + PATIENCE;
+    // What systemd took for the main process, for servers without a postmaster.pid.
+    let main = std::env::var("MAINPID").ok().and_then(|pid| pid.parse().ok());
+    loop {
+        let server = match (Server::on(&record.directory), main) {
+            (Server::Stopped, Some(pid)) => Server::process(pid),
+            (server, _) => server,
+        };
+        match server {
+            Server::Running { pid, library: Loaded::Yes, .. } => {
+                return console::print(format_args!("loaded        in process {pid}\n"));
+            }
+            Server::Running { pid, library: Loaded::No, .. } => {
+                return Err(Error::WithoutLibrary { pid });
+            }
+            _ if Instant::now() < until => sleep(Duration::from_millis(200)),
+            Server::Running { pid, .. } => return Err(Error::LibraryUnknown { pid }),
+            Server::Stopped => return Err(Error::NoServer { dir: record.directory.clone() }),
+        }
+    }
+}

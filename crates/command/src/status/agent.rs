@@ -1,0 +1,146 @@
+//! The agent that holds a directory's keyring, if one is there where we may look.
+
+use std::fmt;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+use tidelock_agent::{Error, RunDir, client};
+use tidelock_format::KeyringId;
+
+use crate::owner::Owner;
+use crate::protected::Protected;
+use crate::server::Server;
+use crate::status::Programs;
+
+/// Where a user without /run/tidelock/UID has the agents.
+const RUN_OF_HOME: &str = ".local/state/tidelock/run";
+
+/// An agent that answers.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub(crate) struct Agent {
+    pub(crate) pid: i32,
+    pub(crate) socket: PathBuf,
+    /// The generation of the keyring that it holds.
+    pub(crate) generation: u64,
+    /// How its keys are kept: memfd_secret, mlock, none.
+    pub(crate) protection: String,
+    pub(crate) clients: u32,
+    /// SHA-256 of the keyring file that it has opened.
+    #[serde(skip)]
+    pub(crate) file: [u8; 32],
+}
+
+/// An agent that is there and says nothing.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub(crate) struct SilentAgent {
+    pub(crate) pid: Option<i32>,
+    pub(crate) socket: PathBuf,
+}
+
+impl fmt::Display for SilentAgent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.pid {
+            Some(pid) => write!(f, "the agent (process {pid})"),
+            None => write!(f, "the agent at {}", self.socket.display()),
+        }
+    }
+}
+
+/// What is found where an agent can be.
+pub(crate) enum Found {
+    /// One that answers.
+    Answers(Agent),
+    /// One that does not.
+    Silent(SilentAgent),
+    /// None.
+    Nobody,
+}
+
+impl Found {
+    /// The first that answers, else one that is silent.
+    pub(crate) fn look(protected: &Protected, server: &Server, programs: &Programs) -> Self {
+        let mut found = Self::Nobody;
+        let users = users(&protected.path);
+        for socket in sockets(&protected.path, protected.keyring.id(), server, programs) {
+            match ask(socket, &users) {
+                Self::Nobody => {}
+                answers @ Self::Answers(_) => return answers,
+                silent @ Self::Silent(_) => found = silent,
+            }
+        }
+        found
+    }
+
+    /// All that are there: root may have one beside that of the server's user.
+    pub(crate) fn all(dir: &Path, id: KeyringId, programs: &Programs) -> Vec<Self> {
+        let (users, server) = (users(dir), Server::on(dir));
+        let sockets = sockets(dir, id, &server, programs).into_iter();
+        let asked = sockets.map(|socket| ask(socket, &users));
+        asked.filter(|found| !matches!(found, Self::Nobody)).collect()
+    }
+}
+
+/// Where it can be: the caller's folder, that of the directory's owner, those of the server and of
+/// the programs that have keys. Each once: one that does not answer takes its time.
+fn sockets(dir: &Path, id: KeyringId, server: &Server, programs: &Programs) -> Vec<PathBuf> {
+    let name = format!("{id}.sock");
+    let mut sockets = Vec::new();
+    if let Ok(own) = RunDir::choose() {
+        sockets.push(own.path().join(&name));
+    }
+    if let Ok(owner) = Owner::of(dir) {
+        sockets.push(format!("/run/tidelock/{}/{name}", owner.uid).into());
+        sockets.push(format!("/tmp/tidelock-{}/{name}", owner.uid).into());
+        sockets.extend(owner.home().map(|home| home.join(RUN_OF_HOME).join(&name)));
+    }
+    sockets.extend(of_server(server, &name));
+    sockets.extend(programs.socket(id));
+    let mut seen: Vec<PathBuf> = Vec::new();
+    sockets.retain(|socket| {
+        let real = fs::canonicalize(socket).unwrap_or_else(|_| socket.clone());
+        let new = !seen.contains(&real);
+        if new {
+            seen.push(real);
+        }
+        new
+    });
+    sockets
+}
+
+/// Whose agents are believed, and may be told a key: in /tmp, and in the home of the owner, anybody
+/// or another may be listening.
+pub(crate) fn users(dir: &Path) -> Vec<u32> {
+    let owner = Owner::of(dir).map(|owner| owner.uid);
+    [Some(0), Some(Owner::caller().uid), owner.ok()].into_iter().flatten().collect()
+}
+
+fn ask(socket: PathBuf, users: &[u32]) -> Found {
+    // Somebody else's folder could hold us up, and has no agent of ours.
+    let folder = socket.parent().and_then(|folder| fs::metadata(folder).ok());
+    if !folder.is_some_and(|folder| users.contains(&folder.uid())) {
+        return Found::Nobody;
+    }
+    let status = client::connect_to(&socket, users)
+        .and_then(|agent| agent.map(|it| it.status()).transpose());
+    match status {
+        Ok(Some(status)) => Found::Answers(Agent {
+            pid: status.pid,
+            socket,
+            generation: status.generation.0,
+            protection: status.protection,
+            clients: status.client_count,
+            file: status.file,
+        }),
+        Err(Error::Silent { pid, .. }) => Found::Silent(SilentAgent { pid, socket }),
+        _ => Found::Nobody,
+    }
+}
+
+/// The sockets in the environment of the server.
+fn of_server(server: &Server, name: &str) -> Vec<PathBuf> {
+    let Server::Running { pid, .. } = server else { return Vec::new() };
+    let sockets = i32::try_from(*pid).map(super::programs::sockets).unwrap_or_default();
+    sockets.into_iter().filter(|path| path.ends_with(name)).collect()
+}

@@ -1,0 +1,134 @@
+//! How many files and bytes are sealed under which data key, and what stays plain and why.
+
+use std::collections::BTreeMap;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+use tidelock_contract::{Decision, Origin, Policy};
+use tidelock_ffi::Shown;
+use tidelock_format::{DataKeyId, DiskSize};
+
+use crate::walk;
+
+/// Names shown of each rule.
+const EXAMPLES: usize = 3;
+
+/// The files of a protected directory, counted by their headers.
+#[derive(Serialize, Default)]
+pub(crate) struct Census {
+    pub(super) sealed: Tally,
+    pub(super) empty: u64,
+    pub(super) plain: Vec<PlainRule>,
+    /// Without a header where one must be, and the other way round: `verify` names them.
+    pub(super) doubtful: u64,
+    /// Not listed or not read.
+    pub(super) unreadable: u64,
+    #[serde(skip)]
+    pub(super) under: BTreeMap<DataKeyId, Under>,
+}
+
+/// What is sealed under one data key.
+#[derive(Default)]
+pub(super) struct Under {
+    pub(super) tally: Tally,
+    /// Relative to the directory, sorted.
+    pub(super) names: Vec<PathBuf>,
+}
+
+/// Files and their plain bytes.
+#[derive(Clone, Copy, Serialize, Default)]
+pub(super) struct Tally {
+    pub(super) files: u64,
+    pub(super) bytes: u64,
+}
+
+/// A rule that keeps files plain, and how many it keeps.
+#[derive(Serialize)]
+pub(super) struct PlainRule {
+    pub(super) glob: String,
+    pub(super) reason: String,
+    /// Named by the owner, not by the profile.
+    pub(super) own: bool,
+    pub(super) files: u64,
+    pub(super) examples: Vec<String>,
+}
+
+impl Tally {
+    fn add(&mut self, bytes: u64) {
+        self.files += 1;
+        self.bytes += bytes;
+    }
+}
+
+impl Census {
+    /// Looks at the header of each file.
+    pub(crate) fn take(dir: &Path, policy: &Policy) -> Self {
+        let mut census = Self::default();
+        let mut rules: BTreeMap<u16, PlainRule> = BTreeMap::new();
+        let mut unreadable = 0;
+        for found in walk::files(dir, &mut |_, _| unreadable += 1) {
+            match policy.decide(found.name_bytes()) {
+                Decision::Plain(index) => {
+                    let rule = rules.entry(index.0).or_insert_with(|| PlainRule {
+                        glob: glob(policy, index.0),
+                        reason: policy.reason(index).unwrap_or_default().to_owned(),
+                        own: own(policy, index.0),
+                        files: 0,
+                        examples: Vec::new(),
+                    });
+                    rule.files += 1;
+                    if rule.examples.len() < EXAMPLES {
+                        rule.examples.push(found.name.display().to_string());
+                    }
+                    census.doubtful += u64::from(walk::header(&found.path).is_some());
+                }
+                Decision::Seal(_) if found.metadata.len() == 0 => census.empty += 1,
+                Decision::Seal(_) => match walk::header(&found.path) {
+                    Some(header) => {
+                        let plain = DiskSize(found.metadata.len()).plain(header.layout).0;
+                        census.sealed.add(plain);
+                        let under = census.under.entry(header.data_key).or_default();
+                        under.tally.add(plain);
+                        under.names.push(found.name);
+                    }
+                    None => census.doubtful += 1,
+                },
+            }
+        }
+        census.unreadable = unreadable;
+        census.plain = rules.into_values().collect();
+        census
+    }
+
+    /// The files that are sealed under a data key, by their names in the directory.
+    pub(crate) fn names_under(&self, id: DataKeyId) -> Vec<String> {
+        self.first_under(id, usize::MAX)
+    }
+
+    /// The first `most` of them.
+    pub(crate) fn first_under(&self, id: DataKeyId, most: usize) -> Vec<String> {
+        let names = self.under.get(&id).map_or(&[][..], |under| &under.names);
+        let shown = |name: &PathBuf| Shown(name.as_os_str().as_bytes()).to_string();
+        names.iter().take(most).map(shown).collect()
+    }
+
+    /// How many there are.
+    pub(crate) fn files_under(&self, id: DataKeyId) -> usize {
+        self.under.get(&id).map_or(0, |under| under.names.len())
+    }
+
+    /// How many files have a key that cannot be told.
+    pub(crate) fn untold(&self) -> usize {
+        usize::try_from(self.doubtful + self.unreadable).unwrap_or(usize::MAX)
+    }
+}
+
+fn glob(policy: &Policy, index: u16) -> String {
+    let rule = policy.rules().get(usize::from(index));
+    rule.map_or_else(String::new, |rule| String::from_utf8_lossy(rule.glob.bytes()).into_owned())
+}
+
+fn own(policy: &Policy, index: u16) -> bool {
+    policy.rules().get(usize::from(index)).is_some_and(|rule| rule.origin == Origin::Owner)
+}

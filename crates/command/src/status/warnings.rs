@@ -1,0 +1,284 @@
+//! What is dangerous, and what to do about it.
+
+use serde::Serialize;
+use tidelock_providers::{Config, ProviderChoice, RecoveryKey};
+
+use crate::console;
+use crate::keyring::{CopyState, is_same_filesystem};
+use crate::server::{Loaded, Server};
+use crate::status::settings::Setting;
+use crate::status::{Output, leaks};
+
+/// Something that should be otherwise.
+#[derive(Serialize)]
+pub(super) struct Warning {
+    /// For programs; stays the same.
+    pub(super) kind: &'static str,
+    /// For people.
+    pub(super) what: String,
+    /// What to do.
+    pub(super) hint: &'static str,
+}
+
+/// What becomes of the WAL that leaves the directory.
+fn archive(settings: &[Setting], warn: &mut impl FnMut(&'static str, String, &'static str)) {
+    let find = |name: &str| settings.iter().find(|setting| setting.name == name);
+    let set = |name| find(name).filter(|setting| !setting.value.is_empty());
+    if find("archive_mode").is_none_or(Setting::is_off) {
+        return;
+    }
+    if let Some(library) = set("archive_library") {
+        warn(
+            "plain_archive",
+            format!(
+                "archive_library = {} ({}) writes plain WAL to wherever its archive is",
+                library.value,
+                library.from.display()
+            ),
+            "use archive_command = 'tidelock wal put %p ARCHIVE' (docs/archive.md)",
+        );
+    } else if let Some(command) = set("archive_command").filter(|it| copies_files(&it.value)) {
+        warn(
+            "archive_under_own_keys",
+            format!(
+                "archive_command = {} ({}) archives WAL under this directory's keys: another node \
+                 cannot restore it",
+                command.value,
+                command.from.display()
+            ),
+            "use archive_command = 'tidelock wal put %p ARCHIVE' (docs/archive.md), or have the \
+             other nodes adopt the keys",
+        );
+    }
+}
+
+/// True for a command line that runs a program which copies the bytes that it finds: sealed ones.
+fn copies_files(command: &str) -> bool {
+    let names = command.split_whitespace().filter_map(|word| word.rsplit('/').next());
+    names.into_iter().any(|name| COPIERS.contains(&name))
+}
+
+/// What the manual and most recipes copy WAL with.
+const COPIERS: [&str; 8] = ["cp", "rsync", "scp", "install", "gzip", "zstd", "lz4", "dd"];
+
+/// Two years: the most that NIST SP 800-57 part 1 (5.3.6) recommends for a key that encrypts new
+/// data.
+const CRYPTOPERIOD_DAYS: u32 = 730;
+
+/// All that is dangerous here; `programs` run with keys, `choices` open the keyring.
+pub(super) fn of(
+    report: &Output,
+    programs: &[i32],
+    choices: &[ProviderChoice],
+    config: &Config,
+) -> Vec<Warning> {
+    let mut found = Vec::new();
+    let mut warn = |kind, what: String, hint| found.push(Warning { kind, what, hint });
+    for setting in &report.settings {
+        let (value, from) = (&setting.value, setting.from.display());
+        match setting.name.as_str() {
+            "full_page_writes" if setting.is_off() => warn(
+                "full_page_writes_off",
+                format!("full_page_writes = {value} ({from})"),
+                "set it to on: without it a power cut damages pages, sealed or not",
+            ),
+            "fsync" if setting.is_off() => warn(
+                "fsync_off",
+                format!("fsync = {value} ({from})"),
+                "set it to on: without it a power cut loses headers, and with them whole files",
+            ),
+            "io_method" if value == "io_uring" => warn(
+                "io_uring",
+                format!("io_method = io_uring ({from})"),
+                "set it to worker or sync: io_uring goes round the library, so the server will \
+                 not start",
+            ),
+            _ => {}
+        }
+    }
+    if let Some(it) = report.unlocked.as_ref().and_then(|all| all.conversion.as_ref()) {
+        warn(
+            "half_converted",
+            format!("the directory is half {}: no server starts on it", it.direction.participle()),
+            "run `tidelock encrypt`, `decrypt` or `rekey`, whichever began, with --resume DIR",
+        );
+    }
+    archive(&report.settings, &mut warn);
+    if let Some(control) = report.unlocked.as_ref().and_then(|all| all.control_file.as_ref()) {
+        if !control.data_checksums {
+            warn(
+                "data_checksums_off",
+                "data checksums are off".to_owned(),
+                "stop the server and run `tidelock exec -D DIR -- pg_checksums -e -D DIR`: they \
+                 find damaged pages, which the cipher does not",
+            );
+        }
+        let told = report.settings.iter().any(|setting| setting.name == "full_page_writes");
+        if !control.full_page_writes && !told {
+            warn(
+                "full_page_writes_off",
+                "full_page_writes was off at the last checkpoint".to_owned(),
+                "set it to on: without it a power cut damages pages, sealed or not",
+            );
+        }
+    }
+    if let Some(files) = report.unlocked.as_ref().map(|all| &all.files) {
+        let doubtful = usize::try_from(files.doubtful + files.unreadable).unwrap_or(usize::MAX);
+        if doubtful > 0 {
+            warn(
+                "doubtful_files",
+                format!("{} not as expected, or unreadable", console::count(doubtful, "file")),
+                "`tidelock verify -D DIR` names them",
+            );
+        }
+    }
+    copies(report, &mut warn);
+    if report.keyring.slots.iter().all(|slot| slot.kind != RecoveryKey::SLOT.name()) {
+        warn(
+            "no_recovery_key",
+            "there is no recovery key: when the key is lost, the data is lost".to_owned(),
+            "`tidelock key recovery -D DIR`, or keep a second copy of the key on another machine",
+        );
+    }
+    let period = u64::from(config.cryptoperiod_days.unwrap_or(CRYPTOPERIOD_DAYS));
+    let current = report.unlocked.iter().flat_map(|all| &all.data_keys).next();
+    if let Some(key) = current.filter(|key| key.retired.is_none() && key.age_days >= period) {
+        warn(
+            "cryptoperiod",
+            format!(
+                "the data key has sealed new files for {} days, longer than {period}",
+                key.age_days
+            ),
+            "`tidelock key new-data-key -D DIR`",
+        );
+    }
+    for kind in choices.iter().map(ProviderChoice::kind).filter(|kind| kind.is_for_laboratories) {
+        warn(
+            "insecure_provider",
+            format!("provider {} is for laboratories", kind.slot),
+            "`tidelock key add` another one, then remove this; docs/keys.md lists them",
+        );
+    }
+    for choice in choices {
+        if let Some(path) = choice.key_file()
+            && is_same_filesystem(&report.directory, path)
+        {
+            warn(
+                "key_beside_data",
+                format!("the key file {} is on the same file system as the data", path.display()),
+                "a stolen disk has both: keep the key on another one, or use a passphrase or \
+                 command",
+            );
+        }
+    }
+    let running = running(report, programs);
+    if let Some(agent) = &report.silent_agent {
+        warn(
+            "agent_silent",
+            format!("{agent} does not answer: programs that start here wait for it in vain"),
+            "if it was stopped, let it go on (kill -CONT); otherwise end it (kill -9), and \
+             another one starts",
+        );
+    } else if let (None, Some(pid)) = (&report.agent, running) {
+        warn(
+            "no_agent",
+            format!(
+                "no agent is running, but process {pid} has keys: new keys reach it late, or not \
+                 at all"
+            ),
+            "`tidelock exec -D DIR -- true` leaves one, which stays as long as that process",
+        );
+    }
+    memory(running, config.core_dumps, &mut warn);
+    if let Some(agent) = &report.agent
+        && agent.generation != report.keyring.generation
+    {
+        warn(
+            "agent_outdated",
+            format!("the agent holds generation {} of the keyring", agent.generation),
+            "`tidelock exec -D DIR -- true` hands it the new one",
+        );
+    }
+    if report.agent.as_ref().is_some_and(|agent| agent.protection == "none") {
+        warn(
+            "agent_memory",
+            "the agent could not lock its memory: keys may be swapped out".to_owned(),
+            "raise the limit of locked memory (ulimit -l), or encrypt the swap",
+        );
+    }
+    found
+}
+
+/// A process that runs with keys of this directory, if there is one.
+fn running(report: &Output, programs: &[i32]) -> Option<u32> {
+    match report.server {
+        Server::Running { pid, library: Loaded::Yes, .. } => Some(pid),
+        _ => programs.first().and_then(|pid| u32::try_from(*pid).ok()),
+    }
+}
+
+/// Ways on which pages in the memory of a running program get onto a disk.
+fn memory(
+    running: Option<u32>,
+    core_dumps: bool,
+    warn: &mut impl FnMut(&'static str, String, &'static str),
+) {
+    let pattern = leaks::core_pattern();
+    let limit = running.and_then(leaks::core_limit);
+    if core_dumps {
+        warn(
+            "core_files",
+            format!("core files are allowed, and hold plain pages; core_pattern is \"{pattern}\""),
+            "remove core_dumps = true from the configuration, and restart the server",
+        );
+    } else if let (Some(pid), Some(limit)) = (running, limit)
+        && leaks::leaves_cores(limit, &pattern)
+    {
+        warn(
+            "core_files",
+            format!(
+                "process {pid} may leave core files, which hold plain pages; core_pattern is \
+                 \"{pattern}\""
+            ),
+            "as root: `prlimit --core=1:1 --pid PID` for it and its children",
+        );
+    }
+    let swap = leaks::plain_swap();
+    if let (Some(_), [first, ..]) = (running, swap.as_slice()) {
+        warn(
+            "swap",
+            format!(
+                "swap is not encrypted ({}): pages of the server's memory may be written there",
+                first.display()
+            ),
+            "encrypt it (dm-crypt, or zram without a disk behind it), or do without: swapoff -a",
+        );
+    }
+}
+
+fn copies(report: &Output, warn: &mut impl FnMut(&'static str, String, &'static str)) {
+    let keyring = &report.keyring;
+    let usable = |copy: &&super::CopyReport| copy.state != CopyState::Other;
+    let Some(best) = keyring.copies.iter().filter(usable).max_by_key(|copy| copy.generation) else {
+        return warn(
+            "no_second_copy",
+            "the keyring has no second copy: when .tidelock is lost, the data is lost".to_owned(),
+            "`tidelock keyring backup -D DIR FILE`, to another disk",
+        );
+    };
+    if best.generation < keyring.generation {
+        warn(
+            "second_copy_old",
+            format!("the newest second copy of the keyring has generation {}", best.generation),
+            "`tidelock keyring backup -D DIR FILE`, again",
+        );
+    }
+    let elsewhere = |copy: &super::CopyReport| !is_same_filesystem(&report.directory, &copy.path);
+    if !keyring.copies.iter().filter(usable).any(elsewhere) {
+        warn(
+            "second_copy_beside_data",
+            format!("the only second copy, {}, is on the same file system", best.path.display()),
+            "take it to another disk or machine",
+        );
+    }
+}

@@ -1,0 +1,240 @@
+//! Who opens a keyring: the command line first, else what is configured for its id.
+//!
+//! Never what the protected directory says. A passphrase is asked once for each keyring.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use tidelock_keyring::{Keyring, Provider, SealedKeyring, Slot};
+use tidelock_providers::{Config, Descriptor, Places, ProviderChoice, RecoveryKey};
+use zeroize::Zeroizing;
+
+use crate::audit::trail;
+use crate::error::{Error, READ_RECOVERY_KEY, Result};
+use crate::protected::Protected;
+
+/// A recovery key with line ends and blanks is no longer.
+const MAX_RECOVERY: u64 = 4096;
+
+/// How to open the keyring, if not as configured.
+#[derive(clap::Args, Default)]
+pub(crate) struct KeyOptions {
+    #[arg(long, value_name = "PROVIDER", help_heading = "Keys", help = format!(
+        "Open the keyring with this provider: {}", ProviderChoice::usage()
+    ))]
+    pub(crate) provider: Option<ProviderChoice>,
+    /// Open the keyring with the recovery key that this file holds (-: standard input)
+    #[arg(long, value_name = "FILE", conflicts_with = "provider", help_heading = "Keys")]
+    pub(crate) recovery_file: Option<PathBuf>,
+    /// Read the passphrase from this open descriptor instead of the terminal; several passphrases,
+    /// a line each
+    #[arg(long, value_name = "N", help_heading = "Keys")]
+    pub(crate) passphrase_fd: Option<Descriptor>,
+}
+
+impl KeyOptions {
+    /// True if the command line says how to open the keyring.
+    pub(crate) const fn is_used(&self) -> bool {
+        self.provider.is_some() || self.recovery_file.is_some() || self.passphrase_fd.is_some()
+    }
+
+    /// Unlocks the keyring of a protected directory.
+    ///
+    /// # Errors
+    /// [`Error::Locked`].
+    pub(crate) fn unlock(&self, protected: &Protected) -> Result<Keyring> {
+        self.unlock_copy(&protected.keyring, &protected.path)
+    }
+
+    /// Unlocks a keyring; `place` is the directory, or the file of a copy.
+    ///
+    /// # Errors
+    /// [`Error::Locked`].
+    pub(crate) fn unlock_copy(&self, keyring: &SealedKeyring, place: &Path) -> Result<Keyring> {
+        self.unlock_with_opener(keyring, place).map(|(keyring, _)| keyring)
+    }
+
+    /// The same, and the provider that did it, which has asked for what it needs.
+    ///
+    /// # Errors
+    /// [`Error::Locked`].
+    pub(crate) fn unlock_with_opener(
+        &self,
+        keyring: &SealedKeyring,
+        place: &Path,
+    ) -> Result<(Keyring, Box<dyn Provider>)> {
+        let opened = self.try_unlock(keyring, place);
+        let told = opened.as_ref().map(|(keyring, _)| keyring);
+        trail::unlocked(keyring, place, self.providers(keyring, place), told);
+        opened.map_err(|error| match error {
+            Error::Keys(source) => Error::Locked { dir: place.into(), source },
+            other => other,
+        })
+    }
+
+    /// What is configured for a keyring; nothing if the command line names a provider and there is
+    /// none.
+    ///
+    /// # Errors
+    /// A configuration that cannot be trusted or read.
+    pub(crate) fn configured(&self, keyring: &SealedKeyring, place: &Path) -> Result<Config> {
+        configured(keyring, place)
+    }
+
+    /// The providers that would be asked; none if that cannot be found out.
+    pub(crate) fn choices(&self, keyring: &SealedKeyring, place: &Path) -> Vec<ProviderChoice> {
+        match &self.provider {
+            Some(choice) => vec![choice.clone()],
+            None => {
+                self.configured(keyring, place).map(|config| config.providers).unwrap_or_default()
+            }
+        }
+    }
+
+    /// The kinds of providers that are asked, for the audit log.
+    fn providers(&self, keyring: &SealedKeyring, place: &Path) -> String {
+        if self.recovery_file.is_some() {
+            return "recovery".to_owned();
+        }
+        kinds(&self.choices(keyring, place))
+    }
+
+    /// Every provider at hand for these slots: the recovery key and the provider of the command
+    /// line, and what is configured. A person is asked for each slot by its name.
+    ///
+    /// # Errors
+    /// A recovery key that cannot be read; a configuration that cannot be trusted.
+    pub(crate) fn all_providers(
+        &self,
+        keyring: &SealedKeyring,
+        place: &Path,
+        slots: &[Slot],
+    ) -> Result<Vec<Box<dyn Provider>>> {
+        let mut all: Vec<Box<dyn Provider>> = Vec::new();
+        if let Some(file) = &self.recovery_file {
+            all.push(Box::new(read_recovery_key(file)?));
+        }
+        let configured = self.configured(keyring, place)?.providers;
+        for choice in self.provider.iter().chain(&configured) {
+            let (kind, given) = (choice.kind(), self.passphrase_fd.as_ref());
+            if !kind.is_a_persons {
+                all.push(choice.open(place, given)?);
+                continue;
+            }
+            for slot in slots.iter().filter(|slot| slot.terms.kind == kind.slot) {
+                all.push(choice.open_slot(slot.terms.id, place, given)?);
+            }
+        }
+        Ok(all)
+    }
+
+    /// As [`KeyOptions::unlock_copy`], for a caller that writes a line of its own to the audit log.
+    ///
+    /// # Errors
+    /// What the provider says.
+    pub(crate) fn open_quietly(&self, keyring: &SealedKeyring, place: &Path) -> Result<Keyring> {
+        Ok(self.try_unlock(keyring, place)?.0)
+    }
+
+    fn try_unlock(
+        &self,
+        keyring: &SealedKeyring,
+        place: &Path,
+    ) -> Result<(Keyring, Box<dyn Provider>)> {
+        if let Some(file) = &self.recovery_file {
+            let key = read_recovery_key(file)?;
+            return Ok((keyring.unlock(&key)?, Box::new(key)));
+        }
+        let choices = match &self.provider {
+            Some(choice) => vec![choice.clone()],
+            None => self.configured(keyring, place)?.providers,
+        };
+        Ok(open(keyring, place, &choices, self.passphrase_fd.as_ref())?)
+    }
+}
+
+/// What is configured for a keyring; nothing if nobody has. `place` is its directory, or the file
+/// of a copy.
+///
+/// # Errors
+/// A configuration that cannot be trusted or read.
+pub(crate) fn configured(keyring: &SealedKeyring, place: &Path) -> Result<Config> {
+    Ok(Places::of_process().find(keyring.id(), place)?.unwrap_or_default())
+}
+
+/// False if this opens no slot: none is of its kind, or its key file is that of a slot which is
+/// gone. Asks no service.
+pub(crate) fn may_open(choice: &ProviderChoice, protected: &Protected) -> bool {
+    let slots = protected.keyring.slots().iter();
+    let mut slots = slots.filter(|slot| slot.terms.kind == choice.kind().slot).peekable();
+    if choice.key_file().is_none() {
+        return slots.peek().is_some();
+    }
+    let wrong = |why| matches!(why, tidelock_keyring::Error::WrongKey { .. });
+    choice
+        .open(&protected.path, None)
+        .is_ok_and(|provider| slots.any(|slot| !slot.check(&*provider).is_err_and(wrong)))
+}
+
+/// Unlocks by the configured providers that need nobody at a terminal.
+///
+/// # Errors
+/// [`Error::Locked`].
+pub(crate) fn unattended(protected: &Protected, config: &Config) -> Result<Keyring> {
+    let (keyring, dir) = (&protected.keyring, &protected.path);
+    let (choices, asking): (Vec<_>, Vec<_>) = config
+        .providers
+        .iter()
+        .cloned()
+        .partition(|choice: &ProviderChoice| choice.is_unattended());
+    let opened = if choices.is_empty() && !asking.is_empty() {
+        Err(tidelock_keyring::Error::no_passphrase("there is no terminal to ask for it"))
+    } else {
+        open(keyring, dir, &choices, None).map(|(keyring, _)| keyring)
+    };
+    let opened = opened.map_err(|source| Error::Locked { dir: dir.clone(), source });
+    trail::unlocked(keyring, dir, kinds(&choices), opened.as_ref());
+    opened
+}
+
+/// `file, command`.
+fn kinds(choices: &[ProviderChoice]) -> String {
+    choices.iter().map(|choice| choice.kind().slot.name()).collect::<Vec<_>>().join(", ")
+}
+
+/// Opens a keyring with the first provider that can.
+fn open(
+    keyring: &SealedKeyring,
+    place: &Path,
+    choices: &[ProviderChoice],
+    passphrase_fd: Option<&Descriptor>,
+) -> std::result::Result<(Keyring, Box<dyn Provider>), tidelock_keyring::Error> {
+    let mut failure = tidelock_keyring::Error::NoProvider { keyring: keyring.id() };
+    for choice in choices {
+        let opened = choice
+            .open(place, passphrase_fd)
+            .and_then(|provider| Ok((keyring.unlock(&*provider)?, provider)));
+        match opened {
+            Ok(opened) => return Ok(opened),
+            Err(why @ tidelock_keyring::Error::Interrupted) => return Err(why),
+            Err(why) => failure = why,
+        }
+    }
+    Err(failure)
+}
+
+fn read_recovery_key(file: &Path) -> Result<RecoveryKey> {
+    let mut text = Zeroizing::new(String::new());
+    let read = if file == Path::new("-") {
+        io::stdin().take(MAX_RECOVERY).read_to_string(&mut text)
+    } else {
+        File::open(file).and_then(|file| file.take(MAX_RECOVERY).read_to_string(&mut text))
+    };
+    read.map_err(|source| tidelock_keyring::Error::Io {
+        what: READ_RECOVERY_KEY,
+        path: file.into(),
+        source,
+    })?;
+    Ok(RecoveryKey::parse(&text)?)
+}

@@ -1,0 +1,181 @@
+//! `tidelock verify`: reads every file of a protected directory and names each that is not as it
+//! must be.
+//!
+//! Checks what the format promises: header, MAC, key, size rules, nothing plain where sealed must
+//! be. Changed data is not found by it: XTS has no integrity, page checksums do that.
+
+mod examine;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::thread::sleep;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::console;
+use crate::error::{Error, Result};
+use crate::protected::Protected;
+use crate::sealed::Keys;
+use crate::server::Server;
+use crate::unlock::KeyOptions;
+use crate::walk::{self, Found};
+use examine::{Examiner, Finding, Outcome};
+
+/// Files that change under a running server are looked at again, so often in all.
+const SECOND_LOOKS: u32 = 200;
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// Read every file: header, MAC, key, sizes, plain files where none should be; exit code 5 if any
+/// is bad
+#[derive(clap::Args)]
+pub(crate) struct Verify {
+    /// The protected directory
+    #[arg(short = 'D', long = "directory", value_name = "DIR", env = "PGDATA")]
+    dir: PathBuf,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    keys: KeyOptions,
+}
+
+#[derive(Serialize, Default)]
+struct Output {
+    directory: String,
+    keyring: String,
+    generation: u64,
+    files: Counts,
+    bytes_read: u64,
+    problems: Vec<Finding>,
+    notes: Vec<Finding>,
+}
+
+#[derive(Serialize, Default)]
+struct Counts {
+    sealed: u64,
+    empty: u64,
+    plain: u64,
+}
+
+impl Verify {
+    /// # Errors
+    /// The keyring does not open; a file is not as it must be.
+    pub(crate) fn run(self) -> Result<ExitCode> {
+        let protected = Protected::open(&self.dir)?;
+        let keyring = self.keys.unlock(&protected)?;
+        let keys = Keys::install(&keyring)?;
+        let mut report = Output {
+            directory: protected.path.display().to_string(),
+            keyring: keyring.id().to_string(),
+            generation: keyring.generation().0,
+            ..Output::default()
+        };
+        let mut unlisted = Vec::new();
+        let files = walk::files(&protected.path, &mut |path, why| {
+            unlisted.push(Finding::unreadable(path, &why));
+        });
+        report.problems.append(&mut unlisted);
+        let total = files.iter().map(|found| found.metadata.len()).sum();
+        let bar = console::progress(total, "verify");
+        let runs = matches!(Server::on(&protected.path), Server::Running { .. });
+        let mut second_looks = if runs { SECOND_LOOKS } else { 0 };
+        let examiner = Examiner { keys: &keys, policy: keyring.policy() };
+        for found in &files {
+            let outcome = look(&examiner, found, &mut second_looks);
+            bar.inc(found.metadata.len());
+            report.add(outcome);
+        }
+        bar.finish_and_clear();
+        if self.json {
+            console::print_json("verify", &report)?;
+        } else {
+            report.tell()?;
+        }
+        report.verdict(&protected.path)
+    }
+}
+
+/// A server may have been between two calls: what stays bad is bad.
+fn look(examiner: &Examiner<'_>, found: &Found, second_looks: &mut u32) -> Outcome {
+    let mut outcome = examiner.examine(found);
+    for _ in 0..3 {
+        if outcome.problems.is_empty() || *second_looks == 0 {
+            break;
+        }
+        *second_looks -= 1;
+        sleep(PAUSE);
+        outcome = examiner.examine(found);
+    }
+    outcome
+}
+
+impl Output {
+    fn add(&mut self, outcome: Outcome) {
+        match outcome.kind {
+            examine::Kind::Sealed => self.files.sealed += 1,
+            examine::Kind::Empty => self.files.empty += 1,
+            examine::Kind::Plain => self.files.plain += 1,
+            examine::Kind::Gone => {}
+        }
+        self.bytes_read += outcome.bytes_read;
+        self.problems.extend(outcome.problems);
+        self.notes.extend(outcome.notes);
+    }
+
+    fn tell(&self) -> Result<()> {
+        let mut text = String::new();
+        for finding in &self.problems {
+            text += &format!("{}: {}\n", shown(&finding.file), finding.what);
+        }
+        for finding in &self.notes {
+            text += &format!("{}: note: {}\n", shown(&finding.file), finding.what);
+        }
+        let Counts { sealed, empty, plain } = self.files;
+        text += &format!(
+            "{sealed} sealed, {empty} empty, {plain} plain by the profile; {} read; {}, {}\n",
+            console::bytes(self.bytes_read),
+            console::count(self.problems.len(), "problem"),
+            console::count(self.notes.len(), "note"),
+        );
+        console::print(text)
+    }
+
+    fn verdict(&self, dir: &Path) -> Result<ExitCode> {
+        if self.problems.is_empty() {
+            return Ok(ExitCode::SUCCESS);
+        }
+        // Several problems of one file stand together.
+        let mut names: Vec<_> = self.problems.iter().map(|finding| &finding.file).collect();
+        names.dedup();
+        let bad = names.len();
+        if self.problems.iter().all(|finding| finding.kind == "unreadable") {
+            return Err(Error::Unread { count: bad, dir: dir.to_path_buf() });
+        }
+        Err(Error::Verification {
+            what: format!("{} has {}", dir.display(), console::count(bad, "bad file")),
+            hint: self.hint(),
+        })
+    }
+
+    fn hint(&self) -> String {
+        let has = |kind: &str| self.problems.iter().any(|finding| finding.kind == kind);
+        let hint = if has("plain_where_sealed") {
+            "a plain file was put there by a program without the library: move it out, or keep \
+             such files plain: `tidelock profile set -D DIR --plain GLOB`"
+        } else if has("rolled_back") {
+            "restore the newest keyring with `tidelock keyring restore`"
+        } else if has("unknown_key") {
+            "a file of another directory was put there: move it out, or restore the keyring that \
+             has its key"
+        } else {
+            "restore the named files from a backup"
+        };
+        hint.to_owned()
+    }
+}
+
+/// A name in a line of its own.
+fn shown(name: &str) -> tidelock_ffi::Shown<'_> {
+    tidelock_ffi::Shown(name.as_bytes())
+}

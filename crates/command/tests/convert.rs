@@ -1,0 +1,192 @@
+//! `tidelock encrypt`, `decrypt` and `rekey` on files of every kind, killed at every system call
+//! and resumed: no file is ever anything but whole.
+#![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
+#[path = "home/place.rs"]
+mod place;
+
+use place::Shell;
+
+/// Calls that change files, and those around which something could be half done.
+const CALLS: &[&str] = &[
+    "openat",
+    "open",
+    "pwrite64",
+    "ftruncate",
+    "fchown",
+    "fchmod",
+    "fsetxattr",
+    "utimensat",
+    "fsync",
+    "syncfs",
+    "linkat",
+    "link",
+    "rename",
+    "renameat",
+    "unlink",
+    "unlinkat",
+    "flock",
+    "mkdir",
+    "mkdirat",
+    "write",
+    "rmdir",
+];
+
+/// `make DIR`: files on and beside the edges, holes, second names, times and modes.
+/// `look DIR`: all that must come back, whatever form the files have on the disk meanwhile.
+const PROLOGUE: &str = r#"export HOME=$PWD/h
+make() {
+    mkdir -p $1/sub/deep $1/../elsewhere
+    python3 - $1 <<'END'
+import os, random, sys
+random.seed(5)
+d = sys.argv[1] + "/"
+for n in [0, 1, 15, 16, 17, 4095, 4096, 4097, 8192, 1048577]:
+    open(d + "f%d" % n, "wb").write(random.randbytes(n))
+with open(d + "hole", "wb") as f:
+    f.truncate(10 << 20); f.seek(5 << 20); f.write(b"data"); f.seek(123); f.write(b"x")
+with open(d + "tail", "wb") as f:
+    f.write(b"abc"); f.truncate((3 << 20) + 5)
+with open(d + "only", "wb") as f: f.truncate((1 << 20) + 7)
+with open(d + "zeros", "wb") as f: f.write(bytes(70000))
+with open(d + "blank", "wb") as f: f.truncate(8192)
+with open(d + "late", "wb") as f: f.write(bytes(8192) + b"data behind zeros")
+os.link(d + "f17", d + "sub/second"); os.link(d + "f17", d + "sub/deep/third")
+open(d + "../elsewhere/far", "wb").write(b"far away")
+os.symlink("../elsewhere", d + "linked")
+os.chmod(d + "f4096", 0o640); os.utime(d + "f4097", (1e9, 11e8))
+try: os.setxattr(d + "f4095", "user.note", b"kept")
+except OSError: pass
+END
+}
+look() {
+    python3 - $1 <<'END'
+import hashlib, os, sys
+for top, dirs, files in sorted(os.walk(sys.argv[1], followlinks=True)):
+    dirs.sort()
+    if top.endswith("/.tidelock"): continue
+    for name in sorted(files):
+        path = os.path.join(top, name)
+        s = os.stat(path)
+        notes = [os.getxattr(path, a) for a in os.listxattr(path) if a.startswith("user.")]
+        small = s.st_blocks * 512 < s.st_size // 2
+        print(path[len(sys.argv[1]):], s.st_size, oct(s.st_mode), s.st_nlink, s.st_mtime_ns, notes,
+              small, hashlib.sha256(open(path, "rb").read()).hexdigest())
+END
+}
+"#;
+
+fn run(place: &Shell, line: &str) -> String {
+    place.run(&format!("{PROLOGUE}{line}"))
+}
+
+/// What a crash leaves of a sealed file that had just got longer: zeros, without a header.
+const BLANK: &str = "cp -p w/d/blank p; truncate -s 0 w/d/blank; truncate -s 12288 w/d/blank; \
+                     touch -r p w/d/blank";
+const ENCRYPT: &str = "tidelock encrypt w/d --profile generic --no-recovery";
+
+#[test]
+fn files_of_every_kind_come_back_as_they_were() {
+    let place = Shell::new();
+    let all = run(
+        &place,
+        &format!(
+            "mkdir h w; make w/d; look w/d > before; {ENCRYPT} --jobs 3 > out 2>&1 || cat out; \
+         tidelock verify -D w/d | grep -o '[0-9]* problem.*'; \
+         grep -c . before; \
+         for f in f1 f4097 hole tail only zeros sub/second linked/far; do \
+             tidelock cat -D w/d w/d/$f | sha256sum | cut -c1-64 > sum; \
+             grep -q \"/$f .*$(cat sum)\" before || echo $f differs; \
+         done; \
+         stat -c '%h' w/d/f17; \
+         {BLANK}; tidelock rekey w/d > out 2>&1 || cat out; \
+         tidelock verify -D w/d | grep -o '[0-9]* problem.*'; \
+         tidelock status -D w/d 2> /dev/null | grep -c ': 0 files, 0 B'; \
+         tidelock decrypt w/d > out 2>&1 || cat out; \
+         look w/d > after; cmp before after && ls -d w/d/.tidelock"
+        ),
+    );
+    assert_eq!(
+        all,
+        "0 problems, 0 notes\n19\n3\n0 problems, 1 note\n1\n\
+                     ls: cannot access 'w/d/.tidelock': No such file or directory\n[exit 2]\n"
+    );
+}
+
+/// The template `t` has the files before, and after `prepare`. `command` is killed at each of its
+/// calls in turn; then `resume` ends it, and the files are made plain.
+fn kill_everywhere(prepare: &str, command: &str, resume: &str, calls: &[&str]) -> u32 {
+    let place = Shell::new();
+    assert_eq!(run(&place, "mkdir h w; make w/d; look w/d > before"), "");
+    assert_eq!(
+        run(&place, &format!("{{ {prepare}; }} > out 2>&1 || cat out; mv w t; mv h th")),
+        ""
+    );
+    let mut kills = 0;
+    for call in calls {
+        for number in 1.. {
+            let at = format!("{command}, {call} number {number}");
+            let killed = run(
+                &place,
+                &format!(
+                    "rm -rf w h out; cp -a t w; cp -a th h; strace -qq -o /dev/null -e trace={call} \
+                 -e inject={call}:signal=KILL:when={number} {command} --jobs 1 > out 2>&1"
+                ),
+            );
+            let was_killed = killed.contains("[exit 137]") || killed.contains("[exit signal]");
+            assert!(was_killed || killed.is_empty(), "{at}: {killed}{}", run(&place, "cat out"));
+            let after = run(
+                &place,
+                &format!(
+                    "half=$(tidelock status -D w/d 2> /dev/null | grep -c ^conversion); \
+                 if [ \"$half\" = 1 ]; then \
+                     tidelock exec -D w/d -- true > out 2>&1 && echo a program got keys; \
+                     {resume} > out 2>&1 || cat out; \
+                 fi; \
+                 if [ -e w/d/.tidelock/keyring ]; then \
+                     tidelock verify -D w/d > out 2>&1 || cat out; tidelock decrypt w/d > out 2>&1 || cat out; \
+                 fi; \
+                 look w/d > after; diff before after"
+                ),
+            );
+            assert_eq!(after, "", "{at}");
+            if !was_killed {
+                break;
+            }
+            kills += 1;
+        }
+    }
+    kills
+}
+
+const SHORT: &[&str] = &["syncfs", "rename", "link", "unlink"];
+
+#[test]
+fn an_encryption_that_is_killed_goes_on() {
+    let resume = "tidelock encrypt w/d --resume";
+    assert!(kill_everywhere("true", ENCRYPT, resume, SHORT) > 15);
+}
+
+#[test]
+fn a_decryption_that_is_killed_goes_on() {
+    let (command, resume) = ("tidelock decrypt w/d", "tidelock decrypt w/d --resume");
+    assert!(kill_everywhere(&format!("{ENCRYPT}; {BLANK}"), command, resume, SHORT) > 15);
+}
+
+#[test]
+fn an_encryption_that_is_killed_is_turned_round() {
+    let resume = "tidelock decrypt w/d --resume";
+    assert!(kill_everywhere("true", ENCRYPT, resume, &["rename"]) > 10);
+}
+
+#[test]
+#[ignore = "long: make test-full"]
+fn a_conversion_killed_at_any_call_goes_on() {
+    let (encrypt, decrypt, rekey) =
+        ("tidelock encrypt w/d", "tidelock decrypt w/d", "tidelock rekey w/d");
+    let on = |command: &str| format!("{command} --resume");
+    assert!(kill_everywhere("true", ENCRYPT, &on(encrypt), CALLS) > 200);
+    assert!(kill_everywhere(&format!("{ENCRYPT}; {BLANK}"), decrypt, &on(decrypt), CALLS) > 200);
+    assert!(kill_everywhere(&format!("{ENCRYPT}; {BLANK}"), rekey, &on(rekey), CALLS) > 200);
+    assert!(kill_everywhere(&format!("{ENCRYPT}; {BLANK}"), decrypt, &on(encrypt), CALLS) > 200);
+}

@@ -1,0 +1,134 @@
+//! The cipher of units, and how sealed bytes become plain in place.
+
+use tidelock_format::{BLOCK_USIZE, Class, HeaderError, Layout, UNIT_USIZE, UnitNumber, ZeroRule};
+
+use crate::choose::Proven;
+use crate::sealed::SealedHeader;
+
+/// Which installed file key; an index into the cipher's own table.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct KeySlot(pub u32);
+
+/// A protected directory of this process, by its number in the engine's table of them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Root(pub u8);
+
+impl Root {
+    /// The first directory, which a process that knows any directory has.
+    pub const FIRST: Self = Self(0);
+}
+
+/// AES-256-XTS over units, keys addressed by slot, so that no caller ever holds one.
+///
+/// `seal` and `open` may be called at any time from any thread and signal handler, also while
+/// another call uses the same slot; a slot that is being installed is used by nobody else.
+pub trait UnitCipher {
+    /// The header in the first bytes of a file, as [`choose`](crate::choose()) finds it under all
+    /// keys that are held.
+    ///
+    /// # Errors
+    /// [`UnlockError`].
+    fn choose(&self, first: &[u8]) -> Result<Proven, UnlockError>;
+
+    /// Installs the file key of `header` into `slot`.
+    ///
+    /// # Errors
+    /// [`UnlockError`]; the slot is then empty.
+    fn unlock(&self, slot: KeySlot, header: &Proven) -> Result<(), UnlockError>;
+
+    /// Makes the header of a new file of directory `root`, under its current data key and a fresh
+    /// nonce.
+    ///
+    /// # Errors
+    /// [`UnlockError`] if there is no current data key or no randomness.
+    fn create(&self, root: Root, class: Class, layout: Layout)
+    -> Result<SealedHeader, UnlockError>;
+
+    /// Seals one unit, or its first `plain.len()` bytes (a multiple of 16, 16 to 4096).
+    fn seal(&self, slot: KeySlot, unit: UnitNumber, plain: &[u8], sealed: &mut [u8]);
+
+    /// Opens one unit in place, or its first `bytes.len()` bytes (a multiple of 16, 16 to 4096).
+    fn open(&self, slot: KeySlot, unit: UnitNumber, bytes: &mut [u8]);
+}
+
+/// Why a file has no key here.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum UnlockError {
+    /// The bytes are no header.
+    #[error(transparent)]
+    Header(#[from] HeaderError),
+    /// No unlocked keyring has this data key.
+    #[error("no unlocked keyring holds the data key of this file")]
+    UnknownKey,
+    /// The MAC is wrong.
+    #[error("the header's MAC does not match its data key: another key, or changed bytes")]
+    Mismatch,
+    /// Two good copies of one sequence number.
+    #[error("the two copies of the header have the same sequence number and different contents")]
+    TwoHeaders,
+    /// The keyring is older than the file.
+    #[error(
+        "the file was written under a later generation of the keyring: the keyring was rolled back"
+    )]
+    RolledBack,
+    /// The system gave no memory to work with.
+    #[error("the system gave no memory")]
+    NoMemory,
+    /// The system gave no random bytes.
+    #[error("the system gave no random bytes")]
+    NoRandomness,
+}
+
+/// True if all bytes are zero.
+#[must_use]
+pub fn is_zero(bytes: &[u8]) -> bool {
+    let (wide, rest) = bytes.as_chunks::<BLOCK_USIZE>();
+    // The first block of ciphertext is never zero in practice, so this ends at once for sealed
+    // bytes.
+    wide.iter().all(|block| u128::from_ne_bytes(*block) == 0) && rest.iter().all(|&byte| byte == 0)
+}
+
+/// Opens `bytes`, which begin at the start of `first` and whose length is a multiple of 16, in
+/// place; what the zero rule calls a hole stays zeros.
+pub fn open_units<C: UnitCipher + ?Sized>(
+    cipher: &C,
+    slot: KeySlot,
+    first: UnitNumber,
+    rule: ZeroRule,
+    bytes: &mut [u8],
+) {
+    for (number, unit) in (first.0..).map(UnitNumber).zip(bytes.chunks_mut(UNIT_USIZE)) {
+        match rule {
+            ZeroRule::Unit if is_zero(unit) => {}
+            ZeroRule::Unit => cipher.open(slot, number, unit),
+            ZeroRule::Block => open_but_zero_blocks(cipher, slot, number, unit),
+        }
+    }
+}
+
+fn open_but_zero_blocks<C: UnitCipher + ?Sized>(
+    cipher: &C,
+    slot: KeySlot,
+    number: UnitNumber,
+    unit: &mut [u8],
+) {
+    let mut holes = [0u64; UNIT_USIZE / BLOCK_USIZE / 64];
+    let mut any = false;
+    for (index, block) in unit.as_chunks::<BLOCK_USIZE>().0.iter().enumerate() {
+        if u128::from_ne_bytes(*block) == 0 {
+            if let Some(word) = holes.get_mut(index / 64) {
+                *word |= 1 << (index % 64);
+            }
+            any = true;
+        }
+    }
+    cipher.open(slot, number, unit);
+    if any {
+        for (index, block) in unit.as_chunks_mut::<BLOCK_USIZE>().0.iter_mut().enumerate() {
+            if holes.get(index / 64).is_some_and(|word| word >> (index % 64) & 1 == 1) {
+                *block = [0; BLOCK_USIZE];
+            }
+        }
+    }
+}

@@ -1,0 +1,245 @@
+//! One open file, held for the time of one call.
+
+use tidelock_cipher::{KeySlot, Root, UnitCipher};
+use tidelock_format::{BLOCK_USIZE, Layout, PlainOffset, PlainSize, Probe};
+
+use crate::errno::Errno;
+use crate::gate::Alone;
+use crate::kernel::{Fd, FileStat, System};
+use crate::path::PathBuffer;
+use crate::process::Process;
+use crate::refusal::Refusal;
+use crate::roots::Decide;
+use crate::table::{OpenFlags, Slot, Traits};
+use crate::turn::Turn;
+use crate::words::Stripe;
+
+/// What an open file may be used for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Access {
+    /// Opened for reading.
+    pub read: bool,
+    /// Opened for writing.
+    pub write: bool,
+}
+
+/// A sealed file of this process. While it is held, the file stays open, whoever closes its
+/// descriptors.
+pub struct OpenFile<'p, S: System, C: UnitCipher, P: Decide> {
+    pub(crate) process: &'p Process<S, C, P>,
+    pub(crate) index: u32,
+    pub(crate) slot: &'p Slot,
+}
+
+impl<S: System, C: UnitCipher, P: Decide> Drop for OpenFile<'_, S, C, P> {
+    fn drop(&mut self) {
+        self.process.leave(self.index);
+    }
+}
+
+const O_WRONLY: i32 = 1;
+const O_RDWR: i32 = 2;
+const O_ACCMODE: i32 = 3;
+pub(crate) const O_APPEND: i32 = 0o2000;
+
+impl OpenFlags {
+    /// The visible descriptor shall be closed on exec.
+    pub(crate) const fn is_cloexec(self) -> bool {
+        const O_CLOEXEC: i32 = 0o2_000_000;
+        self.0 & O_CLOEXEC != 0
+    }
+
+    /// What the file may be used for.
+    #[must_use]
+    pub const fn access(self) -> Access {
+        match self.0 & O_ACCMODE {
+            O_WRONLY => Access { read: false, write: true },
+            O_RDWR => Access { read: true, write: true },
+            _ => Access { read: true, write: false },
+        }
+    }
+}
+
+impl<'p, S: System, C: UnitCipher, P: Decide> OpenFile<'p, S, C, P> {
+    /// The real descriptor, for calls that do not touch bytes: fsync, flock, fchmod and the like.
+    #[must_use]
+    pub fn hidden(&self) -> Fd {
+        self.slot.hidden()
+    }
+
+    /// The flags that the program gave and may change (F_GETFL).
+    #[must_use]
+    pub fn flags(&self) -> OpenFlags {
+        OpenFlags(self.slot.flags.load(core::sync::atomic::Ordering::Relaxed).cast_signed())
+    }
+
+    /// True if every write goes to the end: as this process knows it, and where the open file went
+    /// through a fork, as the kernel does.
+    #[must_use]
+    pub fn appends(&self) -> bool {
+        let remembered = self.flags().0 & O_APPEND != 0;
+        if self.traits().shared {
+            self.kernel().appends(self.hidden(), remembered)
+        } else {
+            remembered
+        }
+    }
+
+    /// Changes the flags that may change after open (F_SETFL); of ours that is O_APPEND.
+    pub fn set_flags(&self, flags: i32) {
+        let changeable = O_APPEND;
+        let kept = self.flags().0 & !changeable;
+        let all = kept | flags & changeable;
+        if self.traits().shared {
+            self.kernel().mark_appends(self.hidden(), all & O_APPEND != 0);
+        }
+        self.slot.flags.store(all.cast_unsigned(), core::sync::atomic::Ordering::Relaxed);
+    }
+
+    /// Where the units of the file begin.
+    #[must_use]
+    pub fn layout(&self) -> Layout {
+        self.process.roots.layout(self.traits().root())
+    }
+
+    /// What a map that would write gets, after a line that names the file.
+    pub fn refuse_map(&self) -> Errno {
+        let mut path = PathBuffer::new();
+        // Without its name the line is still worth something.
+        let _ = path.fill(|room| self.process.system().path_of(self.hidden(), room));
+        self.process.system().report(path.as_bytes(), Refusal::SharedMap);
+        Refusal::SharedMap.errno()
+    }
+
+    /// Size and identity; the size is that on the disk, perhaps in the middle of a change.
+    ///
+    /// # Errors
+    /// Those of fstat.
+    pub fn stat(&self) -> Result<FileStat, Errno> {
+        self.kernel().stat(self.hidden())
+    }
+
+    /// The size at this moment, for who has the gate.
+    pub(crate) fn size_now(&self) -> Result<PlainSize, Errno> {
+        Ok(self.stat()?.size.plain(self.layout()))
+    }
+
+    /// Remembers that POSIX record locks are held through this file: closing a duplicate drops
+    /// them, and nothing of ours may. To be called before the first one is there.
+    ///
+    /// # Errors
+    /// EDEADLK in a signal handler that interrupted an open of its own thread.
+    pub fn note_record_lock(&self) -> Result<(), Errno> {
+        let (moving, kernel) = (&self.process.moving, self.kernel());
+        let movers = self.process.table.movers();
+        moving.forbid(movers, kernel.actor(Root::FIRST), |looks| kernel.pause(looks))?;
+        self.slot.mark_locked();
+        Ok(())
+    }
+
+    pub(crate) fn kernel(&self) -> &'p S {
+        &self.process.system
+    }
+
+    pub(crate) fn cipher(&self) -> &'p C {
+        &self.process.cipher
+    }
+
+    pub(crate) fn traits(&self) -> Traits {
+        self.slot.traits()
+    }
+
+    pub(crate) fn may_read(&self) -> Result<(), Errno> {
+        if self.flags().access().read { Ok(()) } else { Err(Errno::BADF) }
+    }
+
+    pub(crate) fn may_write(&self) -> Result<(), Errno> {
+        if self.flags().access().write { Ok(()) } else { Err(Errno::BADF) }
+    }
+
+    /// True if the file's key is at hand: nothing has to be derived for it.
+    #[inline]
+    #[must_use]
+    pub fn is_keyed(&self) -> bool {
+        self.slot.key.load(core::sync::atomic::Ordering::Acquire) != 0
+    }
+
+    /// The key, or `None` while the file has no header: then it has no bytes either.
+    #[inline]
+    pub(crate) fn key(&self) -> Result<Option<KeySlot>, Errno> {
+        match self.slot.key.load(core::sync::atomic::Ordering::Acquire) {
+            0 => self.look_for_key(),
+            key => Ok(Some(KeySlot(key - 1))),
+        }
+    }
+
+    /// Another process, or another descriptor, may have given the file its header since it was
+    /// opened.
+    #[cold]
+    fn look_for_key(&self) -> Result<Option<KeySlot>, Errno> {
+        let stat = self.stat()?;
+        if stat.size.0 == 0 {
+            return Ok(None);
+        }
+        let mut first = [0u8; tidelock_format::PROBE_LEN];
+        let count =
+            self.kernel().pread(self.hidden(), &mut first, tidelock_format::DiskOffset::HEADER)?;
+        let first = first.get(..count).unwrap_or(&[]);
+        if Probe::is_blank(first) {
+            // Also where zeros follow: a file that was made longer before a crash and never
+            // written.
+            return Ok(None);
+        }
+        let key =
+            self.process.unlock(first, self.traits()).map_err(crate::refusal::Refusal::errno)?;
+        Ok(Some(self.adopt(key)))
+    }
+
+    /// Lets the open file hold `key`, which the caller has joined, unless it has one already.
+    pub(crate) fn adopt(&self, key: KeySlot) -> KeySlot {
+        use core::sync::atomic::Ordering::{AcqRel, Acquire};
+        match self.slot.key.compare_exchange(0, key.0 + 1, AcqRel, Acquire) {
+            Ok(_) => key,
+            Err(other) => {
+                self.process.keys.leave(key);
+                KeySlot(other - 1)
+            }
+        }
+    }
+
+    /// The file's words.
+    #[inline]
+    pub(crate) fn stripe(&self) -> Stripe {
+        self.traits().stripe
+    }
+
+    /// Has the file alone until the guard is dropped.
+    pub(crate) fn alone(&self) -> Result<Alone<'p, S>, Errno> {
+        Alone::take(self.kernel(), self.stripe())
+    }
+
+    /// Has the offset until the guard is dropped, to look at it and move it later.
+    pub(crate) fn turn(&self) -> Turn<'p, S> {
+        Turn::take(self.kernel(), self.turn_word())
+    }
+
+    /// Has the offset until the guard is dropped, for one system call that changes it.
+    pub(crate) fn brief_turn(&self) -> Turn<'p, S> {
+        Turn::brief(self.kernel(), self.turn_word())
+    }
+
+    fn turn_word(&self) -> Stripe {
+        let number = self.slot.turn.load(core::sync::atomic::Ordering::Relaxed);
+        Stripe { root: self.traits().root(), number: u16::try_from(number).unwrap_or(0) }
+    }
+}
+
+/// A plain offset, or EINVAL for one that no file can have.
+pub(crate) fn place(at: u64) -> Result<PlainOffset, Errno> {
+    PlainOffset::new(at).ok_or(Errno::INVAL)
+}
+
+/// Whole blocks among `count` bytes.
+pub(crate) const fn whole_blocks(count: usize) -> usize {
+    count - count % BLOCK_USIZE
+}

@@ -1,0 +1,64 @@
+//! What each file call must mean on a sealed file.
+//!
+//! ```text
+//!   hooks (ffi)
+//!     | numbers and paths of the program
+//!   Process      process.rs    descriptors: which open file is this?      table.rs, keytable.rs
+//!     |          resolve.rs    paths: whose file is this?        path.rs, roots.rs, ancestry.rs
+//!     |          names.rs      rename and link: what may get which name?
+//!     |          open.rs       header, policy and key must agree
+//!   File         read.rs       aligned: one system call; else through scratch memory
+//!     |          write.rs      aligned: one system call; else alone, write/window.rs
+//!     |          resize.rs     truncate, extend, allocate
+//!   Words        gate.rs       who may write beside whom                  turn.rs, whole.rs
+//!     |          sequence.rs   what readers may rely on                   roster.rs
+//!   without keys  guard.rs     nothing plain where sealed bytes belong
+//!   Kernel (trait)             takes Sealed only
+//! ```
+//!
+//! No unsafe code, no allocation, no libc; works the same over the simulated kernel. Keys are never
+//! seen here: a file's key is a slot number of the [`UnitCipher`](tidelock_cipher::UnitCipher).
+
+#![forbid(unsafe_code)]
+#![cfg_attr(not(test), warn(clippy::indexing_slicing))]
+
+mod ancestry;
+mod errno;
+mod file;
+mod gate;
+mod guard;
+mod kernel;
+mod keytable;
+mod moving;
+mod names;
+mod open;
+mod path;
+mod process;
+mod read;
+mod refusal;
+mod resize;
+mod resolve;
+mod roots;
+mod roster;
+mod sequence;
+mod shown;
+mod table;
+mod turn;
+mod whole;
+mod words;
+mod write;
+
+pub use ancestry::Identity;
+pub use errno::Errno;
+pub use file::{Access, OpenFile};
+pub use guard::Verdict;
+pub use kernel::{Fd, FileStat, Kernel, Links, SCRATCH_MAX, System};
+pub use keytable::{KEYS, KeyPlace, KeyTable};
+pub use path::PathBuffer;
+pub use process::{Descriptor, Process};
+pub use refusal::Refusal;
+pub use resolve::Location;
+pub use roots::{Decide, Decided, Roots, Sealing};
+pub use shown::{Shown, is_plain};
+pub use table::{OpenFlags, Table};
+pub use words::{Actor, LARGEST_NUMBER, Stripe, Words};

@@ -1,0 +1,548 @@
+//! The process: its descriptors, and the calls that make, copy and close them.
+
+use core::sync::atomic::Ordering::{Acquire, Relaxed};
+
+use tidelock_cipher::{KeySlot, Proven, Root, UnitCipher};
+use tidelock_format::{COPY_LEN, DiskSize, Form, SECOND_COPY_AT, bytes_agree};
+
+use crate::ancestry::Outside;
+use crate::errno::Errno;
+use crate::file::OpenFile;
+use crate::gate;
+use crate::kernel::{Fd, FileStat, Links, System};
+use crate::keytable::KeyTable;
+use crate::moving::Moving;
+use crate::path::PathBuffer;
+use crate::refusal::Refusal;
+use crate::roots::{Decide, Decided, Roots};
+use crate::table::{Claim, DESCRIPTORS, Entry, OpenFlags, Slot, Table, Traits};
+use crate::words::{Stripe, WORDS_U32};
+
+const O_NOFOLLOW: i32 = 0o400_000;
+const O_PATH_CLOEXEC: i32 = 0o12_000_000;
+
+/// Everything the library knows about the process it is loaded in.
+pub struct Process<S, C, P> {
+    pub(crate) system: S,
+    pub(crate) cipher: C,
+    pub(crate) roots: Roots<P>,
+    pub(crate) table: Table,
+    pub(crate) keys: KeyTable,
+    pub(crate) moving: Moving,
+    pub(crate) outside: Outside,
+}
+
+/// Where a real file goes when it is opened, and which number the program sees.
+pub(crate) enum Placing {
+    /// It moves to this spare descriptor, and the anchor takes its number.
+    Move(Fd),
+    /// It stays, and the anchor has this number already.
+    Stay(Fd),
+}
+
+/// What a descriptor of the program is.
+pub enum Descriptor<'p, S: System, C: UnitCipher, P: Decide> {
+    /// Not ours: the call goes straight to the kernel.
+    Foreign,
+    /// One of our own that the program cannot know: for it, there is no such descriptor.
+    Hidden,
+    /// A sealed file.
+    Sealed(OpenFile<'p, S, C, P>),
+}
+
+impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
+    /// A process without protected directories.
+    #[must_use]
+    pub const fn new(system: S, cipher: C, keys: KeyTable) -> Self {
+        Self {
+            system,
+            cipher,
+            roots: Roots::new(),
+            table: Table::new(),
+            keys,
+            moving: Moving::new(),
+            outside: Outside::new(),
+        }
+    }
+
+    /// The protected directories.
+    #[must_use]
+    pub const fn roots(&self) -> &Roots<P> {
+        &self.roots
+    }
+
+    /// The operating system below.
+    #[must_use]
+    pub const fn system(&self) -> &S {
+        &self.system
+    }
+
+    /// The cipher below.
+    #[must_use]
+    pub const fn cipher(&self) -> &C {
+        &self.cipher
+    }
+
+    /// What `fd` is.
+    #[inline]
+    pub fn descriptor(&self, fd: i32) -> Descriptor<'_, S, C, P> {
+        loop {
+            match self.table.entry(fd) {
+                Entry::Foreign => return Descriptor::Foreign,
+                Entry::Hidden => return Descriptor::Hidden,
+                Entry::Open(index) => {
+                    if !self.table.join(index) {
+                        core::hint::spin_loop();
+                        continue;
+                    }
+                    let file = OpenFile { process: self, index, slot: self.table.slot(index) };
+                    if self.table.entry(fd) == Entry::Open(index) {
+                        return Descriptor::Sealed(file);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Marks a descriptor of our own: the program can neither use nor close it.
+    pub fn hide(&self, fd: Fd) {
+        self.table.hide(fd);
+    }
+
+    /// Closes a descriptor of our own.
+    pub fn drop_hidden(&self, fd: Fd) {
+        self.table.take(fd.0);
+        // The anchor's, or one without a file: there is nothing to lose.
+        let _ = self.system.close(fd);
+    }
+
+    /// close(2).
+    ///
+    /// # Errors
+    /// Those of the kernel; EBADF for a hidden descriptor.
+    pub fn close(&self, fd: i32) -> Result<(), Errno> {
+        if self.table.entry(fd) == Entry::Hidden {
+            return Err(Errno::BADF);
+        }
+        if let Entry::Open(index) = self.table.take(fd) {
+            self.drop_locks(index);
+            let closed = self.system.close(Fd(fd));
+            self.leave(index);
+            return closed;
+        }
+        self.system.close(Fd(fd))
+    }
+
+    /// Forgets what `fd` was, because the kernel is about to give the number to something else, or
+    /// just did.
+    pub fn forget(&self, fd: i32) {
+        let before = self.table.take(fd);
+        self.displace(before);
+    }
+
+    /// A descriptor does not stand for this any more.
+    fn displace(&self, before: Entry) {
+        if let Entry::Open(index) = before {
+            self.drop_locks(index);
+            self.leave(index);
+        }
+    }
+
+    /// Closing any descriptor of a file drops the process's record locks on it, also where
+    /// duplicates remain.
+    fn drop_locks(&self, index: u32) {
+        let slot = self.table.slot(index);
+        if slot.traits().locks {
+            self.system.drop_record_locks(slot.hidden());
+        }
+    }
+
+    /// dup(2), F_DUPFD, F_DUPFD_CLOEXEC of a sealed file: the lowest free number not below
+    /// `lowest`.
+    ///
+    /// # Errors
+    /// Those of the kernel.
+    pub fn duplicate(
+        &self,
+        file: &OpenFile<'_, S, C, P>,
+        lowest: i32,
+        cloexec: bool,
+    ) -> Result<i32, Errno> {
+        let fd =
+            self.system.duplicate(self.system.anchor(file.traits().root()), lowest, cloexec)?;
+        if !Table::holds(fd) {
+            self.system.close(fd)?;
+            return Err(Errno::MFILE);
+        }
+        // One more user, which from now on is the new descriptor.
+        if !self.table.join(file.index) {
+            self.system.close(fd)?;
+            return Err(Errno::BADF);
+        }
+        let before = self.table.replace(fd, file.index);
+        self.displace(before);
+        Ok(fd.0)
+    }
+
+    /// dup2(2), dup3(2) of a sealed file.
+    ///
+    /// # Errors
+    /// EBADF if `onto` is hidden, and those of the kernel.
+    pub fn duplicate_onto(
+        &self,
+        file: &OpenFile<'_, S, C, P>,
+        onto: i32,
+        cloexec: bool,
+    ) -> Result<(), Errno> {
+        if self.table.entry(onto) == Entry::Hidden || !Table::holds(Fd(onto)) {
+            return Err(Errno::BADF);
+        }
+        // If the kernel refuses, `onto` stays what it was.
+        self.system.duplicate_onto(self.system.anchor(file.traits().root()), Fd(onto), cloexec)?;
+        let joined = self.table.join(file.index);
+        let before =
+            if joined { self.table.replace(Fd(onto), file.index) } else { self.table.take(onto) };
+        self.displace(before);
+        Ok(())
+    }
+
+    /// True if the program may let dup2 overwrite `onto` with something that is not ours; forgets
+    /// what it was.
+    ///
+    /// # Errors
+    /// EBADF if it is hidden.
+    pub fn overwrite(&self, onto: i32) -> Result<(), Errno> {
+        if self.table.entry(onto) == Entry::Hidden {
+            return Err(Errno::BADF);
+        }
+        self.forget(onto);
+        Ok(())
+    }
+
+    /// The sealed descriptors from `first` to `last`, for close_range and closefrom.
+    pub fn sealed_in(&self, first: u32, last: u32) -> impl Iterator<Item = i32> {
+        self.table.ours_in(range(first, last))
+    }
+
+    /// The hidden descriptors from `first` to `last`, lowest first: what close_range must leave
+    /// alone.
+    pub fn hidden_in(&self, first: u32, last: u32) -> impl Iterator<Item = i32> {
+        self.table.hidden_in(range(first, last))
+    }
+
+    /// A fork has happened or is about to: every offset is shared with another process.
+    pub fn forked(&self) {
+        let joined = self.table.indices().filter(|&index| self.table.join(index));
+        let files =
+            joined.map(|index| OpenFile { process: self, index, slot: self.table.slot(index) });
+        for file in files.filter(|file| !file.traits().shared && file.appends()) {
+            self.system.mark_appends(file.hidden(), true);
+        }
+        self.table.mark_all_shared();
+    }
+
+    pub(crate) fn leave(&self, index: u32) {
+        if self.table.leave(index) {
+            let slot = self.table.slot(index);
+            let hidden = slot.hidden();
+            let key = slot.key.load(Acquire);
+            if hidden.0 >= 0 {
+                self.retire(slot.traits().root(), hidden);
+            }
+            self.table.free(index);
+            if key != 0 {
+                self.keys.leave(KeySlot(key - 1));
+            }
+        }
+    }
+
+    /// Gives back a hidden descriptor.
+    pub(crate) fn retire(&self, root: Root, hidden: Fd) {
+        // First out of the table: if it is closed, its number may be anybody's at once.
+        self.table.take(hidden.0);
+        if self.system.retire_hidden(root, hidden) {
+            self.table.hide(hidden);
+        }
+    }
+
+    /// The key for the header in the first bytes of a file, joined.
+    pub(crate) fn unlock(&self, first: &[u8], traits: Traits) -> Result<KeySlot, Refusal> {
+        let layout = self.roots.layout(traits.root());
+        if let (Some(a), Some(b)) = (first.first_chunk(), copy_at(first, SECOND_COPY_AT))
+            && a == b
+            && let Some(key) = self.keys.find(a)
+        {
+            // Good bytes, but perhaps moved to where the policy wants other ones.
+            return if bytes_agree(a, layout, traits.zero_rule) {
+                Ok(key)
+            } else {
+                self.keys.leave(key);
+                Err(Refusal::PolicyMismatch)
+            };
+        }
+        let proven = self.cipher.choose(first)?;
+        if proven.header().form == Form::Stream {
+            return Err(Refusal::Stream);
+        }
+        if !proven.header().agrees(layout, traits.zero_rule) {
+            return Err(Refusal::PolicyMismatch);
+        }
+        self.load_key(&proven)
+    }
+
+    /// Installs the key of a header that was just made, joined.
+    pub(crate) fn install(&self, region: &[u8]) -> Result<KeySlot, Refusal> {
+        self.load_key(&self.cipher.choose(region)?)
+    }
+
+    fn load_key(&self, proven: &Proven) -> Result<KeySlot, Refusal> {
+        let copy = proven.copy();
+        if let Some(key) = self.keys.find(copy) {
+            return Ok(key);
+        }
+        let vacancy = self.keys.vacate(copy).map_err(|_| Refusal::TooManyKeys)?;
+        match self.cipher.unlock(vacancy.slot, proven) {
+            Ok(()) => Ok(self.keys.fill(vacancy, copy)),
+            Err(why) => {
+                self.keys.abandon(&vacancy);
+                Err(Refusal::Unlock(why))
+            }
+        }
+    }
+
+    /// The size that the program sees of the file at `path`, which `found` says of the disk;
+    /// `changes` is what [`size_changes`](Self::size_changes) gave before that was asked.
+    ///
+    /// # Errors
+    /// Those of looking it up; ENOENT for what is hidden.
+    pub fn size_at(
+        &self,
+        (at, path): (Fd, &[u8]),
+        follow: bool,
+        found: &FileStat,
+        changes: u64,
+    ) -> Result<u64, Errno> {
+        match self.decide(at, path, follow)? {
+            Decided::Sealed(root, class) => {
+                let stripe = Stripe::of(root, class, found.device, found.inode);
+                let size = match self.generation_since(stripe, changes) {
+                    Some(_) => found.size,
+                    None => self.size_between_changes((at, path), follow, stripe)?,
+                };
+                Ok(size.plain(self.roots.layout(root)).0)
+            }
+            Decided::Control(_) => Err(Errno::NOENT),
+            _ => Ok(found.size.0),
+        }
+    }
+
+    /// The file was perhaps in the middle of a change.
+    #[cold]
+    fn size_between_changes(
+        &self,
+        (at, path): (Fd, &[u8]),
+        follow: bool,
+        stripe: Stripe,
+    ) -> Result<DiskSize, Errno> {
+        let probe = O_PATH_CLOEXEC | if follow { 0 } else { O_NOFOLLOW };
+        let fd = self.system.open(at, path, probe, 0, Links::Follow)?;
+        let found = gate::between_changes(&self.system, stripe, || self.system.stat(fd));
+        // An O_PATH descriptor: closing it loses nothing.
+        let _ = self.system.close(fd);
+        found.map(|stat| stat.size)
+    }
+
+    /// truncate(2), through a descriptor of its own.
+    ///
+    /// # Errors
+    /// As open and ftruncate.
+    pub fn truncate_at(&self, path: &[u8], size: u64) -> Result<(), Errno> {
+        const O_WRONLY_CLOEXEC: i32 = 0o2_000_001;
+        if self.moving.is_forbidden()
+            && let Some(file) = self.open_for_writing(path)
+        {
+            return file.set_len(size);
+        }
+        let fd = self.open(Fd::CWD, path, O_WRONLY_CLOEXEC, 0)?;
+        let done = match self.descriptor(fd) {
+            Descriptor::Sealed(file) => file.set_len(size),
+            _ => self.system.set_size(Fd(fd), tidelock_format::DiskSize(size)),
+        };
+        self.close(fd)?;
+        done
+    }
+
+    /// The open file of this path, if the program has it open for writing: another descriptor of it
+    /// could not be closed without dropping the record locks on it.
+    fn open_for_writing(&self, path: &[u8]) -> Option<OpenFile<'_, S, C, P>> {
+        let fd = self.system.open(Fd::CWD, path, O_PATH_CLOEXEC, 0, Links::Follow).ok()?;
+        let stat = self.system.stat(fd);
+        // Closing an O_PATH descriptor drops nothing.
+        let _ = self.system.close(fd);
+        let stat = stat.ok()?;
+        let joined = self.table.indices().filter(|&index| self.table.join(index));
+        let mut files =
+            joined.map(|index| OpenFile { process: self, index, slot: self.table.slot(index) });
+        files.find(|file| {
+            let slot = file.slot;
+            let place = (slot.device.load(Relaxed), slot.inode.load(Relaxed));
+            place == (stat.device, stat.inode) && file.flags().access().write
+        })
+    }
+
+    /// Numbers for a file that will be opened now: taken before, so that one that cannot be hidden
+    /// is never created.
+    pub(crate) fn place_for(&self, root: Root, cloexec: bool) -> Result<Placing, Errno> {
+        if !self.moving.is_forbidden() {
+            let spare = self.system.reserve_hidden(root)?;
+            self.table.hide(spare);
+            return Ok(Placing::Move(spare));
+        }
+        let visible = self.system.duplicate(self.system.anchor(root), 0, cloexec)?;
+        self.forget(visible.0);
+        Ok(Placing::Stay(visible))
+    }
+
+    /// Gives the numbers back: the file was not opened, or is not to be hidden.
+    pub(crate) fn give_back(&self, root: Root, placing: &Placing) {
+        match *placing {
+            Placing::Move(spare) => self.retire(root, spare),
+            // The anchor's: closing it cannot lose anything.
+            Placing::Stay(visible) => drop(self.system.close(visible)),
+        }
+    }
+
+    /// Lets an open file with these traits stand behind a visible descriptor, which is returned. It
+    /// takes over the real file `fd`; on failure that is the caller's still.
+    #[expect(clippy::too_many_arguments, reason = "what an open knows, each of another type")]
+    pub(crate) fn conceal(
+        &self,
+        claim: Claim<'_>,
+        fd: Fd,
+        placing: &Placing,
+        flags: OpenFlags,
+        traits: Traits,
+        stat: &FileStat,
+        key: Option<KeySlot>,
+    ) -> Result<Fd, Errno> {
+        if !Table::holds(fd) {
+            return Err(Errno::MFILE);
+        }
+        let slot = claim.slot();
+        let (hidden, visible) = match *placing {
+            Placing::Move(spare) => self.move_real(slot, fd, spare, traits.root(), flags)?,
+            Placing::Stay(visible) => (fd, visible),
+        };
+        self.table.hide(hidden);
+        slot.hidden.store(hidden.0, Relaxed);
+        slot.flags.store(flags.0.cast_unsigned(), Relaxed);
+        slot.set_traits(traits);
+        slot.device.store(stat.device, Relaxed);
+        slot.inode.store(stat.inode, Relaxed);
+        slot.key.store(key.map_or(0, |key| key.0 + 1), Relaxed);
+        let process = self.system.actor(traits.root()).number();
+        slot.turn.store(process.wrapping_mul(31).wrapping_add(claim.index()) % WORDS_U32, Relaxed);
+        claim.publish(visible);
+        Ok(visible)
+    }
+
+    /// The real file goes to the spare number and the anchor takes its place; where record locks
+    /// have come up since the open, the file stays, and the anchor gets a number of its own. The
+    /// hidden number and the visible one.
+    fn move_real(
+        &self,
+        slot: &Slot,
+        fd: Fd,
+        spare: Fd,
+        root: Root,
+        flags: OpenFlags,
+    ) -> Result<(Fd, Fd), Errno> {
+        let anchor = self.system.anchor(root);
+        if let Some(_move) = self.moving.begin(&slot.mover, self.system.actor(Root::FIRST)) {
+            self.system
+                .duplicate_onto(fd, spare, true)
+                .and_then(|()| self.system.duplicate_onto(anchor, fd, flags.is_cloexec()))?;
+            return Ok((spare, fd));
+        }
+        let visible = match self.system.duplicate(anchor, 0, flags.is_cloexec()) {
+            Ok(visible) => {
+                self.retire(root, spare);
+                visible
+            }
+            // To close the file now would drop its locks. The spare number is the anchor's already.
+            Err(_) => {
+                self.system.duplicate_onto(anchor, spare, flags.is_cloexec()).map(|()| spare)?
+            }
+        };
+        self.forget(visible.0);
+        Ok((fd, visible))
+    }
+
+    /// After a fork, in the child: what other threads were moving is none of its business.
+    pub fn forked_child(&self) {
+        let me = self.system.actor(Root::FIRST).code();
+        for mover in self.table.movers().filter(|mover| mover.load(Relaxed) != me) {
+            mover.store(0, Relaxed);
+        }
+    }
+
+    /// The descriptor that `/proc/self/fd/N`, `/dev/fd/N` and `/dev/stdin` name, if it is that of a
+    /// sealed file.
+    pub(crate) fn named_descriptor(&self, path: &[u8]) -> Option<OpenFile<'_, S, C, P>> {
+        let path = path.strip_suffix(b"\0").unwrap_or(path);
+        let number = match path {
+            b"/dev/stdin" => 0,
+            b"/dev/stdout" => 1,
+            b"/dev/stderr" => 2,
+            _ => {
+                let digits = path
+                    .strip_prefix(b"/proc/self/fd/")
+                    .or_else(|| path.strip_prefix(b"/dev/fd/"))?;
+                core::str::from_utf8(digits).ok()?.parse().ok()?
+            }
+        };
+        match self.descriptor(number) {
+            Descriptor::Sealed(file) => Some(file),
+            _ => None,
+        }
+    }
+
+    /// The path of the real file behind a sealed one, to open it once more.
+    pub(crate) fn path_again(
+        file: &OpenFile<'_, S, C, P>,
+        into: &mut PathBuffer,
+    ) -> Result<(), Errno> {
+        Self::path_of_number(file.hidden(), into)
+    }
+
+    /// `/proc/self/fd/N`.
+    pub(crate) fn path_of_number(fd: Fd, into: &mut PathBuffer) -> Result<(), Errno> {
+        let mut digits = [0u8; 10];
+        let mut number = fd.0.cast_unsigned();
+        let mut at = digits.len();
+        loop {
+            at -= 1;
+            if let Some(digit) = digits.get_mut(at) {
+                *digit = b'0' + u8::try_from(number % 10).unwrap_or(0);
+            }
+            number /= 10;
+            if number == 0 {
+                break;
+            }
+        }
+        into.set(b"/proc/self/fd/")?;
+        into.append(digits.get(at..).unwrap_or_default())
+    }
+
+    /// Follows links as the flags say.
+    pub(crate) const AS_FLAGS: Links = Links::Follow;
+}
+
+fn copy_at(bytes: &[u8], at: usize) -> Option<&[u8; COPY_LEN]> {
+    bytes.get(at..)?.first_chunk()
+}
+
+fn range(first: u32, last: u32) -> core::ops::RangeInclusive<usize> {
+    let clamp = |number: u32| usize::try_from(number).unwrap_or(DESCRIPTORS).min(DESCRIPTORS);
+    clamp(first)..=clamp(last)
+}

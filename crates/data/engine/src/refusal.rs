@@ -1,0 +1,82 @@
+//! Why a call on a file of ours is refused, in words, and the errno that the program gets.
+
+use tidelock_cipher::UnlockError;
+
+use crate::errno::Errno;
+
+/// A named refusal.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// A plain file where the policy wants a sealed one.
+    #[error("the file must be sealed and is not")]
+    PlainWhereSealed,
+    /// A sealed file where the policy wants a plain one, or outside every protected directory.
+    #[error("the file is sealed, but its name or directory is one for plain files")]
+    SealedWherePlain,
+    /// The header cannot be used.
+    #[error("{0}")]
+    Unlock(#[from] UnlockError),
+    /// Header and policy disagree.
+    #[error("the file's header has another layout or zero rule than the policy of its directory")]
+    PolicyMismatch,
+    /// A stream, whose end mark would be taken for data.
+    #[error("the file is a sealed stream; `tidelock unseal` or `tidelock cat` reads it")]
+    Stream,
+    /// All zeros where a header was, data behind it.
+    #[error(
+        "the header is lost (all zeros before {0} bytes of data); only crash recovery may \
+         replace it"
+    )]
+    LostHeader(u64),
+    /// A lost header was replaced: its old blocks read as garbage, which page checks refuse.
+    #[error(
+        "the header was lost in a crash and has a new key now; its old blocks will fail their \
+         page checks"
+    )]
+    LostHeaderReplaced,
+    /// The call is not possible on sealed bytes.
+    #[error("{0} is not possible on a sealed file")]
+    Unsupported(&'static str),
+    /// A map by which the program would write.
+    #[error(
+        "a shared map of a sealed file would be plain; for PostgreSQL set \
+         dynamic_shared_memory_type = posix"
+    )]
+    SharedMap,
+    /// More different files are open than there is room for keys.
+    #[error("too many different sealed files are open at once in this process")]
+    TooManyKeys,
+    /// A tablespace directory that cannot be told to belong to one protected directory.
+    #[error("the tablespace belongs to no protected directory, or to several; name one with -D")]
+    WhichDirectory,
+    /// A program without keys writes where bytes must be sealed.
+    #[error(
+        "this program has no keys, and what is written here must be sealed; write elsewhere \
+         (`pg_ctl -l` too), or name the program: `tidelock exec -D DIR -- PROGRAM`, or list it \
+         with --program"
+    )]
+    WithoutKeys,
+    /// Below a protected directory whose keys this program does not have.
+    #[error(
+        "it lies in another protected directory, whose keys this program does not have; start \
+         the program \
+         with that directory too (-D), or write elsewhere"
+    )]
+    AnotherDirectory,
+}
+
+impl Refusal {
+    /// The errno that the program gets. Everything about the state of a file is EIO.
+    #[must_use]
+    pub const fn errno(self) -> Errno {
+        match self {
+            Self::Unsupported(_) => Errno::OPNOTSUPP,
+            Self::TooManyKeys => Errno::NFILE,
+            Self::SharedMap => Errno::NODEV,
+            Self::WithoutKeys => Errno::PERM,
+            Self::AnotherDirectory => Errno::ACCES,
+            _ => Errno::IO,
+        }
+    }
+}

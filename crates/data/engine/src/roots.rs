@@ -1,0 +1,347 @@
+//! The protected directories of this process, and the places elsewhere that belong to them by a
+//! link: tablespaces, a pg_wal on another disk.
+
+use std::sync::OnceLock;
+
+use tidelock_cipher::Root;
+use tidelock_format::{Class, Layout};
+
+use crate::errno::Errno;
+use crate::path::{self, PathBuffer};
+
+/// The keyring, the lock file and the anchor; hidden from the engine's programs.
+pub(crate) const CONTROL: &[u8] = b".tidelock";
+const ROOTS: usize = 8;
+const MOUNTS: usize = 128;
+const MOUNT_PATH: usize = 1024;
+const MOUNT_PREFIX: usize = 256;
+
+/// What the policy says of a name.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Sealing {
+    /// Sealed, with this class.
+    Sealed(Class),
+    /// Plain, for a reason that the profile tells.
+    Plain,
+}
+
+/// A policy: the class of each name below a protected directory.
+pub trait Decide {
+    /// What to do with the file of this name, relative to the protected directory.
+    fn decide(&self, relative: &[u8]) -> Sealing;
+
+    /// What to do with a file outside whose path says by itself that it belongs to such a
+    /// directory: a tablespace (`.../PG_15_202209061/5/2619`). `path` is absolute.
+    fn decide_elsewhere(&self, path: &[u8]) -> Option<Sealing>;
+
+    /// True if what lies below a directory is judged the same when the directory's name changes
+    /// from `from` to `to`, both relative to the protected directory.
+    fn same_below(&self, from: &[u8], to: &[u8]) -> bool;
+}
+
+/// Whose a path is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Decided {
+    /// Not below any protected directory.
+    Outside,
+    /// The protected directory itself.
+    Root(Root),
+    /// Its `.tidelock`, or something below it.
+    Control(Root),
+    /// A file that stays plain.
+    Plain(Root),
+    /// A file that is sealed.
+    Sealed(Root, Class),
+    /// A tablespace that could belong to several protected directories.
+    Ambiguous,
+}
+
+impl Decided {
+    const fn of(root: Root, sealing: Sealing) -> Self {
+        match sealing {
+            Sealing::Sealed(class) => Self::Sealed(root, class),
+            Sealing::Plain => Self::Plain(root),
+        }
+    }
+}
+
+/// The protected directories of this process. Written while the library starts, and once for each
+/// link found later.
+pub struct Roots<P> {
+    roots: [OnceLock<Held<P>>; ROOTS],
+    mounts: [OnceLock<Mount>; MOUNTS],
+    left_out: OnceLock<Fixed<MOUNT_PATH>>,
+}
+
+struct Held<P> {
+    policy: P,
+    layout: Layout,
+    /// Its path within its file system, whatever is mounted where.
+    origin: OnceLock<Fixed<MOUNT_PATH>>,
+}
+
+/// A directory (or file) whose names are judged as if they lay at `prefix` below the root.
+struct Mount {
+    root: Root,
+    path: Fixed<MOUNT_PATH>,
+    prefix: Fixed<MOUNT_PREFIX>,
+    /// Device and inode.
+    identity: OnceLock<(u64, u64)>,
+}
+
+struct Fixed<const N: usize> {
+    bytes: [u8; N],
+    len: usize,
+}
+
+impl<const N: usize> Fixed<N> {
+    fn new(from: &[u8]) -> Option<Self> {
+        let mut bytes = [0; N];
+        bytes.get_mut(..from.len())?.copy_from_slice(from);
+        Some(Self { bytes, len: from.len() })
+    }
+
+    fn get(&self) -> &[u8] {
+        self.bytes.get(..self.len).unwrap_or_default()
+    }
+}
+
+impl<P: Decide> Default for Roots<P> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<P: Decide> Roots<P> {
+    /// No protected directory.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self {
+            roots: [const { OnceLock::new() }; ROOTS],
+            mounts: [const { OnceLock::new() }; MOUNTS],
+            left_out: OnceLock::new(),
+        }
+    }
+
+    /// Adds a protected directory by its canonical path; its number.
+    ///
+    /// # Errors
+    /// ENAMETOOLONG, or ENFILE if there are too many.
+    pub fn add(&self, path: &[u8], policy: P, layout: Layout) -> Result<Root, Errno> {
+        let mut new = Held { policy, layout, origin: OnceLock::new() };
+        for (number, place) in (0..).map(Root).zip(&self.roots) {
+            match place.set(new) {
+                Ok(()) => {
+                    self.attach(number, path, b"")?;
+                    return Ok(number);
+                }
+                Err(back) => new = back,
+            }
+        }
+        Err(Errno::NFILE)
+    }
+
+    /// Lets the canonical path `path` be judged as `prefix` of directory `root`.
+    ///
+    /// # Errors
+    /// ENAMETOOLONG, or ENFILE if there are too many.
+    pub fn attach(&self, root: Root, path: &[u8], prefix: &[u8]) -> Result<(), Errno> {
+        let mount = |()| {
+            let identity = OnceLock::new();
+            Some(Mount { root, path: Fixed::new(path)?, prefix: Fixed::new(prefix)?, identity })
+        };
+        let mut new = mount(()).ok_or(Errno::NAMETOOLONG)?;
+        for place in &self.mounts {
+            if place.get().is_some_and(|have| have.path.get() == path) {
+                return Ok(());
+            }
+            match place.set(new) {
+                Ok(()) => return Ok(()),
+                Err(back) => new = back,
+            }
+        }
+        Err(Errno::NFILE)
+    }
+
+    /// Lets links to this directory, or to what lies below it, lead out: it belongs to nobody.
+    ///
+    /// # Errors
+    /// ENAMETOOLONG.
+    pub fn leave_out(&self, path: &[u8]) -> Result<(), Errno> {
+        // Told once, while the library starts.
+        let _ = self.left_out.set(Fixed::new(path).ok_or(Errno::NAMETOOLONG)?);
+        Ok(())
+    }
+
+    /// True if links to this path take nothing along.
+    pub(crate) fn is_left_out(&self, path: &[u8]) -> bool {
+        self.left_out.get().is_some_and(|left| path::strip_prefix(path, left.get()).is_some())
+    }
+
+    /// Tells which directory the path `path`, attached before, is.
+    pub fn identify(&self, path: &[u8], device: u64, inode: u64) {
+        for mount in self.mounts.iter().map_while(OnceLock::get) {
+            if mount.path.get() == path {
+                // Who was quicker has told the same.
+                let _ = mount.identity.set((device, inode));
+            }
+        }
+    }
+
+    /// Tells the path of directory `root` within its file system.
+    pub fn locate(&self, root: Root, origin: &[u8]) {
+        if let (Some(root), Some(origin)) = (self.root(root), Fixed::new(origin)) {
+            // Told once, while the library starts.
+            let _ = root.origin.set(origin);
+        }
+    }
+
+    /// The protected directory that this directory belongs to, and its name there: empty if it is
+    /// the protected directory itself.
+    pub(crate) fn identified(&self, device: u64, inode: u64) -> Option<(Root, &[u8])> {
+        let mut mounts = self.mounts.iter().map_while(OnceLock::get);
+        let mount = mounts.find(|mount| mount.identity.get() == Some(&(device, inode)))?;
+        Some((mount.root, mount.prefix.get()))
+    }
+
+    /// True if a protected directory or what belongs to it lies on this device.
+    pub(crate) fn is_on_device(&self, device: u64) -> bool {
+        let mut identities = self.mounts.iter().map_while(OnceLock::get);
+        identities.any(|mount| mount.identity.get().is_some_and(|&(on, _)| on == device))
+    }
+
+    /// The protected directory that holds what has this path within its file system, and its name
+    /// there.
+    pub(crate) fn with_origin<'p>(&self, path: &'p [u8]) -> Option<(Root, &'p [u8])> {
+        let roots = (0..).map(Root).zip(self.roots.iter().map_while(OnceLock::get));
+        roots
+            .filter_map(|(number, root)| {
+                Some((number, path::strip_prefix(path, root.origin.get()?.get())?))
+            })
+            .min_by_key(|(_, rest)| rest.len())
+    }
+
+    /// True if what lies below the directory `from` of `root` is judged the same below `to`.
+    pub(crate) fn same_below(&self, root: Root, from: &[u8], to: &[u8]) -> bool {
+        self.root(root).is_some_and(|root| root.policy.same_below(from, to))
+    }
+
+    /// True if no directory is protected: then nothing is ours.
+    #[inline]
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.roots.first().is_none_or(|root| root.get().is_none())
+    }
+
+    /// The numbers of the protected directories.
+    pub fn numbers(&self) -> impl Iterator<Item = Root> {
+        (0..)
+            .map(Root)
+            .zip(&self.roots)
+            .take_while(|(_, root)| root.get().is_some())
+            .map(|(number, _)| number)
+    }
+
+    /// The layout of a directory's files.
+    #[must_use]
+    pub fn layout(&self, root: Root) -> Layout {
+        self.root(root).map_or(Layout::DEFAULT, |root| root.layout)
+    }
+
+    /// The policy of a directory, with whatever else the owner of this table keeps for it.
+    #[inline]
+    #[must_use]
+    pub fn policy(&self, root: Root) -> Option<&P> {
+        self.root(root).map(|held| &held.policy)
+    }
+
+    /// The canonical path of a directory.
+    #[must_use]
+    pub fn path(&self, root: Root) -> Option<&[u8]> {
+        let mut mounts = self.mounts.iter().map_while(OnceLock::get);
+        let own = mounts.find(|mount| mount.root == root && mount.prefix.get().is_empty())?;
+        Some(own.path.get())
+    }
+
+    /// Whose the canonical path `path` is.
+    #[must_use]
+    pub fn decide(&self, path: &[u8]) -> Decided {
+        let mut best: Option<(&Mount, &[u8])> = None;
+        for mount in self.mounts.iter().map_while(OnceLock::get) {
+            if let Some(rest) = path::strip_prefix(path, mount.path.get())
+                && best.is_none_or(|(other, _)| other.path.len < mount.path.len)
+            {
+                best = Some((mount, rest));
+            }
+        }
+        match best {
+            Some((mount, rest)) => self.decide_below(mount, rest),
+            None => self.decide_elsewhere(path),
+        }
+    }
+
+    fn decide_below(&self, mount: &Mount, rest: &[u8]) -> Decided {
+        let prefix = mount.prefix.get();
+        if prefix.is_empty() {
+            return self.decide_relative(mount.root, rest);
+        }
+        let mut relative = PathBuffer::new();
+        let joined = relative
+            .set(prefix)
+            .and_then(|()| if rest.is_empty() { Ok(()) } else { relative.push(rest) });
+        match joined {
+            Ok(()) => self.judge(mount.root, relative.as_bytes()),
+            // Too long to be judged is too long to be opened.
+            Err(_) => Decided::Sealed(mount.root, Class::Bytes),
+        }
+    }
+
+    /// Whose a name relative to directory `root` is.
+    pub(crate) fn decide_relative(&self, root: Root, relative: &[u8]) -> Decided {
+        match path::components(relative).next() {
+            None => Decided::Root(root),
+            Some(CONTROL) => Decided::Control(root),
+            Some(_) => self.judge(root, relative),
+        }
+    }
+
+    fn decide_elsewhere(&self, path: &[u8]) -> Decided {
+        let mut found = Decided::Outside;
+        for (number, root) in (0..).map(Root).zip(self.roots.iter().map_while(OnceLock::get)) {
+            if let Some(sealing) = root.policy.decide_elsewhere(path) {
+                if found != Decided::Outside {
+                    return Decided::Ambiguous;
+                }
+                found = Decided::of(number, sealing);
+            }
+        }
+        found
+    }
+
+    fn judge(&self, number: Root, relative: &[u8]) -> Decided {
+        self.root(number)
+            .map_or(Decided::Outside, |root| Decided::of(number, root.policy.decide(relative)))
+    }
+
+    /// The policy name of a canonical path below `root`: what `attach` takes as prefix for a link
+    /// there.
+    pub(crate) fn relative(
+        &self,
+        root: Root,
+        path: &[u8],
+        into: &mut PathBuffer,
+    ) -> Result<(), Errno> {
+        for mount in self.mounts.iter().map_while(OnceLock::get).filter(|mount| mount.root == root)
+        {
+            if let Some(rest) = path::strip_prefix(path, mount.path.get()) {
+                into.set(mount.prefix.get())?;
+                return if into.as_bytes().is_empty() { into.set(rest) } else { into.push(rest) };
+            }
+        }
+        Err(Errno::NOENT)
+    }
+
+    fn root(&self, number: Root) -> Option<&Held<P>> {
+        self.roots.get(usize::from(number.0))?.get()
+    }
+}

@@ -1,0 +1,169 @@
+//! The words that all processes of a protected directory share, and what they say of one file.
+//!
+//! ```text
+//!   sequences    writers of each 64 KiB at work, and how many writes were      sequence.rs
+//!   generations  changes of a file's size: odd while one is under way          whole.rs, gate.rs
+//!   gates        whole-unit writers share a file, all others have it alone      gate.rs
+//!   turns        one user of an open file's offset at a time                    turn.rs
+//!   posts        which thread of which process is at work where, so that what  roster.rs
+//!                killed process left behind is told from one that somebody still needs
+//! ```
+//!
+//! Plain memory of atomics: nothing here waits, allocates or knows where the memory comes from.
+//! Files share words by hash of device and inode; those of class bytes have words of their own,
+//! since their sizes change all the time.
+
+use core::sync::atomic::AtomicU64;
+
+use tidelock_cipher::Root;
+use tidelock_format::Class;
+
+/// How many words there are of each kind.
+pub(crate) const WORDS: usize = 1024;
+/// The same, for numbers of words.
+pub(crate) const WORDS_U32: u32 = 1024;
+const _: () = assert!(WORDS == WORDS_U32 as usize);
+/// How many threads can be at work at once, in all processes of a directory.
+pub(crate) const POSTS: usize = 4096;
+/// Files of class bytes have the upper half.
+const HALF: u16 = 512;
+
+/// A word with the line of cache that it is alone in.
+#[repr(C, align(64))]
+pub(crate) struct Line(pub(crate) AtomicU64);
+
+/// Where a thread says what it is at.
+#[repr(C, align(64))]
+pub(crate) struct Post {
+    /// The [`Actor`]'s code, or 0.
+    pub(crate) owner: AtomicU64,
+    /// What it works at, see `roster`; 0 while it has changed no word yet.
+    pub(crate) what: AtomicU64,
+}
+
+/// The shared words of one directory. All zeros at the beginning.
+#[repr(C, align(4096))]
+pub struct Words {
+    /// How often a size began or ceased to change, in the whole directory.
+    pub(crate) moves: Line,
+    pub(crate) sequences: [Line; WORDS],
+    pub(crate) generations: [Line; WORDS],
+    pub(crate) gates: [Line; WORDS],
+    pub(crate) turns: [Line; WORDS],
+    pub(crate) posts: [Post; POSTS],
+}
+
+/// Which words are a file's.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Stripe {
+    /// Which protected directory.
+    pub root: Root,
+    /// Which word of each kind.
+    pub number: u16,
+}
+
+/// A thread of a process: who holds a word.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Actor(u64);
+
+const THREAD_BITS: u32 = 41;
+
+/// Numbers of processes are from 1 up to this.
+pub const LARGEST_NUMBER: u32 = (1 << 22) - 1;
+
+impl Actor {
+    /// The thread whose control block lies at `thread`, a multiple of 64, of the process with this
+    /// number.
+    #[must_use]
+    pub const fn new(number: u32, thread: u64) -> Self {
+        let thread = thread >> 6 & ((1 << THREAD_BITS) - 1);
+        Self(((number & LARGEST_NUMBER) as u64) << THREAD_BITS | thread)
+    }
+
+    pub(crate) const fn from_code(code: u64) -> Self {
+        Self(code)
+    }
+
+    pub(crate) const fn code(self) -> u64 {
+        self.0
+    }
+
+    /// The number of the process.
+    #[must_use]
+    pub const fn number(self) -> u32 {
+        // 22 bits.
+        (self.0 >> THREAD_BITS) as u32 & LARGEST_NUMBER
+    }
+}
+
+impl Stripe {
+    /// The words of a file.
+    #[must_use]
+    pub const fn of(root: Root, class: Class, device: u64, inode: u64) -> Self {
+        let hash = (inode ^ device.rotate_left(32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let [.., low, high] = hash.to_le_bytes();
+        let number = u16::from_le_bytes([low, high]) % HALF;
+        Self { root, number: if matches!(class, Class::Bytes) { number + HALF } else { number } }
+    }
+}
+
+impl Default for Words {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Words {
+    /// Words of which nobody has made use.
+    #[must_use]
+    pub const fn new() -> Self {
+        const fn lines() -> [Line; WORDS] {
+            [const { Line(AtomicU64::new(0)) }; WORDS]
+        }
+        Self {
+            moves: Line(AtomicU64::new(0)),
+            sequences: lines(),
+            generations: lines(),
+            gates: lines(),
+            turns: lines(),
+            posts: [const { Post { owner: AtomicU64::new(0), what: AtomicU64::new(0) } }; POSTS],
+        }
+    }
+
+    /// A process has this number from now on: what is left of one that had it before is nobody's.
+    pub fn inherit(&self, number: u32) {
+        crate::roster::dismiss_number(self, number);
+    }
+
+    /// In words that are not shared, in a forked child: its parent's threads are not here.
+    pub fn forget_all(&self) {
+        use core::sync::atomic::Ordering::Relaxed;
+        for line in self.sequences.iter().chain(&self.gates).chain(&self.turns) {
+            line.0.store(0, Relaxed);
+        }
+        for line in &self.generations {
+            line.0.store(line.0.load(Relaxed).next_multiple_of(2), Relaxed);
+        }
+        self.posts.iter().for_each(|post| post.owner.store(0, Relaxed));
+    }
+
+    /// True if nobody holds anything and nobody is at work.
+    #[must_use]
+    pub fn are_at_rest(&self) -> bool {
+        use core::sync::atomic::Ordering::Relaxed;
+        let posts = self.posts.iter().all(|post| post.owner.load(Relaxed) == 0);
+        let sequences = self.sequences.iter().all(|line| crate::sequence::is_quiet(&line.0));
+        let gates = self.gates.iter().all(|line| crate::gate::is_free(&line.0));
+        let turns = self.turns.iter().all(|line| line.0.load(Relaxed) == 0);
+        let sizes = self.generations.iter().all(|line| line.0.load(Relaxed).is_multiple_of(2));
+        posts && sequences && gates && turns && sizes
+    }
+}
+
+/// The word of this number among lines of one kind.
+#[inline]
+pub(crate) fn line(lines: &[Line; WORDS], number: u64) -> &AtomicU64 {
+    let index = usize::try_from(number % WORDS as u64).unwrap_or(0);
+    #[expect(clippy::indexing_slicing, reason = "the index is a remainder of the length")]
+    &lines[index].0
+}

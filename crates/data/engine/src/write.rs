@@ -1,0 +1,291 @@
+//! Writing: whole units of whole-unit files with one system call beside each other, all others with
+//! the file's gate alone.
+//!
+//! Never more is written than the 16-byte blocks that the call touches, except where a unit that
+//! was a hole gets its first bytes (zero rule 2): then all of it is sealed, so that no unit is ever
+//! half a hole. The count returned is that of plain bytes that are really there.
+
+mod put;
+mod stopped;
+mod window;
+
+use std::io::IoSlice;
+
+use tidelock_cipher::{KeySlot, UnitCipher, open_units, seal_units};
+use tidelock_format::{BLOCK_USIZE, Span, UNIT, ZeroRule};
+
+use crate::errno::Errno;
+use crate::file::{OpenFile, place, whole_blocks};
+use crate::gate::{Alone, Denied, Shared, wait_until_free};
+use crate::kernel::{SCRATCH_MAX, System};
+use crate::roots::Decide;
+
+/// Where a write goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Target {
+    At(u64),
+    End,
+}
+
+/// How a write passes the file's gate.
+enum Pass<'k, S: System> {
+    /// Beside others that write whole units.
+    Shared(KeySlot, Shared<'k, S>),
+    /// Alone.
+    Alone(Alone<'k, S>),
+    /// Somebody has it alone.
+    Busy,
+}
+
+impl<'p, S: System, C: UnitCipher, P: Decide> OpenFile<'p, S, C, P> {
+    /// pwrite(2). With O_APPEND it appends, whatever the offset, as Linux does.
+    ///
+    /// # Errors
+    /// EBADF if not open for writing, EFBIG beyond the largest offset, and those of the kernel.
+    #[inline]
+    pub fn pwrite(&self, from: &[u8], at: u64) -> Result<usize, Errno> {
+        self.pwritev(&[IoSlice::new(from)], at)
+    }
+
+    /// pwritev(2).
+    ///
+    /// # Errors
+    /// As [`pwrite`](Self::pwrite).
+    pub fn pwritev(&self, from: &[IoSlice<'_>], at: u64) -> Result<usize, Errno> {
+        self.may_write()?;
+        if from.iter().all(|piece| piece.is_empty()) {
+            return Ok(0);
+        }
+        self.write_at(from, self.target(at)).map(|(count, _)| count)
+    }
+
+    /// write(2): at the file's offset, or at the end with O_APPEND; moves the offset.
+    ///
+    /// # Errors
+    /// As [`pwrite`](Self::pwrite).
+    pub fn write(&self, from: &[u8]) -> Result<usize, Errno> {
+        self.writev(&[IoSlice::new(from)])
+    }
+
+    /// writev(2): one after another at the file's offset, nothing of other writers in between.
+    ///
+    /// # Errors
+    /// As [`pwrite`](Self::pwrite).
+    pub fn writev(&self, from: &[IoSlice<'_>]) -> Result<usize, Errno> {
+        self.may_write()?;
+        if from.iter().all(|piece| piece.is_empty()) {
+            return Ok(0);
+        }
+        let _turn = self.turn();
+        let target = self.target(self.kernel().position(self.hidden())?);
+        let (count, end) = self.write_at(from, target)?;
+        if count > 0 {
+            self.kernel().set_position(self.hidden(), end)?;
+        }
+        Ok(count)
+    }
+
+    /// As `pwrite`, for a caller that has the gate.
+    pub(crate) fn write_in_gate(
+        &self,
+        alone: &Alone<'_, S>,
+        from: &[u8],
+        at: u64,
+    ) -> Result<usize, Errno> {
+        self.write_alone(alone, from, Target::At(at)).map(|(count, _)| count)
+    }
+
+    fn write_at(&self, from: &[IoSlice<'_>], target: Target) -> Result<(usize, u64), Errno> {
+        loop {
+            match self.pass(from, target)? {
+                Pass::Busy => wait_until_free(self.kernel(), self.stripe())?,
+                pass => return self.carry_out(pass, from, target),
+            }
+        }
+    }
+
+    fn target(&self, at: u64) -> Target {
+        if self.appends() { Target::End } else { Target::At(at) }
+    }
+
+    /// True if these bytes would be written at once, with one system call: that takes little of the
+    /// stack.
+    #[inline]
+    pub fn is_at_once(&self, len: usize, at: u64) -> bool {
+        self.is_keyed()
+            && !self.traits().shared
+            && !self.appends()
+            && span(at, len).is_ok_and(Span::is_whole_units)
+            && self.whole_since().is_ok_and(|since| since.is_some())
+    }
+
+    /// Passes the gate without waiting.
+    #[inline]
+    fn pass(&self, from: &[IoSlice<'_>], target: Target) -> Result<Pass<'p, S>, Errno> {
+        if let Target::At(at) = target
+            && are_whole_units(from, at)?
+            && let Some(key) = self.key()?
+            && self.whole_since()?.is_some()
+            && let Some(shared) = Shared::try_take(self.kernel(), self.stripe())
+            // Nobody can make it odd from here on.
+            && self.whole_since()?.is_some()
+        {
+            return Ok(Pass::Shared(key, shared));
+        }
+        match Alone::try_take(self.kernel(), self.stripe()) {
+            Ok(alone) => Ok(Pass::Alone(alone)),
+            Err(Denied::Busy) => Ok(Pass::Busy),
+            Err(Denied::Own) => Err(Errno::DEADLK),
+        }
+    }
+
+    /// Writes all pieces; how many bytes, and the offset behind the last.
+    fn carry_out(
+        &self,
+        pass: Pass<'p, S>,
+        from: &[IoSlice<'_>],
+        target: Target,
+    ) -> Result<(usize, u64), Errno> {
+        let mut done = 0;
+        let mut end = None;
+        for piece in from.iter().filter(|piece| !piece.is_empty()) {
+            let target = end.map_or(target, Target::At);
+            let written = match &pass {
+                Pass::Shared(key, shared) => self.write_aligned(*key, shared, piece, target),
+                Pass::Alone(alone) => self.write_alone(alone, piece, target),
+                Pass::Busy => Err(Errno::AGAIN),
+            };
+            match written {
+                Ok((count, behind)) => {
+                    done += count;
+                    end = Some(behind);
+                    if count < piece.len() {
+                        break;
+                    }
+                }
+                Err(error) if done == 0 => return Err(error),
+                Err(_) => break,
+            }
+        }
+        let end = end.unwrap_or(0);
+        match pass {
+            Pass::Shared(key, shared) if !end.is_multiple_of(UNIT) => {
+                drop(shared);
+                self.settle_stopped(key, end, done)
+            }
+            _ if done == 0 => Err(Errno::NOSPC),
+            _ => Ok((done, end)),
+        }
+    }
+
+    /// Whole units of a whole-unit file; how many bytes are there (a part of a block too, if the
+    /// kernel stopped in one), and the offset behind them.
+    fn write_aligned(
+        &self,
+        key: KeySlot,
+        shared: &Shared<'_, S>,
+        from: &[u8],
+        target: Target,
+    ) -> Result<(usize, u64), Errno> {
+        let Target::At(at) = target else { return Err(Errno::INVAL) };
+        let mut done = 0;
+        let mut scratch = self.kernel().scratch(from.len().min(SCRATCH_MAX))?;
+        for piece in from.chunks(SCRATCH_MAX) {
+            let start = place(at + done as u64)?;
+            let sealed = seal_units(self.cipher(), key, start.unit(), piece, 0, &mut scratch)
+                .ok_or(Errno::IO)?;
+            match self.put(&shared.at_work, sealed, self.layout().disk(start)) {
+                Ok(count) => {
+                    done += count;
+                    if count < piece.len() {
+                        break;
+                    }
+                }
+                Err(error) if done == 0 => return Err(error),
+                Err(_) => break,
+            }
+        }
+        Ok((done, at + done as u64))
+    }
+
+    /// Any bytes, by who has the gate; how many, and the offset behind them.
+    fn write_alone(
+        &self,
+        alone: &Alone<'_, S>,
+        from: &[u8],
+        target: Target,
+    ) -> Result<(usize, u64), Errno> {
+        if let Target::At(at) = target
+            && let Some(done) = self.write_inside(alone, from, at)?
+        {
+            return Ok((done, at + done as u64));
+        }
+        let (key, mut pending) = self.key_or_new_header()?;
+        let fresh = pending.is_some();
+        let result = self.write_windows(alone, key, &mut pending, from, target);
+        if fresh {
+            self.settle_key(key, pending.is_none());
+        }
+        result
+    }
+
+    /// The common case of a small write: within one unit that has bytes, and not at the end of the
+    /// file. The read of what the edges need shows that, so the size need not be asked for. `None`
+    /// if it is another case.
+    fn write_inside(
+        &self,
+        alone: &Alone<'_, S>,
+        from: &[u8],
+        at: u64,
+    ) -> Result<Option<usize>, Errno> {
+        let span = span(at, from.len())?;
+        let start = span.unit_start();
+        let Some(key) = self.key()?.filter(|_| span.end() <= start + UNIT) else { return Ok(None) };
+        let inside = |at: u64| usize::try_from(at - start).map_err(|_| Errno::INVAL);
+        let (first, to) = (inside(span.block_start())?, inside(span.block_end())?);
+        let mut image = self.kernel().scratch(to + BLOCK_USIZE)?;
+        let count =
+            self.kernel().pread(self.hidden(), &mut image, self.layout().disk(place(start)?))?;
+        let rule = self.traits().zero_rule;
+        let image = image.get_mut(..to).ok_or(Errno::IO)?;
+        let hole = rule == ZeroRule::Unit
+            && image.first_chunk().is_none_or(|first| *first == [0; BLOCK_USIZE]);
+        if count < to + BLOCK_USIZE || hole {
+            return Ok(None);
+        }
+        open_units(self.cipher(), key, span.first_unit(), rule, image);
+        image.get_mut(inside(at)?..inside(span.end())?).ok_or(Errno::IO)?.copy_from_slice(from);
+        let mut out = self.kernel().scratch(to)?;
+        let sealed = seal_units(self.cipher(), key, span.first_unit(), image, 0, &mut out)
+            .ok_or(Errno::IO)?
+            .skip(first);
+        let there =
+            self.put(&alone.at_work, sealed, self.layout().disk(place(start + first as u64)?))?;
+        if there == sealed.len() {
+            return Ok(Some(from.len()));
+        }
+        match (first + whole_blocks(there)).saturating_sub(inside(at)?) {
+            0 => Err(Errno::NOSPC),
+            count => Ok(Some(count.min(from.len()))),
+        }
+    }
+}
+
+/// The bytes of a write, or EFBIG where no file can have them.
+fn span(at: u64, len: usize) -> Result<Span, Errno> {
+    place(at).ok().and_then(|start| Span::new(start, len)).ok_or(Errno::FBIG)
+}
+
+/// True if every piece is whole units, in its place.
+#[inline]
+fn are_whole_units(from: &[IoSlice<'_>], at: u64) -> Result<bool, Errno> {
+    let mut at = at;
+    for piece in from {
+        let span = span(at, piece.len())?;
+        if !span.is_whole_units() {
+            return Ok(false);
+        }
+        at = span.end();
+    }
+    Ok(true)
+}

@@ -1,0 +1,148 @@
+//! Handing sealed bytes to the kernel: whole, or with a size that counts only what is there; and
+//! the first header.
+
+use tidelock_cipher::{KeySlot, Sealed, SealedHeader, UnitCipher};
+use tidelock_format::{BLOCK_USIZE, DiskOffset, DiskSize, Layout, PlainOffset};
+
+use crate::errno::Errno;
+use crate::file::OpenFile;
+use crate::kernel::System;
+use crate::refusal::Refusal;
+use crate::roots::Decide;
+use crate::roster::{Areas, AtWork};
+use crate::sequence::Writing;
+
+impl<S: System, C: UnitCipher, P: Decide> OpenFile<'_, S, C, P> {
+    /// Hands sealed bytes to the kernel until all are there or it refuses; how many are.
+    pub(crate) fn put(
+        &self,
+        by: &AtWork<'_, S>,
+        sealed: Sealed<'_>,
+        at: DiskOffset,
+    ) -> Result<usize, Errno> {
+        let _writing = self.announce(by, at, sealed.len());
+        let (mut done, mut interruptions) = (0, 0);
+        while done < sealed.len() {
+            let next = Layout::advance(at, done as u64);
+            match self.kernel().pwrite(self.hidden(), sealed.skip(done), next) {
+                Ok(0) => break,
+                Ok(count) => done += count,
+                Err(error) if done == 0 => return Err(error),
+                // Half of a block must not stay.
+                Err(Errno::INTR) if !done.is_multiple_of(BLOCK_USIZE) && interruptions < 100 => {
+                    interruptions += 1;
+                }
+                Err(_) => break,
+            }
+        }
+        if done == 0 { Err(Errno::NOSPC) } else { Ok(done) }
+    }
+
+    /// Tells readers that these bytes are about to change.
+    #[inline]
+    fn announce<'a, 'k>(
+        &self,
+        by: &'a AtWork<'k, S>,
+        at: DiskOffset,
+        len: usize,
+    ) -> Writing<'a, 'k, S> {
+        let start = self.layout().plain(at).map_or(0, PlainOffset::get);
+        Writing::begin(by, Areas::new(self.stripe(), start, start + len as u64))
+    }
+
+    /// The header and the first bytes in one write; how many of the bytes are there.
+    pub(super) fn put_first(
+        &self,
+        by: &AtWork<'_, S>,
+        pending: &mut Option<SealedHeader>,
+        header: SealedHeader,
+        sealed: Sealed<'_>,
+    ) -> Result<usize, Errno> {
+        let start = self.layout().start();
+        let write = || {
+            let _writing = self.announce(by, start, sealed.len());
+            self.kernel().pwrite_first(self.hidden(), &header, start, sealed)
+        };
+        let head = usize::try_from(start.get()).unwrap_or(0);
+        let mut written = write();
+        if matches!(written, Ok(count) if count <= head && count < head + sealed.len()) {
+            // The second try tells whether there is room.
+            written = write();
+        }
+        match written {
+            Ok(count) if count == head + sealed.len() => Ok(sealed.len()),
+            Ok(count) if count > head => {
+                let more =
+                    self.put(by, sealed.skip(count - head), Self::behind(start, count - head));
+                Ok(count - head + more.unwrap_or(0))
+            }
+            Ok(count) if count == head && sealed.is_empty() => Ok(0),
+            refused => {
+                // A file that could not get its header is not left behind half made.
+                *pending = Some(header);
+                self.kernel().set_size(self.hidden(), DiskSize(0))?;
+                Err(refused.err().unwrap_or(Errno::NOSPC))
+            }
+        }
+    }
+
+    fn behind(at: DiskOffset, count: usize) -> DiskOffset {
+        Layout::advance(at, count as u64)
+    }
+
+    /// The header alone, for a file whose first bytes do not stand at its start.
+    pub(crate) fn put_header(
+        &self,
+        by: &AtWork<'_, S>,
+        pending: &mut Option<SealedHeader>,
+    ) -> Result<(), Errno> {
+        match pending.take() {
+            Some(header) => self.put_first(by, pending, header, Sealed::EMPTY).map(|_| ()),
+            None => Ok(()),
+        }
+    }
+
+    /// The file's key; or a new one, with the header that must be written before any byte. Under
+    /// the lock.
+    pub(crate) fn key_or_new_header(&self) -> Result<(KeySlot, Option<SealedHeader>), Errno> {
+        if let Some(key) = self.key()? {
+            return Ok((key, None));
+        }
+        let traits = self.traits();
+        if self.stat()?.size.0 > u64::from(self.layout().data_offset()) {
+            // Zeros where the header was: only an open may mend that.
+            return Err(Errno::IO);
+        }
+        let header = self
+            .cipher()
+            .create(traits.root(), traits.class, self.layout())
+            .map_err(|why| Refusal::Unlock(why).errno())?;
+        let key = self.process.install(header.as_bytes()).map_err(Refusal::errno)?;
+        Ok((key, Some(header)))
+    }
+
+    /// After the first write: the open file holds its new key, or the key is dropped with the
+    /// header.
+    pub(crate) fn settle_key(&self, key: KeySlot, written: bool) {
+        if written {
+            self.adopt(key);
+        } else {
+            self.process.keys.leave(key);
+        }
+    }
+
+    /// O_DSYNC and O_SYNC: what the call has changed by other means than a write, the size, is
+    /// synced as well.
+    ///
+    /// # Errors
+    /// Those of fdatasync and fsync.
+    pub(crate) fn keep_promise(&self) -> Result<(), Errno> {
+        const O_DSYNC: i32 = 0o10_000;
+        const ALL: i32 = 0o4_000_000;
+        let flags = self.flags().0;
+        if flags & O_DSYNC == 0 {
+            return Ok(());
+        }
+        self.kernel().synchronise(self.hidden(), flags & ALL != 0)
+    }
+}

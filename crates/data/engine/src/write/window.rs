@@ -1,0 +1,279 @@
+//! Writes that have the file alone: pass by pass through scratch memory, each read where its edges
+//! cut units, sealed and written once.
+
+use tidelock_cipher::{KeySlot, SealedHeader, UnitCipher, is_zero, open_units, seal_units};
+use tidelock_format::{BLOCK_USIZE, PlainSize, UNIT, UNIT_USIZE, UnitNumber, ZeroRule};
+
+use super::{Target, span};
+use crate::errno::Errno;
+use crate::file::{OpenFile, place, whole_blocks};
+use crate::gate::Alone;
+use crate::kernel::System;
+use crate::read::Window;
+use crate::roots::Decide;
+
+/// What stands on the disk of a unit that is to be changed.
+struct Existing {
+    /// Bytes of whole blocks, from the unit's start.
+    blocks: usize,
+    /// The unit is a hole by zero rule 2.
+    hole: bool,
+}
+
+impl<S: System, C: UnitCipher, P: Decide> OpenFile<'_, S, C, P> {
+    pub(super) fn write_windows(
+        &self,
+        alone: &Alone<'_, S>,
+        key: KeySlot,
+        pending: &mut Option<SealedHeader>,
+        from: &[u8],
+        target: Target,
+    ) -> Result<(usize, u64), Errno> {
+        let mut size = self.size_now()?;
+        let at = match target {
+            Target::At(at) => at,
+            Target::End => size.0,
+        };
+        if span(at, from.len())?.end() > size.0 {
+            alone.begin_change();
+        }
+        if at >= UNIT {
+            self.put_header(&alone.at_work, pending)?;
+        }
+        let before = size;
+        let jumps = at > size.0 && at / UNIT != size.0 / UNIT;
+        if jumps {
+            self.close_last_unit(alone, key, size, at)?;
+        }
+        let mut done = 0;
+        while let Some(rest) = from.get(done..).filter(|rest| !rest.is_empty()) {
+            let start = at + done as u64;
+            let window = Window::at(start, rest.len())?;
+            let wanted = window.wanted;
+            let data = rest.get(..wanted).unwrap_or_default();
+            match self.write_window(alone, key, pending, data, &window, size) {
+                Ok(count) => {
+                    done += count;
+                    size = size.max(PlainSize(start + count as u64));
+                    if count < wanted {
+                        break;
+                    }
+                }
+                Err(error) if done == 0 => {
+                    if jumps {
+                        self.kernel().set_size(self.hidden(), before.on_disk(self.layout()))?;
+                    }
+                    return Err(error);
+                }
+                Err(_) => break,
+            }
+        }
+        Ok((done, at + done as u64))
+    }
+
+    /// One pass through scratch memory: reads what the edges need, seals, writes once.
+    fn write_window(
+        &self,
+        alone: &Alone<'_, S>,
+        key: KeySlot,
+        pending: &mut Option<SealedHeader>,
+        data: &[u8],
+        window: &Window,
+        size: PlainSize,
+    ) -> Result<usize, Errno> {
+        let traits = self.traits();
+        let unit_start = window.first.0 * UNIT;
+        let end = window.skip + data.len();
+        let last = (end - 1) - (end - 1) % UNIT_USIZE;
+        let mut image = self.kernel().scratch(window.len)?;
+        let image = image.get_mut(..window.len).ok_or(Errno::IO)?;
+
+        let mut from = window.skip - window.skip % BLOCK_USIZE;
+        let mut to = end.next_multiple_of(BLOCK_USIZE);
+        if window.skip > 0 || (last == 0 && end < UNIT_USIZE) {
+            let head = image.get_mut(..UNIT_USIZE).ok_or(Errno::IO)?;
+            let existing = self.load_unit(key, window.first, size, head)?;
+            if traits.zero_rule == ZeroRule::Unit {
+                from = if existing.hole { 0 } else { from.min(existing.blocks) };
+                if existing.hole && last == 0 {
+                    to = to.max(existing.blocks);
+                }
+            }
+        }
+        if last > 0 && end < last + UNIT_USIZE {
+            let number = UnitNumber(window.first.0 + (last / UNIT_USIZE) as u64);
+            let tail = image.get_mut(last..last + UNIT_USIZE).ok_or(Errno::IO)?;
+            let existing = self.load_unit(key, number, size, tail)?;
+            if traits.zero_rule == ZeroRule::Unit && existing.hole {
+                to = to.max(last + existing.blocks);
+            }
+        }
+        if pending.is_some() && window.first.0 == 0 {
+            from = 0;
+        }
+        let plain_end = PlainSize(unit_start + end as u64);
+        let grows = plain_end > size;
+        let cut_block = size.0 - size.remainder();
+        if grows && !size.is_whole_blocks() && cut_block >= unit_start {
+            // What a crash may have left behind the old end is not to be seen.
+            from = from.min(usize::try_from(cut_block - unit_start).map_err(|_| Errno::INVAL)?);
+        }
+        image.get_mut(window.skip..end).ok_or(Errno::IO)?.copy_from_slice(data);
+
+        let zeros = if grows { usize::try_from(plain_end.remainder()).unwrap_or(0) } else { 0 };
+        let mut out = self.kernel().scratch(to + zeros)?;
+        let plain = image.get(..to).ok_or(Errno::IO)?;
+        let sealed = seal_units(self.cipher(), key, window.first, plain, zeros, &mut out)
+            .ok_or(Errno::IO)?
+            .skip(from);
+        let at = self.layout().disk(place(unit_start + from as u64)?);
+        let there = match pending.take() {
+            Some(header) if from == 0 && window.first.0 == 0 => {
+                self.put_first(&alone.at_work, pending, header, sealed)?
+            }
+            Some(header) => {
+                *pending = Some(header);
+                self.put_header(&alone.at_work, pending)?;
+                self.put(&alone.at_work, sealed, at)?
+            }
+            None => self.put(&alone.at_work, sealed, at)?,
+        };
+        if there < sealed.len() {
+            return self.settle_short(size, window, from, to, there, plain_end);
+        }
+        if grows
+            && plain_end.is_whole_blocks()
+            && size.on_disk(self.layout()) > plain_end.on_disk(self.layout())
+        {
+            self.kernel().set_size(self.hidden(), plain_end.on_disk(self.layout()))?;
+            self.keep_promise()?;
+        }
+        Ok(data.len())
+    }
+
+    /// Only `there` bytes of a window arrived: the size must say what is whole.
+    fn settle_short(
+        &self,
+        size: PlainSize,
+        window: &Window,
+        from: usize,
+        to: usize,
+        there: usize,
+        plain_end: PlainSize,
+    ) -> Result<usize, Errno> {
+        let layout = self.layout();
+        let whole = from + whole_blocks(there);
+        if whole >= to {
+            // All blocks are there, only the zeros that tell the size are missing.
+            self.kernel().set_size(self.hidden(), plain_end.on_disk(layout))?;
+            self.keep_promise()?;
+            return Ok(window.wanted);
+        }
+        let reached = PlainSize(window.first.0 * UNIT + whole as u64);
+        let right = if reached > size { reached } else { size };
+        if self.stat()?.size != right.on_disk(layout) {
+            self.kernel().set_size(self.hidden(), right.on_disk(layout))?;
+            self.keep_promise()?;
+        }
+        match whole.saturating_sub(window.skip) {
+            0 => Err(Errno::NOSPC),
+            count => Ok(count.min(window.wanted)),
+        }
+    }
+
+    /// Reads and opens what there is of one unit into `image`; zeros behind it.
+    fn load_unit(
+        &self,
+        key: KeySlot,
+        unit: UnitNumber,
+        size: PlainSize,
+        image: &mut [u8],
+    ) -> Result<Existing, Errno> {
+        let start = unit.0 * UNIT;
+        let within = |end: u64| usize::try_from(end.saturating_sub(start).min(UNIT));
+        let blocks = within(size.block_end()).map_err(|_| Errno::INVAL)?;
+        let valid = within(size.0).map_err(|_| Errno::INVAL)?;
+        let (body, behind) = image.split_at_mut_checked(blocks).ok_or(Errno::IO)?;
+        behind.fill(0);
+        if blocks == 0 {
+            return Ok(Existing { blocks, hole: true });
+        }
+        let rule = self.traits().zero_rule;
+        let mut count = 0;
+        while count < blocks {
+            let at = self.layout().disk(place(start + count as u64)?);
+            let rest = body.get_mut(count..).unwrap_or_default();
+            match self.kernel().pread(self.hidden(), rest, at)? {
+                0 => return Err(Errno::IO),
+                more => count += more,
+            }
+        }
+        let hole = rule == ZeroRule::Unit && is_zero(body);
+        open_units(self.cipher(), key, unit, rule, body);
+        body.get_mut(valid..).unwrap_or_default().fill(0);
+        Ok(Existing { blocks, hole })
+    }
+
+    /// Before the end moves up to `new_end`, away from a block or unit that it cuts: the last block
+    /// is sealed again with zeros behind the end, since a crash may have left other bytes there;
+    /// and (zero rule 2) zeros follow up to the unit's end, or up to `new_end` if that is in the
+    /// same unit. In one write.
+    pub(crate) fn close_last_unit(
+        &self,
+        alone: &Alone<'_, S>,
+        key: KeySlot,
+        size: PlainSize,
+        new_end: u64,
+    ) -> Result<(), Errno> {
+        let cut_block = size.0 - size.remainder();
+        let unit = UnitNumber(cut_block / UNIT);
+        let start = unit.0 * UNIT;
+        let end = match self.traits().zero_rule {
+            ZeroRule::Block => PlainSize(size.block_end()),
+            ZeroRule::Unit if cut_block == start && size.is_whole_blocks() => size,
+            ZeroRule::Unit => PlainSize(new_end.min(start + UNIT)),
+        };
+        if new_end <= size.0 || end <= size {
+            return Ok(());
+        }
+        let cut = usize::try_from(cut_block - start).map_err(|_| Errno::INVAL)?;
+        let mut image = self.kernel().scratch(UNIT_USIZE)?;
+        let image = image.get_mut(..UNIT_USIZE).ok_or(Errno::IO)?;
+        if self.load_unit(key, unit, size, image)?.hole {
+            return self.clear_tail(size);
+        }
+        let to = usize::try_from(end.block_end() - start).map_err(|_| Errno::INVAL)?;
+        // Where the block is all that is written, the zeros that tell the size are written again
+        // too.
+        let tail = if end.0 == size.block_end() { size } else { end };
+        let zeros = usize::try_from(tail.remainder()).unwrap_or(0);
+        let mut out = self.kernel().scratch(to + zeros)?;
+        let plain = image.get(..to).ok_or(Errno::IO)?;
+        let sealed = seal_units(self.cipher(), key, unit, plain, zeros, &mut out)
+            .ok_or(Errno::IO)?
+            .skip(cut);
+        let at = self.layout().disk(place(start + cut as u64)?);
+        let there = self.put(&alone.at_work, sealed, at)?;
+        if there < sealed.len() {
+            self.kernel().set_size(self.hidden(), size.on_disk(self.layout()))?;
+            return Err(Errno::NOSPC);
+        }
+        Ok(())
+    }
+
+    /// Behind a hole that the end cuts, the bytes that tell the size must be zeros before the end
+    /// moves up.
+    fn clear_tail(&self, size: PlainSize) -> Result<(), Errno> {
+        let mut tail = [0u8; BLOCK_USIZE];
+        let len = usize::try_from(size.remainder()).map_err(|_| Errno::INVAL)?;
+        let tail = tail.get_mut(..len).unwrap_or_default();
+        let block_end = PlainSize(size.block_end());
+        if !tail.is_empty() {
+            self.kernel().pread(self.hidden(), tail, self.layout().disk(place(block_end.0)?))?;
+        }
+        if is_zero(tail) {
+            return Ok(());
+        }
+        self.kernel().set_size(self.hidden(), block_end.on_disk(self.layout()))
+    }
+}

@@ -1,0 +1,31 @@
+//! What a fork must leave in order: locks, locked memory, shared offsets.
+
+use crate::process::{process, starting};
+use crate::{memory, scratch, stack};
+
+/// Just before a fork.
+pub fn before() {
+    if let Some(process) = process() {
+        process.forked();
+        memory::before_fork();
+    }
+}
+
+/// Just after it, in the parent.
+pub fn after_in_parent() {
+    if process().is_some() {
+        memory::after_fork_in_parent();
+    }
+}
+
+/// Just after it, in the child, where only the forking thread exists.
+pub fn after_in_child() {
+    if process().is_some() {
+        memory::after_fork_in_child();
+        starting().forked_child();
+        scratch::after_fork_in_child();
+        stack::after_fork_in_child();
+        tidelock_runtime::start::after_fork_in_child(starting());
+        starting().cipher().after_fork_in_child();
+    }
+}

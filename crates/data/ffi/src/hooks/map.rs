@@ -1,0 +1,217 @@
+//! mmap and its kin: a private map is a copy of bounded size, a shared one is refused.
+//!
+//! A shared map would be the page cache itself: sealed bytes to read, plain bytes to write. A copy
+//! would go stale, so shared maps are refused whatever their protection; programs fall back to
+//! reading.
+//!
+//! Advice to drop a copy that the program cannot have changed leaves it as it is: it shows what the
+//! file did. One that it may have written to is refused: EINVAL.
+//!
+//! UNSAFETY: see hooks.rs. The copy is made in memory that was mapped a moment ago and that nobody
+//! else knows.
+#![expect(unsafe_code, reason = "C functions with the contract of libc's")]
+
+mod copies;
+
+use core::ffi::{c_int, c_void};
+
+use libc::{off_t, size_t};
+use tidelock_engine::Errno;
+
+use crate::hooks::{File, place};
+use crate::process::process;
+use crate::{raw, touch};
+
+pub unsafe fn mmap(
+    address: *mut c_void,
+    len: size_t,
+    protection: c_int,
+    flags: c_int,
+    fd: c_int,
+    at: off_t,
+) -> *mut c_void {
+    let straight = || {
+        // SAFETY: the program's own arguments.
+        let map: *mut c_void = unsafe { raw!(SYS_mmap, address, len, protection, flags, fd, at) };
+        if flags & libc::MAP_FIXED != 0 && map != libc::MAP_FAILED {
+            gone(map, len);
+        }
+        map
+    };
+    if flags & libc::MAP_ANONYMOUS != 0 {
+        return straight();
+    }
+    let file = sealed_or!(fd, straight());
+    if flags & libc::MAP_TYPE != libc::MAP_PRIVATE {
+        // One for reading has another way, and is asked for often.
+        let writes = protection & libc::PROT_WRITE != 0;
+        return raw::fail(if writes { file.refuse_map() } else { Errno::NODEV });
+    }
+    if len > LARGEST {
+        return raw::fail(Errno::NODEV);
+    }
+    if !file.flags().access().read {
+        return raw::fail(Errno::ACCES);
+    }
+    let from = try_or_fail!(place(at));
+    if from % PAGE != 0 {
+        return raw::fail(Errno::INVAL);
+    }
+    let writable = libc::PROT_READ | libc::PROT_WRITE;
+    let anonymous = flags | libc::MAP_ANONYMOUS;
+    // SAFETY: the program's own arguments.
+    let map: *mut c_void = unsafe { raw!(SYS_mmap, address, len, writable, anonymous, -1, 0) };
+    if map == libc::MAP_FAILED {
+        return map;
+    }
+    gone(map, len);
+    // SAFETY: `len` bytes that were mapped just now, readable and writable, known to nobody else.
+    let copy = unsafe { core::slice::from_raw_parts_mut(map.cast(), len) };
+    // SAFETY: the map that was just made; `copy`, the reference into it, is not used any more.
+    let restrict = || unsafe { protect(map, len, protection) };
+    let filled = fill(&file, copy, from).and_then(|()| restrict());
+    let changed = protection & libc::PROT_WRITE != 0;
+    let known = || if copies::add(range(map, len), changed) { Ok(()) } else { Err(Errno::NOMEM) };
+    if let Err(error) = filled.and_then(|()| known()) {
+        // SAFETY: the program's own arguments.
+        let _: c_int = unsafe { raw!(SYS_munmap, map, len) };
+        return raw::fail(error);
+    }
+    map
+}
+
+fn fill(file: &File, copy: &mut [u8], from: u64) -> Result<(), Errno> {
+    let mut done = 0;
+    while let Some(rest) = copy.get_mut(done..).filter(|rest| !rest.is_empty()) {
+        match file.pread(rest, from + done as u64)? {
+            0 => break,
+            count => done += count,
+        }
+    }
+    Ok(())
+}
+
+/// # Safety
+/// The map is one that the program asked for, and nobody holds a reference into it.
+unsafe fn protect(map: *mut c_void, len: usize, protection: c_int) -> Result<(), Errno> {
+    // SAFETY: the caller's promise.
+    let done: c_int = unsafe { raw!(SYS_mprotect, map, len, protection) };
+    if done == 0 { Ok(()) } else { Err(raw::errno()) }
+}
+
+/// The largest copy.
+const LARGEST: usize = 256 << 20;
+const PAGE: u64 = 4096;
+
+pub unsafe fn munmap(address: *mut c_void, len: size_t) -> c_int {
+    // SAFETY: the program's own arguments.
+    let done = unsafe { raw!(SYS_munmap, address, len) };
+    if done == 0 {
+        gone(address, len);
+    }
+    done
+}
+
+pub unsafe fn mprotect(address: *mut c_void, len: size_t, protection: c_int) -> c_int {
+    if process().is_some()
+        && protection & libc::PROT_WRITE != 0
+        && !copies::mark_changed(range(address, len))
+    {
+        return raw::fail(Errno::NOMEM);
+    }
+    // SAFETY: the program's own arguments.
+    let done = unsafe { raw!(SYS_mprotect, address, len, protection) };
+    touch::forget(address.cast_const().cast(), len);
+    done
+}
+
+/// The new address, which is looked at only if the flags say that it was passed, comes in a
+/// register like the mode of open.
+pub unsafe fn mremap(
+    old: *mut c_void,
+    old_len: size_t,
+    new_len: size_t,
+    flags: c_int,
+    new: *mut c_void,
+) -> *mut c_void {
+    // SAFETY: the program's own arguments.
+    let moved: *mut c_void = unsafe { raw!(SYS_mremap, old, old_len, new_len, flags, new) };
+    if process().is_some() && moved != libc::MAP_FAILED {
+        let (from, to) = (range(old, old_len), range(moved, new_len));
+        touch::forget(old.cast_const().cast(), old_len);
+        touch::forget(moved.cast_const().cast(), new_len);
+        if from.start != to.start {
+            copies::remove(&to);
+        }
+        // What was added behind a copy is the program's own, as behind the end of a file.
+        let mut parts = copies::within(from.clone());
+        for _ in 0..MOST_PARTS {
+            let Some(part) = parts.next() else { break };
+            copies::remove(&part.range);
+            let shift = |at: usize| (at - from.start + to.start).min(to.end);
+            let _ = copies::add(shift(part.range.start)..shift(part.range.end), part.changed);
+            if from.start == to.start {
+                break;
+            }
+        }
+    }
+    moved
+}
+
+const MOST_PARTS: usize = 16;
+
+pub unsafe fn madvise(address: *mut c_void, len: size_t, advice: c_int) -> c_int {
+    let straight =
+        // SAFETY: the program's own advice, for a part of its range.
+        |from: usize, to: usize| -> c_int { unsafe { raw!(SYS_madvise, from, to - from, advice) } };
+    let all = range(address, len);
+    let whole = all.start.is_multiple_of(PAGE_USIZE) && all.start < all.end;
+    if process().is_none() || !whole || copies::within(all.clone()).next().is_none() {
+        // SAFETY: the program's own arguments.
+        return unsafe { raw!(SYS_madvise, address, len, advice) };
+    }
+    match advice {
+        libc::MADV_DONTNEED | MADV_DONTNEED_LOCKED => {}
+        // For anonymous memory only, which a private map of a file is not.
+        libc::MADV_FREE | libc::MADV_REMOVE | libc::MADV_WIPEONFORK | MADV_GUARD_INSTALL => {
+            return raw::fail(Errno::INVAL);
+        }
+        // SAFETY: the program's own arguments.
+        _ => return unsafe { raw!(SYS_madvise, address, len, advice) },
+    }
+    if copies::within(all.clone()).any(|part| part.changed) {
+        // The file's bytes would have to come back, and they may be others now.
+        return raw::fail(Errno::INVAL);
+    }
+    // A copy that nobody has changed is as the file was: it may stay. What lies between is emptied.
+    let mut at = all.start;
+    while at < all.end {
+        let next = copies::within(at..all.end).min_by_key(|part| part.range.start);
+        let (gap, behind) =
+            next.map_or((all.end, all.end), |part| (part.range.start, part.range.end));
+        if at < gap && straight(at, gap) != 0 {
+            return -1;
+        }
+        at = behind;
+    }
+    0
+}
+
+const MADV_DONTNEED_LOCKED: c_int = 24;
+const MADV_GUARD_INSTALL: c_int = 102;
+
+/// Whole pages from an address on.
+fn range(address: *mut c_void, len: usize) -> core::ops::Range<usize> {
+    let start = address.addr();
+    start..start.saturating_add(len).checked_next_multiple_of(PAGE_USIZE).unwrap_or(usize::MAX)
+}
+
+/// The program has no such memory any more, or other memory there.
+fn gone(address: *mut c_void, len: usize) {
+    if process().is_some() {
+        touch::forget(address.cast_const().cast(), len);
+        copies::remove(&range(address, len));
+    }
+}
+
+const PAGE_USIZE: usize = 4096;

@@ -1,0 +1,167 @@
+//! Names: rename, link, symlink, and the working directory that relative paths begin at.
+//!
+//! UNSAFETY: see hooks.rs.
+#![expect(unsafe_code, reason = "C functions with the contract of libc's")]
+
+use core::ffi::{c_char, c_int, c_uint};
+
+use tidelock_engine::{Errno, Fd, System as _};
+
+use crate::guard;
+use crate::hooks::{aside, beneath, directory, is_control, is_empty, none, path as path_of};
+use crate::process::{ActiveProcess, process};
+use crate::raw;
+
+pub unsafe fn rename(from: *const c_char, to: *const c_char) -> c_int {
+    // SAFETY: the contract of rename.
+    unsafe { renameat2(libc::AT_FDCWD, from, libc::AT_FDCWD, to, 0) }
+}
+
+pub unsafe fn renameat(
+    from_at: c_int,
+    from: *const c_char,
+    to_at: c_int,
+    to: *const c_char,
+) -> c_int {
+    // SAFETY: the contract of renameat.
+    unsafe { renameat2(from_at, from, to_at, to, 0) }
+}
+
+pub unsafe fn renameat2(
+    from_at: c_int,
+    from: *const c_char,
+    to_at: c_int,
+    to: *const c_char,
+    flags: c_uint,
+) -> c_int {
+    // SAFETY: the contract of renameat2.
+    let process = process_or!(unsafe { guard::renameat2(from_at, from, to_at, to, flags) });
+    // SAFETY: the contract of renameat2.
+    let from = try_or_fail!(unsafe { path_of(from) });
+    // SAFETY: the contract of renameat2.
+    let to = try_or_fail!(unsafe { path_of(to) });
+    let from_at = try_or_fail!(directory(from_at, from));
+    let to_at = try_or_fail!(directory(to_at, to));
+    none(aside(|| process.rename((from_at, from), (to_at, to), flags)))
+}
+
+pub unsafe fn link(from: *const c_char, to: *const c_char) -> c_int {
+    // SAFETY: the contract of link.
+    unsafe { linkat(libc::AT_FDCWD, from, libc::AT_FDCWD, to, 0) }
+}
+
+pub unsafe fn linkat(
+    from_at: c_int,
+    from: *const c_char,
+    to_at: c_int,
+    to: *const c_char,
+    flags: c_int,
+) -> c_int {
+    // SAFETY: the contract of linkat.
+    let process = process_or!(unsafe { guard::linkat(from_at, from, to_at, to, flags) });
+    // SAFETY: the contract of linkat.
+    let itself = flags & libc::AT_EMPTY_PATH != 0 && unsafe { is_empty(from) };
+    // SAFETY: the contract of linkat.
+    let from = try_or_fail!(unsafe { path_of(from) });
+    // SAFETY: the contract of linkat.
+    let to = try_or_fail!(unsafe { path_of(to) });
+    let to_at = try_or_fail!(directory(to_at, to));
+    if itself && let (real, Some(file)) = try_or_fail!(beneath(from_at)) {
+        let from = (Fd(real), from);
+        return none(aside(|| process.link_open_file(&file, from, (to_at, to), flags)));
+    }
+    let from_at = try_or_fail!(directory(from_at, from));
+    none(aside(|| process.link((from_at, from), (to_at, to), flags)))
+}
+
+pub unsafe fn symlink(target: *const c_char, path: *const c_char) -> c_int {
+    // SAFETY: the contract of symlink.
+    unsafe { symlinkat(target, libc::AT_FDCWD, path) }
+}
+
+pub unsafe fn symlinkat(target: *const c_char, at: c_int, path: *const c_char) -> c_int {
+    // SAFETY: the program's own arguments.
+    let done: c_int = unsafe { raw!(SYS_symlinkat, target, at, path) };
+    if done == 0
+        && let Some(process) = process()
+        // SAFETY: the contract of symlinkat.
+        && let Ok(path) = unsafe { path_of(path) }
+    {
+        // What is not attached now is when it is used.
+        let _ = aside(|| {
+            attach(process, at, path);
+            Ok(())
+        });
+    }
+    done
+}
+
+/// Tells the engine of a link; one that it cannot judge now is judged when it is used.
+fn attach(process: &ActiveProcess, at: c_int, path: &[u8]) {
+    if at == libc::AT_FDCWD || path.first() == Some(&b'/') {
+        process.attach(path);
+        return;
+    }
+    let mut room = [0; 4096];
+    let Ok(len) = process.system().path_of(Fd(at), &mut room) else { return };
+    let Some(rest) = room.get_mut(len..len + 1 + path.len()) else { return };
+    let (slash, name) = rest.split_at_mut(1);
+    slash.fill(b'/');
+    name.copy_from_slice(path);
+    process.attach(room.get(..len + 1 + path.len()).unwrap_or_default());
+}
+
+pub unsafe fn unlink(path: *const c_char) -> c_int {
+    // SAFETY: the contract of unlink.
+    unsafe { unlinkat(libc::AT_FDCWD, path, 0) }
+}
+
+pub unsafe fn rmdir(path: *const c_char) -> c_int {
+    // SAFETY: the contract of rmdir.
+    unsafe { unlinkat(libc::AT_FDCWD, path, libc::AT_REMOVEDIR) }
+}
+
+pub unsafe fn remove(path: *const c_char) -> c_int {
+    let before = raw::errno();
+    // SAFETY: the contract of remove.
+    let done = unsafe { unlink(path) };
+    if done == 0 || !matches!(raw::errno(), Errno(libc::EISDIR | libc::EPERM)) {
+        return done;
+    }
+    raw::set_errno(before);
+    // SAFETY: the contract of remove.
+    unsafe { rmdir(path) }
+}
+
+pub unsafe fn unlinkat(at: c_int, path: *const c_char, flags: c_int) -> c_int {
+    // SAFETY: the contract of unlinkat.
+    if unsafe { path_of(path) }.is_ok_and(|path| is_control(at, path)) {
+        return raw::fail(Errno::NOENT);
+    }
+    // SAFETY: the program's own arguments.
+    unsafe { raw!(SYS_unlinkat, at, path, flags) }
+}
+
+pub unsafe fn chdir(path: *const c_char) -> c_int {
+    // SAFETY: the contract of chdir.
+    if unsafe { path_of(path) }.is_ok_and(|path| is_control(libc::AT_FDCWD, path)) {
+        return raw::fail(Errno::NOENT);
+    }
+    // SAFETY: the program's own arguments.
+    moved(unsafe { raw!(SYS_chdir, path) })
+}
+
+pub unsafe fn fchdir(fd: c_int) -> c_int {
+    moved(numeric!(SYS_fchdir, fd))
+}
+
+fn moved(done: c_int) -> c_int {
+    if done == 0 && process().is_some() {
+        // Without memory for it, the next path that is judged asks the kernel.
+        let _ = aside(|| {
+            crate::refresh_working_directory();
+            Ok(())
+        });
+    }
+    done
+}

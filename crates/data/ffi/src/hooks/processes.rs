@@ -1,0 +1,126 @@
+//! fork and its kin: from then on every offset is shared with another process.
+//!
+//! fork itself is not hooked: libc runs the handlers that are registered at start, also for fork
+//! calls of its own (daemon, forkpty). What does not run them is hooked.
+//!
+//! UNSAFETY: see hooks.rs.
+#![expect(unsafe_code, reason = "C functions with the contract of libc's")]
+
+use core::ffi::{c_char, c_int, c_void};
+
+use libc::pid_t;
+
+use crate::hooks::{close, duplicate};
+use crate::process::process;
+use crate::raw::Outcome as _;
+use crate::{fork, next};
+
+/// Registers the handlers; called once, when the library starts in a listed program.
+pub(crate) fn watch_forks() {
+    // SAFETY: functions that live as long as the process; libc copies the addresses.
+    unsafe { libc::pthread_atfork(Some(before), Some(in_parent), Some(in_child)) };
+}
+
+extern "C" fn before() {
+    fork::before();
+}
+
+extern "C" fn in_parent() {
+    fork::after_in_parent();
+}
+
+extern "C" fn in_child() {
+    fork::after_in_child();
+}
+
+pub unsafe fn vfork() -> pid_t {
+    // A child that shares our memory would change our table. fork is all that vfork promises.
+    // SAFETY: takes nothing.
+    unsafe { libc::fork() }
+}
+
+pub unsafe fn fork_without_handlers() -> pid_t {
+    // SAFETY: takes nothing.
+    let child = around_fork(|| i64::from(unsafe { next::_Fork() }));
+    pid_t::from_word(child)
+}
+
+/// Runs a fork that does not run libc's handlers.
+pub(crate) fn around_fork(run: impl FnOnce() -> i64) -> i64 {
+    fork::before();
+    let child = run();
+    if child == 0 {
+        fork::after_in_child();
+    } else {
+        fork::after_in_parent();
+    }
+    child
+}
+
+pub unsafe fn clone(
+    run: *mut c_void,
+    stack: *mut c_void,
+    flags: c_int,
+    arg: *mut c_void,
+    parent: *mut c_void,
+    thread: *mut c_void,
+    child: *mut c_void,
+) -> c_int {
+    if flags & libc::CLONE_VM == 0
+        && let Some(process) = process()
+    {
+        process.forked();
+    }
+    // SAFETY: the contract of clone.
+    unsafe { next::clone(run, stack, flags, arg, parent, thread, child) }
+}
+
+pub unsafe fn daemon(stay: c_int, keep_open: c_int) -> c_int {
+    // SAFETY: takes numbers only.
+    let done = unsafe { next::daemon(stay, keep_open) };
+    if done == 0
+        && keep_open == 0
+        && let Some(process) = process()
+    {
+        // libc has put /dev/null there without asking us.
+        (0..=2).for_each(|fd| process.forget(fd));
+    }
+    done
+}
+
+pub unsafe fn forkpty(
+    master: *mut c_int,
+    name: *mut c_char,
+    settings: *const c_void,
+    size: *const c_void,
+) -> pid_t {
+    // SAFETY: the contract of forkpty.
+    let child = unsafe { next::forkpty(master, name, settings, size) };
+    if child == 0
+        && let Some(process) = process()
+    {
+        // libc has put the terminal there without asking us.
+        (0..=2).for_each(|fd| process.forget(fd));
+    }
+    child
+}
+
+/// What libc's does, by the functions that know the table.
+pub unsafe fn login_tty(fd: c_int) -> c_int {
+    let _: c_int = numeric!(SYS_setsid);
+    let taken: c_int = numeric!(SYS_ioctl, fd, libc::TIOCSCTTY, 0);
+    if taken < 0 {
+        return -1;
+    }
+    for onto in 0..=2 {
+        // SAFETY: takes numbers only.
+        if unsafe { duplicate::dup2(fd, onto) } < 0 {
+            return -1;
+        }
+    }
+    if fd > 2 {
+        // SAFETY: takes a number only.
+        unsafe { close::close(fd) };
+    }
+    0
+}

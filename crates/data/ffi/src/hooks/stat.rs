@@ -1,0 +1,190 @@
+//! The stat family: everything as the kernel says, but the size is that of the plain file.
+//!
+//! UNSAFETY: see hooks.rs.
+#![expect(unsafe_code, reason = "C functions with the contract of libc's")]
+
+use core::ffi::{c_char, c_int, c_uint};
+
+use libc::{stat as Stat, statx as Statx};
+use tidelock_engine::{Errno, Fd, FileStat};
+use tidelock_format::DiskSize;
+
+use crate::hooks::{File, aside, is_empty, names_control, path as path_of, proc};
+use crate::process::process;
+use crate::raw;
+
+pub unsafe fn fstat(fd: c_int, into: *mut Stat) -> c_int {
+    // SAFETY: the program's own arguments.
+    let file = sealed_or!(fd, unsafe { raw!(SYS_fstat, fd, into) });
+    // SAFETY: the program's own arguments.
+    let look = || Ok(unsafe { raw!(SYS_fstat, file.hidden().0, into) });
+    let done: c_int = try_or_fail!(file.between_changes(look));
+    if done == 0 {
+        // SAFETY: the kernel has just filled it.
+        let into = unsafe { &mut *into };
+        into.st_size = plain_size(&file, into.st_size);
+    }
+    done
+}
+
+pub unsafe fn stat(path: *const c_char, into: *mut Stat) -> c_int {
+    // SAFETY: the contract of stat.
+    unsafe { fstatat(libc::AT_FDCWD, path, into, 0) }
+}
+
+pub unsafe fn lstat(path: *const c_char, into: *mut Stat) -> c_int {
+    // SAFETY: the contract of lstat.
+    unsafe { fstatat(libc::AT_FDCWD, path, into, libc::AT_SYMLINK_NOFOLLOW) }
+}
+
+pub unsafe fn fstatat(at: c_int, path: *const c_char, into: *mut Stat, flags: c_int) -> c_int {
+    // SAFETY: the contract of fstatat.
+    if flags & libc::AT_EMPTY_PATH != 0 && at >= 0 && unsafe { is_empty(path) } {
+        // SAFETY: the contract of fstat.
+        return unsafe { fstat(at, into) };
+    }
+    // SAFETY: the contract of fstatat.
+    if let Some(fd) = unsafe { proc::followed(path, flags) } {
+        // SAFETY: the contract of fstat.
+        return unsafe { fstat(fd, into) };
+    }
+    let changes = size_changes();
+    // SAFETY: the program's own arguments.
+    let done: c_int = unsafe { raw!(SYS_newfstatat, at, path, into, flags) };
+    if done != 0 || process().is_none() {
+        return done;
+    }
+    // SAFETY: the kernel has just filled it.
+    let into = unsafe { &mut *into };
+    // SAFETY: the kernel has just used it.
+    let found = found(into.st_mode, into.st_size, into.st_dev, into.st_ino);
+    // SAFETY: the kernel has just used it.
+    let size = unsafe { size_of_named(at, path, flags, &found, changes) };
+    into.st_size = try_or_fail!(size);
+    done
+}
+
+pub unsafe fn statx(
+    at: c_int,
+    path: *const c_char,
+    flags: c_int,
+    mask: c_uint,
+    into: *mut Statx,
+) -> c_int {
+    // SAFETY: the contract of statx.
+    if flags & libc::AT_EMPTY_PATH != 0 && at >= 0 && unsafe { is_empty(path) } {
+        // SAFETY: the contract of statx.
+        return unsafe { statx_of(at, flags, mask, into) };
+    }
+    // SAFETY: the contract of statx.
+    if let Some(fd) = unsafe { proc::followed(path, flags) } {
+        // SAFETY: the contract of statx.
+        return unsafe { statx_of(fd, flags | libc::AT_EMPTY_PATH, mask, into) };
+    }
+    // The size can be told only if the kind is known.
+    let wanted = libc::STATX_TYPE | libc::STATX_INO;
+    let mask = if process().is_some() { mask | wanted } else { mask };
+    let changes = size_changes();
+    // SAFETY: the program's own arguments.
+    let done: c_int = unsafe { raw!(SYS_statx, at, path, flags, mask, into) };
+    if done != 0 || process().is_none() {
+        return done;
+    }
+    // SAFETY: the kernel has just filled it.
+    let into = unsafe { &mut *into };
+    let (kind, disk) = (u32::from(into.stx_mode), into.stx_size.cast_signed());
+    let device = libc::makedev(into.stx_dev_major, into.stx_dev_minor);
+    let found = found(kind, disk, device, into.stx_ino);
+    // SAFETY: the kernel has just used it.
+    let size = unsafe { size_of_named(at, path, flags, &found, changes) };
+    into.stx_size = try_or_fail!(size).cast_unsigned();
+    done
+}
+
+unsafe fn statx_of(fd: c_int, flags: c_int, mask: c_uint, into: *mut Statx) -> c_int {
+    let empty = c"".as_ptr();
+    // SAFETY: the program's own arguments.
+    let file = sealed_or!(fd, unsafe { raw!(SYS_statx, fd, empty, flags, mask, into) });
+    // SAFETY: the program's own arguments.
+    let look = || Ok(unsafe { raw!(SYS_statx, file.hidden().0, empty, flags, mask, into) });
+    let done: c_int = try_or_fail!(file.between_changes(look));
+    if done == 0 {
+        // SAFETY: the kernel has just filled it.
+        let into = unsafe { &mut *into };
+        into.stx_size = plain_size(&file, into.stx_size.cast_signed()).cast_unsigned();
+    }
+    done
+}
+
+pub unsafe fn fxstat(version: c_int, fd: c_int, into: *mut Stat) -> c_int {
+    // SAFETY: the contract of fstat.
+    known(version, || unsafe { fstat(fd, into) })
+}
+
+pub unsafe fn xstat(version: c_int, path: *const c_char, into: *mut Stat) -> c_int {
+    // SAFETY: the contract of stat.
+    known(version, || unsafe { stat(path, into) })
+}
+
+pub unsafe fn lxstat(version: c_int, path: *const c_char, into: *mut Stat) -> c_int {
+    // SAFETY: the contract of lstat.
+    known(version, || unsafe { lstat(path, into) })
+}
+
+pub unsafe fn fxstatat(
+    version: c_int,
+    at: c_int,
+    path: *const c_char,
+    into: *mut Stat,
+    flags: c_int,
+) -> c_int {
+    // SAFETY: the contract of fstatat.
+    known(version, || unsafe { fstatat(at, path, into, flags) })
+}
+
+/// The versions of struct stat before glibc 2.33; both are that of today.
+fn known(version: c_int, stat: impl FnOnce() -> c_int) -> c_int {
+    if matches!(version, 0 | 1) { stat() } else { raw::fail(Errno::INVAL) }
+}
+
+fn plain_size(file: &File, disk: i64) -> i64 {
+    DiskSize(disk.cast_unsigned()).plain(file.layout()).0.cast_signed()
+}
+
+/// The size that the program sees of the file at `path`; ENOENT for what is hidden.
+unsafe fn size_of_named(
+    at: c_int,
+    path: *const c_char,
+    flags: c_int,
+    found: &FileStat,
+    changes: u64,
+) -> Result<i64, Errno> {
+    let disk = found.size.0.cast_signed();
+    let Some(process) = process() else { return Ok(disk) };
+    // SAFETY: the contract of fstatat.
+    let path = unsafe { path_of(path) }?;
+    if (!found.regular || disk == 0) && !names_control(path) {
+        return Ok(disk);
+    }
+    let follow = flags & libc::AT_SYMLINK_NOFOLLOW == 0;
+    let plain = aside(|| process.size_at((Fd(at), path), follow, found, changes))?;
+    Ok(if found.regular { plain.cast_signed() } else { disk })
+}
+
+/// Taken before a file is looked at by its path.
+fn size_changes() -> u64 {
+    process().map_or(0, |process| process.size_changes())
+}
+
+/// What the kernel says of a file, for the engine.
+fn found(mode: u32, size: i64, device: u64, inode: u64) -> FileStat {
+    let is = |kind| mode & libc::S_IFMT == kind;
+    FileStat {
+        device,
+        inode,
+        size: DiskSize(size.cast_unsigned()),
+        regular: is(libc::S_IFREG),
+        directory: is(libc::S_IFDIR),
+        symlink: is(libc::S_IFLNK),
+    }
+}

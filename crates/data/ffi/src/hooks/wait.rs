@@ -1,0 +1,259 @@
+//! poll, select and epoll_ctl: a regular file is always ready, and epoll does not take it.
+//!
+//! To the kernel a visible descriptor is none at all: poll marks it POLLNVAL at once, select
+//! refuses it. So poll's answer is corrected, and select is asked about the others only.
+//!
+//! UNSAFETY: see hooks.rs.
+#![expect(unsafe_code, reason = "C functions with the contract of libc's")]
+
+use core::ffi::{c_int, c_long, c_short};
+
+use libc::{epoll_event, fd_set, nfds_t, pollfd, sigset_t, timespec, timeval};
+use tidelock_engine::{Descriptor, Errno};
+
+use crate::hooks::descriptor;
+use crate::process::process;
+use crate::raw;
+use crate::touch::{self, Want};
+
+pub unsafe fn poll(fds: *mut pollfd, n: nfds_t, timeout: c_int) -> c_int {
+    // SAFETY: the program's own arguments.
+    let ready: c_int = unsafe { raw!(SYS_poll, fds, n, timeout) };
+    // SAFETY: the contract of poll, and the kernel has just filled them.
+    unsafe { correct(fds, n, ready) }
+}
+
+pub unsafe fn ppoll(
+    fds: *mut pollfd,
+    n: nfds_t,
+    timeout: *const timespec,
+    mask: *const sigset_t,
+) -> c_int {
+    // The kernel changes the timeout; the program's stays as it is.
+    // SAFETY: the contract of ppoll.
+    let mut left = try_or_fail!(unsafe { time_at(timeout) });
+    let left = left.as_mut().map_or(core::ptr::null_mut(), core::ptr::from_mut);
+    // SAFETY: the program's own arguments.
+    let ready: c_int = unsafe { raw!(SYS_ppoll, fds, n, left, mask, SIGNAL_SET) };
+    // SAFETY: the contract of ppoll, and the kernel has just filled them.
+    unsafe { correct(fds, n, ready) }
+}
+
+/// The call itself: the kernel counts the timeout down, in the program's memory.
+pub(crate) unsafe fn ppoll_counting(
+    fds: *mut pollfd,
+    n: nfds_t,
+    timeout: *mut timespec,
+    mask: *const sigset_t,
+    size: usize,
+) -> c_int {
+    // SAFETY: the program's own arguments.
+    let ready: c_int = unsafe { raw!(SYS_ppoll, fds, n, timeout, mask, size) };
+    // SAFETY: the contract of ppoll, and the kernel has just filled them.
+    unsafe { correct(fds, n, ready) }
+}
+
+pub unsafe fn poll_chk(fds: *mut pollfd, n: nfds_t, timeout: c_int, _room: usize) -> c_int {
+    // SAFETY: the contract of poll.
+    unsafe { poll(fds, n, timeout) }
+}
+
+pub unsafe fn ppoll_chk(
+    fds: *mut pollfd,
+    n: nfds_t,
+    timeout: *const timespec,
+    mask: *const sigset_t,
+    _room: usize,
+) -> c_int {
+    // SAFETY: the contract of ppoll.
+    unsafe { ppoll(fds, n, timeout, mask) }
+}
+
+/// What the kernel called invalid and is a sealed file is as ready as a regular file.
+unsafe fn correct(fds: *mut pollfd, n: nfds_t, ready: c_int) -> c_int {
+    let Ok(len) = usize::try_from(n) else { return ready };
+    if ready <= 0 || process().is_none() {
+        return ready;
+    }
+    // SAFETY: the caller's promise: `n` of them, and there is at least one.
+    let fds = unsafe { core::slice::from_raw_parts_mut(fds, len) };
+    let mut ready = ready;
+    for entry in fds.iter_mut().filter(|entry| entry.revents & libc::POLLNVAL != 0) {
+        if let Descriptor::Sealed(_) = descriptor(entry.fd) {
+            entry.revents = entry.events & ALWAYS;
+            ready -= c_int::from(entry.revents == 0);
+        }
+    }
+    ready
+}
+
+/// What a regular file is always ready for.
+const ALWAYS: c_short = libc::POLLIN | libc::POLLOUT | libc::POLLRDNORM | libc::POLLWRNORM;
+/// Bytes in the kernel's set of signals.
+const SIGNAL_SET: usize = 8;
+
+pub unsafe fn select(
+    n: c_int,
+    read: *mut fd_set,
+    write: *mut fd_set,
+    except: *mut fd_set,
+    timeout: *mut timeval,
+) -> c_int {
+    let sets = [read, write, except];
+    let mut now = timeval { tv_sec: 0, tv_usec: 0 };
+    // SAFETY: the contract of select.
+    let taken = try_or_fail!(unsafe { Taken::from(n, sets) });
+    let timeout = if taken.ready() > 0 { &raw mut now } else { timeout };
+    // SAFETY: the program's own arguments.
+    let others: c_int = unsafe { raw!(SYS_select, n, read, write, except, timeout) };
+    // SAFETY: the contract of select.
+    unsafe { taken.put_back(sets, others) }
+}
+
+pub unsafe fn pselect(
+    n: c_int,
+    read: *mut fd_set,
+    write: *mut fd_set,
+    except: *mut fd_set,
+    timeout: *const timespec,
+    mask: *const sigset_t,
+) -> c_int {
+    let sets = [read, write, except];
+    // SAFETY: the contract of pselect.
+    let taken = try_or_fail!(unsafe { Taken::from(n, sets) });
+    // SAFETY: the contract of pselect.
+    let given = try_or_fail!(unsafe { time_at(timeout) });
+    let now = timespec { tv_sec: 0, tv_nsec: 0 };
+    let mut left = if taken.ready() > 0 { Some(now) } else { given };
+    let left = left.as_mut().map_or(core::ptr::null_mut(), core::ptr::from_mut);
+    let signals = (mask, SIGNAL_SET);
+    let signals = [crate::raw::Word::word(signals.0), crate::raw::Word::word(signals.1)];
+    // SAFETY: the program's own arguments.
+    let others: c_int =
+        unsafe { raw!(SYS_pselect6, n, read, write, except, left, signals.as_ptr()) };
+    // SAFETY: the contract of pselect.
+    unsafe { taken.put_back(sets, others) }
+}
+
+/// The call itself: the signals come with their size, and the kernel counts the timeout down.
+pub(crate) unsafe fn pselect6(
+    n: c_int,
+    read: *mut fd_set,
+    write: *mut fd_set,
+    except: *mut fd_set,
+    timeout: *mut timespec,
+    signals: *const c_long,
+) -> c_int {
+    let sets = [read, write, except];
+    let mut now = timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the contract of pselect.
+    let taken = try_or_fail!(unsafe { Taken::from(n, sets) });
+    let timeout = if taken.ready() > 0 { &raw mut now } else { timeout };
+    // SAFETY: the program's own arguments.
+    let others: c_int = unsafe { raw!(SYS_pselect6, n, read, write, except, timeout, signals) };
+    // SAFETY: the contract of pselect.
+    unsafe { taken.put_back(sets, others) }
+}
+
+/// The program's timeout, if it gave one.
+///
+/// # Safety
+/// What is there is a timespec.
+unsafe fn time_at(timeout: *const timespec) -> Result<Option<timespec>, Errno> {
+    if timeout.is_null() {
+        return Ok(None);
+    }
+    // SAFETY: the caller's promise.
+    unsafe { touch::value(timeout) }.map(|time| Some(*time))
+}
+
+/// The sealed files that were taken out of the three sets.
+struct Taken {
+    sets: [[c_long; WORDS]; 3],
+    any: bool,
+}
+
+const WORD_BITS: usize = c_long::BITS as usize;
+const WORDS: usize = libc::FD_SETSIZE / WORD_BITS;
+
+impl Taken {
+    /// Takes them out.
+    ///
+    /// # Safety
+    /// The contract of select: each set is null or has at least `n` bits.
+    unsafe fn from(n: c_int, sets: [*mut fd_set; 3]) -> Result<Self, Errno> {
+        let mut taken = Self { sets: [[0; WORDS]; 3], any: false };
+        if process().is_none() {
+            return Ok(taken);
+        }
+        let n = usize::try_from(n).unwrap_or(0).min(libc::FD_SETSIZE);
+        for set in sets.into_iter().filter(|set| !set.is_null()) {
+            touch::all(set.cast(), n.div_ceil(WORD_BITS) * size_of::<c_long>(), Want::Write)?;
+        }
+        for (kept, set) in taken.sets.iter_mut().zip(sets).filter(|(_, set)| !set.is_null()) {
+            for (index, kept) in kept.iter_mut().enumerate().take(n.div_ceil(WORD_BITS)) {
+                // SAFETY: within the first `n` bits, in whole words.
+                let word = unsafe { set.cast::<c_long>().add(index) };
+                // SAFETY: the program's memory, which it does not use while it waits for us.
+                let word = unsafe { &mut *word };
+                *kept = sealed_among(*word, index, n)?;
+                *word &= !*kept;
+                taken.any |= *kept != 0;
+            }
+        }
+        Ok(taken)
+    }
+
+    /// How many are ready: all that shall be read or written.
+    fn ready(&self) -> c_int {
+        let [read, write, _] = &self.sets;
+        let bits = read.iter().chain(write).map(|word| word.count_ones()).sum::<u32>();
+        if self.any { bits.cast_signed() } else { 0 }
+    }
+
+    /// Puts back those that are ready; how many are, with the `others`.
+    ///
+    /// # Safety
+    /// As [`from`](Self::from), with the same sets.
+    unsafe fn put_back(&self, sets: [*mut fd_set; 3], others: c_int) -> c_int {
+        if others < 0 || !self.any {
+            return others;
+        }
+        let readable_and_writable = self.sets.iter().zip(sets).take(2);
+        for (kept, set) in readable_and_writable.filter(|(_, set)| !set.is_null()) {
+            for (index, &kept) in kept.iter().enumerate().filter(|&(_, &kept)| kept != 0) {
+                // SAFETY: a word that `from` has changed.
+                let word = unsafe { set.cast::<c_long>().add(index) };
+                // SAFETY: as above.
+                unsafe { *word |= kept };
+            }
+        }
+        others + self.ready()
+    }
+}
+
+/// The bits of `word`, the one of this index, that stand for sealed files.
+fn sealed_among(word: c_long, index: usize, n: usize) -> Result<c_long, Errno> {
+    let mut sealed = 0;
+    for bit in (0..WORD_BITS).filter(|bit| word >> bit & 1 != 0) {
+        let fd = index * WORD_BITS + bit;
+        let Some(fd) = c_int::try_from(fd).ok().filter(|_| fd < n) else { break };
+        match descriptor(fd) {
+            Descriptor::Sealed(_) => sealed |= 1 << bit,
+            Descriptor::Hidden => return Err(Errno::BADF),
+            Descriptor::Foreign => {}
+        }
+    }
+    Ok(sealed)
+}
+
+pub unsafe fn epoll_ctl(
+    epoll: c_int,
+    operation: c_int,
+    fd: c_int,
+    event: *mut epoll_event,
+) -> c_int {
+    // SAFETY: the program's own arguments.
+    let _file = sealed_or!(fd, unsafe { raw!(SYS_epoll_ctl, epoll, operation, fd, event) });
+    raw::fail(Errno::PERM)
+}

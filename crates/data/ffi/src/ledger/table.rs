@@ -1,0 +1,580 @@
+//! The table itself: a macro that hands all lines to another macro.
+//!
+//! A line of hooks is `module::function(arguments) -> result: names;`. Arguments are those of the C
+//! function; where it is variadic, the one argument that is ever looked at (see the hook's module).
+
+/// Hands the ledger to the macro `$to`.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! ledger {
+    ($($to:tt)+) => { $($to)+! {
+hooks {
+    "The engine judges the path: sealed files are opened behind a visible descriptor, all \
+        others as they are." {
+        open::open(path: *const c_char, flags: c_int, mode: mode_t) -> c_int: open, open64,
+            __open, __open64, __open_nocancel, __open64_nocancel;
+        open::openat(at: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int: openat,
+            openat64;
+        open::creat(path: *const c_char, mode: mode_t) -> c_int: creat, creat64;
+        open::open_2(path: *const c_char, flags: c_int) -> c_int: __open_2, __open64_2;
+        open::openat_2(at: c_int, path: *const c_char, flags: c_int) -> c_int: __openat_2,
+            __openat64_2;
+    }
+    "Opened by us under a random name: libc would open it within itself." {
+        temporary::mkstemp(template: *mut c_char) -> c_int: mkstemp, mkstemp64;
+        temporary::mkostemp(template: *mut c_char, flags: c_int) -> c_int: mkostemp, mkostemp64;
+        temporary::mkstemps(template: *mut c_char, suffix: c_int) -> c_int: mkstemps, mkstemps64;
+        temporary::mkostemps(template: *mut c_char, suffix: c_int, flags: c_int) -> c_int:
+            mkostemps, mkostemps64;
+    }
+    "The descriptor and its entry in the table go together; hidden descriptors stay." {
+        close::close(fd: c_int) -> c_int: close, __close, __close_nocancel,
+            __close_nocancel_nostatus;
+        close::close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int: close_range;
+        close::closefrom(lowest: c_int) -> (): closefrom;
+    }
+    "Opened, sealed and counted in plain bytes by the engine." {
+        bytes::read(fd: c_int, into: *mut c_void, len: size_t) -> ssize_t: read,
+            __read, __read_nocancel;
+        bytes::read_chk(fd: c_int, into: *mut c_void, len: size_t, room: size_t) -> ssize_t:
+            __read_chk;
+        bytes::pread(fd: c_int, into: *mut c_void, len: size_t, at: off_t) -> ssize_t: pread,
+            pread64, __pread64, __pread64_nocancel, __libc_pread;
+        bytes::pread_chk(fd: c_int, into: *mut c_void, len: size_t, at: off_t, room: size_t) ->
+            ssize_t: __pread_chk, __pread64_chk;
+        bytes::write(fd: c_int, from: *const c_void, len: size_t) -> ssize_t: write,
+            __write, __write_nocancel;
+        bytes::pwrite(fd: c_int, from: *const c_void, len: size_t, at: off_t) -> ssize_t: pwrite,
+            pwrite64, __pwrite64, __libc_pwrite;
+        vectors::readv(fd: c_int, pieces: *const iovec, n: c_int) -> ssize_t: readv;
+        vectors::writev(fd: c_int, pieces: *const iovec, n: c_int) -> ssize_t: writev;
+        vectors::preadv(fd: c_int, pieces: *const iovec, n: c_int, at: off_t) -> ssize_t: preadv,
+            preadv64;
+        vectors::pwritev(fd: c_int, pieces: *const iovec, n: c_int, at: off_t) -> ssize_t: pwritev,
+            pwritev64;
+    }
+    "As above; of the flags those that are hints or ask for synchronous writes, others are \
+        refused: EOPNOTSUPP." {
+        vectors::preadv2(fd: c_int, pieces: *const iovec, n: c_int, at: off_t, flags: c_int) ->
+            ssize_t: preadv2, preadv64v2;
+        vectors::pwritev2(fd: c_int, pieces: *const iovec, n: c_int, at: off_t, flags: c_int) ->
+            ssize_t: pwritev2, pwritev64v2;
+    }
+    "Plain offsets; the end is that of the plain file." {
+        bytes::lseek(fd: c_int, at: off_t, whence: c_int) -> off_t: lseek, lseek64,
+            __lseek, llseek;
+    }
+    "The kernel's answer with the size of the plain file; `.tidelock` is not there." {
+        stat::stat(path: *const c_char, into: *mut Stat) -> c_int: stat, stat64;
+        stat::lstat(path: *const c_char, into: *mut Stat) -> c_int: lstat, lstat64;
+        stat::fstat(fd: c_int, into: *mut Stat) -> c_int: fstat, fstat64,
+            __fstat64;
+        stat::fstatat(at: c_int, path: *const c_char, into: *mut Stat, flags: c_int) -> c_int:
+            fstatat, fstatat64;
+        stat::statx(at: c_int, path: *const c_char, flags: c_int, mask: c_uint, into: *mut Statx) ->
+            c_int: statx;
+    }
+    "The stat family of programs built before glibc 2.33." {
+        stat::xstat(version: c_int, path: *const c_char, into: *mut Stat) -> c_int: __xstat,
+            __xstat64;
+        stat::lxstat(version: c_int, path: *const c_char, into: *mut Stat) -> c_int: __lxstat,
+            __lxstat64;
+        stat::fxstat(version: c_int, fd: c_int, into: *mut Stat) -> c_int: __fxstat, __fxstat64;
+        stat::fxstatat(version: c_int, at: c_int, path: *const c_char, into: *mut Stat, flags:
+            c_int) -> c_int: __fxstatat, __fxstatat64;
+    }
+    "Cut and extended by the engine, so that no unit is left half sealed." {
+        size::ftruncate(fd: c_int, len: off_t) -> c_int: ftruncate, ftruncate64;
+        size::truncate(path: *const c_char, len: off_t) -> c_int: truncate, truncate64;
+        size::fallocate(fd: c_int, mode: c_int, at: off_t, len: off_t) -> c_int: fallocate,
+            fallocate64;
+        size::posix_fallocate(fd: c_int, at: off_t, len: off_t) -> c_int: posix_fallocate,
+            posix_fallocate64;
+    }
+    "Advice about the same range of the real file." {
+        size::posix_fadvise(fd: c_int, at: off_t, len: off_t, advice: c_int) -> c_int:
+            posix_fadvise, posix_fadvise64;
+        size::readahead(fd: c_int, at: off_t, len: size_t) -> ssize_t: readahead;
+        size::sync_file_range(fd: c_int, at: off_t, len: off_t, flags: c_uint) -> c_int:
+            sync_file_range;
+    }
+    "Of the real file; its errors are handed up and never retried." {
+        sync::fsync(fd: c_int) -> c_int: fsync;
+        sync::fdatasync(fd: c_int) -> c_int: fdatasync;
+        sync::syncfs(fd: c_int) -> c_int: syncfs;
+    }
+    "Duplicates share one open file, in the kernel and in the table." {
+        duplicate::dup(fd: c_int) -> c_int: dup;
+        duplicate::dup2(fd: c_int, onto: c_int) -> c_int: dup2, __dup2;
+        duplicate::dup3(fd: c_int, onto: c_int, flags: c_int) -> c_int: dup3;
+    }
+    "Duplicates, flags as the program gave them, record locks in plain bytes; leases and \
+        unknown commands: EINVAL." {
+        control::fcntl(fd: c_int, command: c_int, arg: c_long) -> c_int: fcntl, fcntl64,
+            __fcntl, __libc_fcntl64, __fcntl_nocancel;
+    }
+    "Inode flags, bytes left, close-on-exec; sharing bytes between files: EOPNOTSUPP; else \
+        ENOTTY." {
+        control::ioctl(fd: c_int, request: c_ulong, arg: c_long) -> c_int: ioctl;
+    }
+    "A sealed file is no terminal: ENOTTY." {
+        control::isatty(fd: c_int) -> c_int: isatty;
+        control::ttyname(fd: c_int) -> *mut c_char: ttyname;
+        control::ttyname_r(fd: c_int, into: *mut c_char, len: size_t) -> c_int: ttyname_r;
+        control::ttyname_r_chk(fd: c_int, into: *mut c_char, len: size_t, room: size_t) -> c_int:
+            __ttyname_r_chk;
+    }
+    "Held on the real file, in plain bytes." {
+        locks::flock(fd: c_int, operation: c_int) -> c_int: flock;
+        locks::lockf(fd: c_int, command: c_int, len: off_t) -> c_int: lockf, lockf64;
+    }
+    "Asked of, or changed on, the real file: not about bytes." {
+        attributes::fchmod(fd: c_int, mode: mode_t) -> c_int: fchmod;
+        attributes::fchown(fd: c_int, owner: uid_t, group: gid_t) -> c_int: fchown;
+        attributes::fchownat(at: c_int, path: *const c_char, owner: uid_t, group: gid_t, flags:
+            c_int) -> c_int: fchownat;
+        attributes::futimens(fd: c_int, times: *const timespec) -> c_int: futimens;
+        attributes::futimes(fd: c_int, times: *const timeval) -> c_int: futimes;
+        attributes::utimensat(at: c_int, path: *const c_char, times: *const timespec, flags: c_int)
+            -> c_int: utimensat;
+        attributes::fstatfs(fd: c_int, into: *mut statfs) -> c_int: fstatfs, fstatfs64;
+        attributes::fstatvfs(fd: c_int, into: *mut statvfs) -> c_int: fstatvfs, fstatvfs64;
+        attributes::fgetxattr(fd: c_int, name: *const c_char, into: *mut c_void, len: size_t) ->
+            ssize_t: fgetxattr;
+        attributes::fsetxattr(fd: c_int, name: *const c_char, from: *const c_void, len: size_t,
+            flags: c_int) -> c_int: fsetxattr;
+        attributes::flistxattr(fd: c_int, into: *mut c_char, len: size_t) -> ssize_t: flistxattr;
+        attributes::fremovexattr(fd: c_int, name: *const c_char) -> c_int: fremovexattr;
+    }
+    "By the kernel; a name below /proc/self/fd is the sealed file, not the anchor." {
+        attributes::chmod(path: *const c_char, mode: mode_t) -> c_int: chmod;
+        attributes::fchmodat(at: c_int, path: *const c_char, mode: mode_t, flags: c_int) -> c_int:
+            fchmodat;
+        attributes::chown(path: *const c_char, owner: uid_t, group: gid_t) -> c_int: chown;
+        attributes::access(path: *const c_char, mode: c_int) -> c_int: access;
+        attributes::faccessat(at: c_int, path: *const c_char, mode: c_int, flags: c_int) -> c_int:
+            faccessat;
+        attributes::utimes(path: *const c_char, times: *const timeval) -> c_int: utimes;
+        attributes::statfs_of(path: *const c_char, into: *mut statfs) -> c_int: statfs,
+            statfs64, __statfs;
+        attributes::getxattr(path: *const c_char, name: *const c_char, into: *mut c_void, len:
+            size_t) -> ssize_t: getxattr;
+        attributes::setxattr(path: *const c_char, name: *const c_char, from: *const c_void, len:
+            size_t, flags: c_int) -> c_int: setxattr;
+        attributes::listxattr(path: *const c_char, into: *mut c_char, len: size_t) -> ssize_t:
+            listxattr;
+        attributes::removexattr(path: *const c_char, name: *const c_char) -> c_int: removexattr;
+    }
+    "A private map is a copy of at most 256 MiB; a shared one is refused: ENODEV." {
+        map::mmap(address: *mut c_void, len: size_t, protection: c_int, flags: c_int, fd: c_int, at:
+            off_t) -> *mut c_void: mmap, mmap64, __mmap;
+    }
+    "By the kernel; a copy stays where it would be filled with zeros, and one that may have been \
+        changed is refused: EINVAL. Memory that goes away is not touched any more." {
+        map::madvise(address: *mut c_void, len: size_t, advice: c_int) -> c_int: madvise, __madvise;
+        map::munmap(address: *mut c_void, len: size_t) -> c_int: munmap, __munmap;
+        map::mprotect(address: *mut c_void, len: size_t, protection: c_int) -> c_int:
+            mprotect, __mprotect;
+        map::mremap(old: *mut c_void, old_len: size_t, new_len: size_t, flags: c_int, new: *mut
+            c_void) -> *mut c_void: mremap;
+    }
+    "A sealed file is always ready, as every regular file." {
+        wait::poll(fds: *mut pollfd, n: nfds_t, timeout: c_int) -> c_int: poll, __poll;
+        wait::poll_chk(fds: *mut pollfd, n: nfds_t, timeout: c_int, room: size_t) -> c_int:
+            __poll_chk;
+        wait::ppoll(fds: *mut pollfd, n: nfds_t, timeout: *const timespec, mask: *const sigset_t) ->
+            c_int: ppoll;
+        wait::ppoll_chk(fds: *mut pollfd, n: nfds_t, timeout: *const timespec, mask: *const
+            sigset_t, room: size_t) -> c_int: __ppoll_chk;
+        wait::select(n: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set, timeout:
+            *mut timeval) -> c_int: select, __select;
+        wait::pselect(n: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set, timeout:
+            *const timespec, mask: *const sigset_t) -> c_int: pselect;
+    }
+    "Within one policy as the kernel does it; where the bytes would have to be other ones: EXDEV." {
+        names::rename(from: *const c_char, to: *const c_char) -> c_int: rename;
+        names::renameat(from_at: c_int, from: *const c_char, to_at: c_int, to: *const c_char) ->
+            c_int: renameat;
+        names::renameat2(from_at: c_int, from: *const c_char, to_at: c_int, to: *const c_char,
+            flags: c_uint) -> c_int: renameat2;
+        names::link(from: *const c_char, to: *const c_char) -> c_int: link;
+        names::linkat(from_at: c_int, from: *const c_char, to_at: c_int, to: *const c_char, flags:
+            c_int) -> c_int: linkat;
+    }
+    "Made as it is; a link that leads out of a protected directory takes its target along." {
+        names::symlink(target: *const c_char, path: *const c_char) -> c_int: symlink;
+        names::symlinkat(target: *const c_char, at: c_int, path: *const c_char) -> c_int: symlinkat;
+    }
+    "Relative paths are judged from the new directory." {
+        names::chdir(path: *const c_char) -> c_int: chdir;
+        names::fchdir(fd: c_int) -> c_int: fchdir;
+    }
+    "`.tidelock` of a protected directory is not there: it can be neither listed nor removed \
+        nor entered." {
+        listing::opendir(path: *const c_char) -> *mut DIR: opendir;
+        names::unlink(path: *const c_char) -> c_int: unlink;
+        names::unlinkat(at: c_int, path: *const c_char, flags: c_int) -> c_int: unlinkat;
+        names::rmdir(path: *const c_char) -> c_int: rmdir;
+        names::remove(path: *const c_char) -> c_int: remove;
+        walk::glob(pattern: *const c_char, flags: c_int, error: *mut c_void, found: *mut Glob) ->
+            c_int: glob, glob64;
+        walk::nftw(path: *const c_char, visit: Visit, fds: c_int, flags: c_int) -> c_int: nftw,
+            nftw64;
+        walk::ftw(path: *const c_char, visit: Visit, fds: c_int) -> c_int: ftw, ftw64;
+        listing::readdir(directory: *mut DIR) -> *mut dirent: readdir, readdir64;
+        listing::readdir_r(directory: *mut DIR, entry: *mut dirent, result: *mut *mut dirent) ->
+            c_int: readdir_r, readdir64_r;
+        listing::scandir(path: *const c_char, list: *mut *mut *mut dirent, filter: Filter, order:
+            Order) -> c_int: scandir, scandir64;
+        listing::scandirat(at: c_int, path: *const c_char, list: *mut *mut *mut dirent, filter:
+            Filter, order: Order) -> c_int: scandirat, scandirat64;
+    }
+    "Answered by fork: a child that shares memory would change the table of its parent." {
+        processes::vfork() -> pid_t: vfork, __vfork, __libc_vfork;
+    }
+    "From here on offsets are shared with another process; fork itself tells by its handlers." {
+        processes::fork_without_handlers() -> pid_t: _Fork;
+        processes::clone(run: *mut c_void, stack: *mut c_void, flags: c_int, arg: *mut c_void,
+            parent: *mut c_void, thread: *mut c_void, child: *mut c_void) -> c_int: clone,
+            __clone;
+        processes::daemon(stay: c_int, keep_open: c_int) -> c_int: daemon;
+    }
+    "Puts a terminal on 0, 1 and 2, which stand for nothing else from then on." {
+        processes::login_tty(fd: c_int) -> c_int: login_tty;
+        processes::forkpty(master: *mut c_int, name: *mut c_char, settings: *const c_void, size:
+            *const c_void) -> pid_t: forkpty;
+    }
+    "By number: see below." {
+        direct::syscall(number: c_long, a: c_long, b: c_long, c: c_long, d: c_long, e: c_long, f:
+            c_long) -> c_long: syscall;
+    }
+    "On a sealed file a stream of fopencookie, byte-oriented for ever; ',ccs=' is refused: \
+        EINVAL." {
+        streams::fopen(path: *const c_char, mode: *const c_char) -> *mut FILE: fopen,
+            fopen64, _IO_fopen;
+        streams::fdopen(fd: c_int, mode: *const c_char) -> *mut FILE: fdopen,
+            _IO_fdopen;
+    }
+    "Standard streams are replaced by new ones; other streams of libc cannot be: EOPNOTSUPP." {
+        streams::freopen(path: *const c_char, mode: *const c_char, file: *mut FILE) -> *mut FILE:
+            freopen, freopen64;
+    }
+    "Formatted in memory, then written as by write." {
+        print::dprintf(...) -> c_int: dprintf;
+        print::dprintf_chk(...) -> c_int: __dprintf_chk;
+        print::vdprintf(fd: c_int, format: *const c_char, list: *mut c_void) -> c_int: vdprintf;
+        print::vdprintf_chk(fd: c_int, flag: c_int, format: *const c_char, list: *mut c_void) ->
+            c_int: __vdprintf_chk;
+    }
+    "The link of a descriptor below /proc/self/fd tells the sealed file, not the anchor." {
+        proc::readlink(path: *const c_char, into: *mut c_char, len: size_t) -> ssize_t: readlink;
+        proc::readlinkat(at: c_int, path: *const c_char, into: *mut c_char, len: size_t) -> ssize_t:
+            readlinkat;
+        proc::readlink_chk(path: *const c_char, into: *mut c_char, len: size_t, room: size_t) ->
+            ssize_t: __readlink_chk;
+        proc::readlinkat_chk(at: c_int, path: *const c_char, into: *mut c_char, len: size_t, room:
+            size_t) -> ssize_t: __readlinkat_chk;
+    }
+    "A stream as by fopen and fclose; those of libc close the descriptor without asking us, so \
+        the table is cleared first." {
+        streams::setmntent(path: *const c_char, mode: *const c_char) -> *mut FILE: setmntent,
+            __setmntent;
+        streams::endmntent(file: *mut FILE) -> c_int: endmntent, __endmntent;
+        streams::file_close(file: *mut FILE) -> c_int: _IO_file_close;
+        streams::file_close_it(file: *mut FILE) -> c_int: _IO_file_close_it;
+        streams::file_finish(file: *mut FILE, always_zero: c_int) -> (): _IO_file_finish;
+        listing::closedir(directory: *mut DIR) -> c_int: closedir;
+    }
+    "The descriptor behind a stream of ours; closing a stream of libc also clears the table." {
+        streams::fileno(file: *mut FILE) -> c_int: fileno, fileno_unlocked;
+        streams::fclose(file: *mut FILE) -> c_int: fclose, _IO_fclose;
+    }
+    "By the kernel; a new limit of descriptors moves what is hidden." {
+        limits::setrlimit(resource: c_int, limit: *const rlimit) -> c_int: setrlimit, setrlimit64;
+        limits::prlimit(of: pid_t, resource: c_int, limit: *const rlimit, before: *mut rlimit)
+            -> c_int: prlimit, prlimit64;
+    }
+}
+refusals {
+    EINVAL "Moves bytes within the kernel; programs then copy by reading and writing." {
+        transfer::sendfile(to: c_int, from: c_int, at: *mut off_t, len: size_t) -> ssize_t:
+            sendfile, sendfile64;
+        transfer::splice(from: c_int, from_at: *mut loff_t, to: c_int, to_at: *mut loff_t, len:
+            size_t, flags: c_uint) -> ssize_t: splice;
+        transfer::tee(from: c_int, to: c_int, len: size_t, flags: c_uint) -> ssize_t: tee;
+    }
+    EBADF "A sealed file is no pipe." {
+        transfer::vmsplice(fd: c_int, pieces: *const iovec, n: size_t, flags: c_uint) -> ssize_t:
+            vmsplice;
+    }
+    EXDEV "Copies sealed bytes from file to file; programs then copy by reading and writing." {
+        transfer::copy_file_range(from: c_int, from_at: *mut loff_t, to: c_int, to_at: *mut loff_t,
+            len: size_t, flags: c_uint) -> ssize_t: copy_file_range;
+    }
+    EPERM "As for every regular file." {
+        wait::epoll_ctl(epoll: c_int, operation: c_int, fd: c_int, event: *mut epoll_event) ->
+            c_int: epoll_ctl;
+    }
+    ENOSYS "Asynchronous I/O of libc writes from threads within libc." {
+        asynchronous::aio_read(request: *mut aiocb) -> c_int: aio_read, aio_read64;
+        asynchronous::aio_write(request: *mut aiocb) -> c_int: aio_write, aio_write64;
+        asynchronous::aio_fsync(operation: c_int, request: *mut aiocb) -> c_int: aio_fsync,
+            aio_fsync64;
+        asynchronous::lio_listio(mode: c_int, requests: *const *mut aiocb, n: c_int, event: *mut
+            sigevent) -> c_int: lio_listio, lio_listio64;
+    }
+    ENOSYS "Rings go round libc; refused from the start, so that programs fall back." {
+        asynchronous::io_uring_queue_init(entries: c_uint, ring: *mut c_void, flags: c_uint) ->
+            c_int: io_uring_queue_init;
+        asynchronous::io_uring_queue_init_params(entries: c_uint, ring: *mut c_void, parameters:
+            *mut c_void) -> c_int: io_uring_queue_init_params;
+        asynchronous::io_uring_queue_init_mem(entries: c_uint, ring: *mut c_void, parameters: *mut
+            c_void, memory: *mut c_void, len: size_t) -> c_int: io_uring_queue_init_mem;
+        asynchronous::io_uring_setup(entries: c_uint, parameters: *mut c_void) -> c_int:
+            io_uring_setup;
+        asynchronous::io_setup(requests: c_int, context: *mut c_void) -> c_int: io_setup;
+    }
+    EOPNOTSUPP "A stream on a sealed file is byte-oriented for ever." {
+        wide::fgetwc(file: *mut FILE) -> c_uint: fgetwc, getwc, fgetwc_unlocked, getwc_unlocked;
+        wide::getwchar() -> c_uint: getwchar, getwchar_unlocked;
+        wide::ungetwc(letter: c_uint, file: *mut FILE) -> c_uint: ungetwc;
+        wide::fgetws(into: *mut wchar_t, len: c_int, file: *mut FILE) -> *mut wchar_t: fgetws,
+            fgetws_unlocked;
+        wide::fgetws_chk(into: *mut wchar_t, room: size_t, len: c_int, file: *mut FILE) -> *mut
+            wchar_t: __fgetws_chk, __fgetws_unlocked_chk;
+        wide::putwc(letter: wchar_t, file: *mut FILE) -> c_uint: putwc, putwc_unlocked;
+        wide::putwchar(letter: wchar_t) -> c_uint: putwchar, putwchar_unlocked;
+    }
+    EOPNOTSUPP "Opens a file without a path that could be judged." {
+        open::open_by_handle_at(mount: c_int, handle: *mut c_void, flags: c_int) -> c_int:
+            open_by_handle_at;
+    }
+    EOPNOTSUPP "libc, or the kernel, would write plain bytes to the path within itself." {
+        within::updwtmp(path: *const c_char, entry: *const c_void) -> (): updwtmp, updwtmpx;
+        within::utmpname(path: *const c_char) -> c_int: utmpname, utmpxname;
+        within::acct(path: *const c_char) -> c_int: acct;
+        within::swapon(path: *const c_char, flags: c_int) -> c_int: swapon;
+        within::file_fopen(file: *mut FILE, path: *const c_char, mode: *const c_char, small: c_int)
+            -> *mut FILE: _IO_file_fopen;
+        within::file_open(file: *mut FILE, path: *const c_char, flags: c_int, mode: c_int, access:
+            c_int, small: c_int) -> *mut FILE: _IO_file_open;
+    }
+    EOPNOTSUPP "The child would write plain bytes there before it is another program. A relative \
+        path for writing is refused after another action, which may have changed the directory." {
+        within::spawn_opens(actions: *mut c_void, fd: c_int, path: *const c_char, flags: c_int,
+            mode: mode_t) -> c_int: posix_spawn_file_actions_addopen;
+    }
+    ENOSYS "May take a hidden descriptor from another process of the server; refused whatever it \
+        is." {
+        within::pidfd_getfd(pidfd: c_int, fd: c_int, flags: c_uint) -> c_int: pidfd_getfd;
+    }
+    EINVAL "The kernel would open files for writing as they are; events that are read only are \
+        given." {
+        within::fanotify_init(flags: c_uint, event_flags: c_uint) -> c_int: fanotify_init;
+    }
+}
+passes {
+    "Works on a FILE, whose bytes go through the functions that it was opened with." {
+        fread fread_unlocked __fread_chk __fread_unlocked_chk fwrite fwrite_unlocked fgets
+        fgets_unlocked
+        __fgets_chk __fgets_unlocked_chk fgetc fgetc_unlocked getc getc_unlocked _IO_getc getchar
+        getchar_unlocked
+        fputs fputs_unlocked puts fputc fputc_unlocked putc putc_unlocked _IO_putc putchar
+        putchar_unlocked
+        ungetc getline getdelim __getdelim __uflow __overflow printf fprintf vprintf vfprintf
+        __printf_chk
+        __fprintf_chk __vprintf_chk __vfprintf_chk scanf fscanf vscanf vfscanf __isoc99_scanf
+        __isoc99_fscanf
+        __isoc99_vscanf __isoc99_vfscanf __isoc23_scanf __isoc23_fscanf __isoc23_vscanf
+        __isoc23_vfscanf
+        fseek fseeko fseeko64 ftell ftello ftello64 rewind fgetpos fgetpos64 fsetpos fsetpos64 feof
+        feof_unlocked
+        ferror ferror_unlocked clearerr clearerr_unlocked fflush fflush_unlocked setbuf setbuffer
+        setvbuf
+        setlinebuf flockfile ftrylockfile funlockfile fcloseall perror psignal getw putw __fpending
+        __fpurge
+        __freading __fwriting __freadable __fwritable __flbf __fbufsize __fsetlocking __freadptr
+        _flushlbf
+        malloc_info malloc_stats _IO_feof _IO_ferror _IO_fflush _IO_fgetpos _IO_fgetpos64
+        _IO_fgets _IO_flockfile _IO_flush_all _IO_flush_all_linebuffered _IO_fprintf
+        _IO_fputs _IO_fread _IO_fsetpos _IO_fsetpos64 _IO_ftell _IO_ftrylockfile
+        _IO_funlockfile _IO_fwrite _IO_gets _IO_printf _IO_puts _IO_setbuffer _IO_setvbuf
+        _IO_ungetc _IO_vfprintf _IO_vfscanf __vfscanf __underflow gets __gets_chk __fseeko64
+        __ftello64 __libc_readline_unlocked __nss_readline putpwent putgrent putspent
+        putsgent fgetpwent fgetgrent fgetpwent_r fgetgrent_r fgetspent fgetspent_r fgetsgent
+        fgetsgent_r addmntent __getmntent_r xdrstdio_create err errx warn warnx verr verrx
+        vwarn vwarnx error error_at_line argp_error argp_failure argp_help argp_state_help
+        argp_usage argp_parse __fp_query __fp_nquery __fp_resstat __p_query
+        clnt_perror clnt_pcreateerror clnt_perrno fmtmsg printf_size
+    }
+    "The variable of a standard stream; it follows the descriptor when a sealed file comes to \
+        lie there." {
+        stdin stdout stderr
+    }
+    "A stream on a sealed file is byte-oriented for ever: the call looks at that first, and \
+        fails." {
+        fwide fputwc fputws fputwc_unlocked fputws_unlocked fwprintf vfwprintf wprintf vwprintf
+        fwscanf vfwscanf wscanf vwscanf __fwprintf_chk __vfwprintf_chk __wprintf_chk
+        __isoc99_fwscanf __isoc99_vfwscanf __isoc99_wscanf __isoc99_vwscanf __isoc23_fwscanf
+        __isoc23_vfwscanf __isoc23_wscanf __isoc23_vwscanf __vwprintf_chk
+    }
+    "A stream on memory or on functions of the program, not on a file." {
+        fopencookie fmemopen open_memstream open_wmemstream
+    }
+    "libc writes to the descriptor within itself: a sealed file is refused by the kernel, EBADF." {
+        backtrace_symbols_fd psiginfo
+        __backtrace_symbols_fd eventfd_read eventfd_write herror
+    }
+    "Lies in /tmp and is deleted at once; no policy holds there." {
+        tmpfile tmpfile64
+    }
+    "Makes a name, not a file." {
+        mktemp tempnam tmpnam tmpnam_r mkdtemp
+        __mktemp
+    }
+    "Names of files and directories are not sealed." {
+        mkdir mkdirat mkfifo mkfifoat mknod mknodat __xmknod __xmknodat
+        eaccess euidaccess realpath __realpath_chk
+        canonicalize_file_name getcwd __getcwd_chk get_current_dir_name getwd __getwd_chk
+        ftok
+    }
+    "Owner, mode, times and extended attributes of a name are those of the file." {
+        lchmod lchown utime lutimes futimesat lgetxattr
+        lsetxattr
+        llistxattr lremovexattr
+    }
+    "About the file system." {
+        statvfs statvfs64 pathconf fpathconf sync mount umount umount2 quotactl
+        swapoff
+        fsconfig fsmount fsopen fspick mount_setattr move_mount open_tree
+    }
+    "A directory is not sealed; what is read of it comes through readdir." {
+        fdopendir globfree globfree64 rewinddir seekdir telldir dirfd alphasort alphasort64
+        versionsort versionsort64
+    }
+    "Lists names within libc, `.tidelock` among them, with sizes on the disk; opening goes \
+        through open." {
+        fts_open fts_read fts_children fts_close fts_set
+        fts64_open fts64_read fts64_children fts64_close getdents64 getdirentries
+        getdirentries64 fts64_set
+    }
+    "Works on a handle of the visible descriptor, which leads to the anchor." {
+        name_to_handle_at
+    }
+    "Tells its handlers, which were registered at start." {
+        fork __register_atfork pthread_atfork
+        __fork __libc_fork
+    }
+    "The child calls nothing of ours before it is another program; hidden descriptors are \
+        closed on exec, visible ones are anchors that nobody can use." {
+        posix_spawn posix_spawnp posix_spawn_file_actions_init posix_spawn_file_actions_destroy
+        posix_spawn_file_actions_addclose
+        posix_spawn_file_actions_adddup2
+        posix_spawn_file_actions_addchdir_np posix_spawn_file_actions_addfchdir_np system popen
+        pclose
+        execve execv execvp execvpe execl execlp execle fexecve execveat
+        __libc_system _IO_popen _IO_proc_open _IO_proc_close pidfd_spawn pidfd_spawnp
+        posix_spawn_file_actions_addclosefrom_np posix_spawn_file_actions_addtcsetpgrp_np
+        wordexp
+    }
+    "Not a regular file, or one in /dev/shm: nothing to seal." {
+        pipe pipe2 socket socketpair accept accept4 eventfd timerfd_create signalfd inotify_init
+        inotify_init1
+        inotify_add_watch inotify_rm_watch fanotify_mark epoll_create epoll_create1
+        epoll_wait
+        epoll_pwait epoll_pwait2 memfd_create shm_open shm_unlink sem_open sem_unlink mq_open
+        pidfd_open
+        openpty posix_openpt grantpt unlockpt ptsname ptsname_r getpt
+        __pipe timerfd_settime timerfd_gettime pidfd_getpid pidfd_send_signal __mq_open_2
+        mq_close mq_getattr mq_notify mq_receive mq_send mq_setattr mq_timedreceive
+        mq_timedsend mq_unlink __shm_get_name __shm_directory sem_close __ptsname_r_chk
+    }
+    "Only on sockets; a visible descriptor that is sent along is an anchor that the receiver \
+        cannot use." {
+        send sendto sendmsg sendmmsg recv recvfrom recvmsg recvmmsg __recv_chk __recvfrom_chk
+        bind connect __connect listen getpeername getsockname getsockopt setsockopt shutdown
+        sockatmark isfdtype __send __recv __sendmmsg __socket getsourcefilter
+        setsourcefilter getipv4sourcefilter setipv4sourcefilter bindresvport rcmd rcmd_af
+        rexec rexec_af rresvport rresvport_af rtime
+    }
+    "Works on memory; of a sealed file only private copies are ever mapped." {
+        msync posix_madvise mlock mlock2 munlock mlockall munlockall
+        mincore
+        remap_file_pages brk sbrk
+        __sbrk pkey_alloc pkey_free pkey_get pkey_set
+        pkey_mprotect process_madvise process_mrelease
+    }
+    "Loads code within libc; a library in a protected directory is sealed and therefore refused." {
+        dlopen dlmopen
+        __libc_dlopen_mode
+    }
+    "Works on requests that were refused when they were made." {
+        aio_error aio_error64 aio_return aio_return64 aio_cancel aio_cancel64 aio_suspend
+        aio_suspend64 aio_init
+    }
+    "Works on terminals; on a sealed file the kernel answers EBADF." {
+        tcgetattr tcsetattr tcsendbreak tcdrain tcflush tcflow tcgetpgrp tcsetpgrp tcgetsid ctermid
+    }
+    "A path of the operating system, or the one that utmpname was given, opened within libc." {
+        syslog __syslog_chk vsyslog openlog closelog getmntent getpass
+        getloadavg setutxent getutxent
+        getmntent_r hasmntopt __vsyslog_chk setutent getutent endutent getutline pututline
+        setpwent endpwent
+        setgrent endgrent
+        getutent_r getutid getutid_r getutline_r getutxid getutxline endutxent pututxline
+        login logout logwtmp getlogin getlogin_r ttyslot cuserid lckpwdf ulckpwdf setspent
+        endspent setsgent endsgent getspent getspent_r getsgent getsgent_r getttyent
+        getttynam setttyent endttyent getfsent getfsfile getfsspec setfsent endfsent
+        getusershell setusershell endusershell ruserpass ruserok ruserok_af iruserok
+        iruserok_af __ivaliduser sethostid gethostid __nss_files_fopen __nss_files_data_open
+        __file_change_detection_for_fp __file_change_detection_for_path
+        __file_change_detection_for_stat __file_is_unchanged
+    }
+    "Changes what paths mean for the whole process; a server that does so does it before it \
+        opens its directory." {
+        chroot pivot_root unshare setns
+    }
+    "Machinery of libc's streams, exported for programs of long ago: works on what a FILE was \
+        opened with; of a sealed file behind libc's own FILE the kernel refuses the descriptor, \
+        EBADF." {
+        _IO_adjust_column _IO_adjust_wcolumn _IO_default_doallocate _IO_default_finish
+        _IO_default_pbackfail _IO_default_uflow _IO_default_xsgetn _IO_default_xsputn
+        _IO_do_write _IO_doallocbuf _IO_enable_locks _IO_file_attach _IO_file_doallocate
+        _IO_file_init _IO_file_overflow _IO_file_read _IO_file_seek _IO_file_seekoff
+        _IO_file_setbuf _IO_file_stat _IO_file_sync _IO_file_underflow _IO_file_write
+        _IO_file_xsputn _IO_free_backup_area _IO_free_wbackup_area _IO_getline
+        _IO_getline_info _IO_init _IO_init_marker _IO_init_wmarker _IO_iter_begin
+        _IO_iter_end _IO_iter_file _IO_iter_next _IO_least_wmarker _IO_link_in _IO_list_lock
+        _IO_list_resetlock _IO_list_unlock _IO_marker_delta _IO_marker_difference _IO_padn
+        _IO_peekc_locked _IO_remove_marker _IO_seekmark _IO_seekoff _IO_seekpos
+        _IO_seekwmark _IO_setb _IO_sgetn _IO_sputbackc _IO_sputbackwc _IO_str_init_readonly
+        _IO_str_init_static _IO_str_overflow _IO_str_pbackfail _IO_str_seekoff
+        _IO_str_underflow _IO_sungetc _IO_sungetwc _IO_switch_to_get_mode
+        _IO_switch_to_main_wget_area _IO_switch_to_wbackup_area _IO_switch_to_wget_mode
+        _IO_un_link _IO_unsave_markers _IO_unsave_wmarkers _IO_wdefault_doallocate
+        _IO_wdefault_finish _IO_wdefault_pbackfail _IO_wdefault_uflow _IO_wdefault_xsgetn
+        _IO_wdefault_xsputn _IO_wdo_write _IO_wdoallocbuf _IO_wfile_overflow
+        _IO_wfile_seekoff _IO_wfile_sync _IO_wfile_underflow _IO_wfile_xsputn
+        _IO_wmarker_delta _IO_wsetb __woverflow __wuflow __wunderflow
+    }
+    "Reads a file of the program's choice within libc: of a sealed one the bytes on the disk, \
+        which its own checks refuse." {
+        __open_catalog catopen catgets catclose iconv_open bindtextdomain getdate getdate_r
+    }
+    "Memory of another process: not a file." {
+        process_vm_readv process_vm_writev ptrace
+    }
+    "Writes addresses, not data, to a file that the environment names (MALLOC_TRACE, \
+        GMON_OUT_PREFIX) or to gmon.out, only in programs that are built or told to be measured." {
+        mtrace muntrace monstartup __monstartup moncontrol _mcleanup
+    }
+    "The kernel only tells the limit." {
+        getrlimit getrlimit64 __getrlimit
+    }
+    "No kernel of today carries it out: ENOSYS." {
+        getmsg getpmsg putmsg putpmsg isastream fattach fdetach gtty stty revoke chflags
+        fchflags uselib setlogin bdflush sstk ustat nfsservctl
+    }
+}
+    } };
+}

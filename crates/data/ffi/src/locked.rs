@@ -1,0 +1,129 @@
+//! Memory that is not swapped and not dumped, and the few system calls of the agent that need
+//! unsafe code.
+//!
+//! UNSAFETY: a mapping of memfd_secret memory, and getsockopt with an address.
+#![expect(unsafe_code, reason = "secret memory and raw calls")]
+
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+use zeroize::Zeroize;
+
+use crate::{memory, sys};
+
+const SOL_SOCKET: i64 = 1;
+/// Linux 6.5: the pidfd of the peer as it was when it connected.
+const SO_PEERPIDFD: i64 = 77;
+
+/// Keeps a descriptor that the caller knows by its number from the programs that it becomes or
+/// starts. A number that is no descriptor is left alone.
+pub fn close_on_exec(number: u32) {
+    let Ok(number) = i32::try_from(number) else { return };
+    // SAFETY: it is borrowed for this one call, which fails for a number that is none.
+    let fd = unsafe { BorrowedFd::borrow_raw(number) };
+    let _ = rustix::io::fcntl_setfd(fd, rustix::io::FdFlags::CLOEXEC);
+}
+
+/// Secret bytes in a mapping of their own, wiped when it is dropped.
+pub struct LockedMapping {
+    start: *mut u8,
+    len: usize,
+    room: usize,
+    secret: bool,
+    locked: bool,
+}
+
+// SAFETY: the mapping belongs to this object alone and is not bound to a thread.
+unsafe impl Send for LockedMapping {}
+
+impl LockedMapping {
+    /// A copy of these bytes.
+    ///
+    /// # Panics
+    /// If not even a few pages can be mapped.
+    #[must_use]
+    pub fn of(bytes: &[u8]) -> Self {
+        let room = bytes.len().max(1).next_multiple_of(4096);
+        let mapped = secret_mapping(room)
+            .map(|start| (start, true))
+            .or_else(|| private_mapping(room).map(|start| (start, false)));
+        let (start, secret) = mapped.expect("a few pages of memory can be mapped");
+        // SAFETY: the mapping is fresh, and at least as long as the bytes.
+        unsafe { core::ptr::copy_nonoverlapping(bytes.as_ptr(), start, bytes.len()) };
+        // SAFETY: the range is the mapping.
+        let locked = !secret && unsafe { rustix::mm::mlock(start.cast(), room) }.is_ok();
+        Self { start, len: bytes.len(), room, secret, locked }
+    }
+
+    /// The bytes.
+    #[must_use]
+    pub const fn bytes(&self) -> &[u8] {
+        // SAFETY: the mapping has `len` bytes, which were written when it was made and never
+        // change.
+        unsafe { core::slice::from_raw_parts(self.start, self.len) }
+    }
+
+    /// How they are protected: "memfd_secret", "mlock", "none".
+    #[must_use]
+    pub const fn protection(&self) -> &'static str {
+        match (self.secret, self.locked) {
+            (true, _) => "memfd_secret",
+            (false, true) => "mlock",
+            (false, false) => "none",
+        }
+    }
+}
+
+impl Drop for LockedMapping {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is ours and has `len` bytes.
+        unsafe { core::slice::from_raw_parts_mut(self.start, self.len) }.zeroize();
+        // SAFETY: nobody can reach it after this.
+        let _ = unsafe { rustix::mm::munmap(self.start.cast(), self.room) };
+    }
+}
+
+/// Memory that the kernel takes out of its own map.
+pub(crate) fn secret_mapping(room: usize) -> Option<*mut u8> {
+    const CLOEXEC: i64 = libc::O_CLOEXEC as i64;
+    let fd = sys::plain(sys::nr::MEMFD_SECRET, [CLOEXEC, 0, 0, 0, 0, 0]).ok()?;
+    // SAFETY: the descriptor was just made and belongs to nobody else.
+    let fd = unsafe { OwnedFd::from_raw_fd(i32::try_from(fd).ok()?) };
+    rustix::fs::ftruncate(&fd, room as u64).ok()?;
+    let prot = rustix::mm::ProtFlags::READ | rustix::mm::ProtFlags::WRITE;
+    let flags = rustix::mm::MapFlags::SHARED;
+    // SAFETY: a fresh mapping wherever the kernel likes; it keeps the memory after the descriptor
+    // is closed.
+    unsafe { rustix::mm::mmap(core::ptr::null_mut(), room, prot, flags, &fd, 0) }
+        .ok()
+        .map(|at| at.cast())
+}
+
+fn private_mapping(room: usize) -> Option<*mut u8> {
+    let prot = rustix::mm::ProtFlags::READ | rustix::mm::ProtFlags::WRITE;
+    let flags = rustix::mm::MapFlags::PRIVATE;
+    // SAFETY: a fresh mapping wherever the kernel likes.
+    let start =
+        unsafe { rustix::mm::mmap_anonymous(core::ptr::null_mut(), room, prot, flags) }.ok()?;
+    // SAFETY: the range is the mapping.
+    let _ = unsafe { rustix::mm::madvise(start, room, rustix::mm::Advice::LinuxDontDump) };
+    Some(start.cast())
+}
+
+/// SO_PEERPIDFD of a connected socket, where the kernel has it.
+#[must_use]
+pub fn peer_pidfd(socket: BorrowedFd<'_>) -> Option<OwnedFd> {
+    let fd = sys::socket_option(socket.as_raw_fd(), SOL_SOCKET, SO_PEERPIDFD).ok()?;
+    // SAFETY: the kernel just made it for us.
+    Some(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Closes every descriptor from this number on, those without close-on-exec too.
+pub fn close_from(first: u32) {
+    // Fails only on kernels before 5.9, where close-on-exec does most of it.
+    let _ = sys::plain(sys::nr::CLOSE_RANGE, [i64::from(first), i64::from(u32::MAX), 0, 0, 0, 0]);
+}
+
+/// Wipes what ended calls have left on the stack: keys that were moved leave copies there.
+pub fn wipe_stack() {
+    memory::wipe_stack::<{ memory::DEEPEST }>();
+}

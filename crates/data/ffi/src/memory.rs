@@ -1,0 +1,320 @@
+//! The library's own memory: locked, left out of core dumps, wiped when it is given back.
+//!
+//! Serves Rust's allocations in the preload library and every allocation of AWS-LC (key schedules
+//! among them), so that the program's malloc is never called from a hook and keys never lie in its
+//! heap. Private memory: a forked child has its own copy, since schedules come and go in both
+//! processes afterwards.
+//!
+//! UNSAFETY: this is an allocator.
+#![expect(unsafe_code, reason = "an allocator")]
+
+use core::alloc::{GlobalAlloc, Layout};
+use core::sync::atomic::{
+    AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering::AcqRel, Ordering::Acquire,
+    Ordering::Relaxed, Ordering::Release,
+};
+
+use rustix::mm::{Advice, MapFlags, MlockFlags, ProtFlags};
+
+use crate::sys;
+
+/// Address space that is reserved; pages are used, and locked, as they are touched.
+const ARENA: usize = 256 << 20;
+/// What is locked at once.
+const CHUNK: usize = 256 << 10;
+const SMALLEST: usize = 32;
+/// Classes of 32 bytes to 128 MiB, by powers of two.
+const CLASSES: usize = 23;
+/// No call of the command's that handles keys uses more of the stack; the least that it has is far
+/// more.
+pub(crate) const DEEPEST: usize = 128 << 10;
+/// What the library wipes in programs, whose threads may have little. It costs an open 0.1 us.
+pub(crate) const IN_PROGRAMS: usize = 16 << 10;
+/// Before each block: its class, and room so that blocks are aligned to 16.
+const PREFIX: usize = 16;
+
+/// The allocator of the preload library.
+pub struct LockedMemory;
+
+struct Arena {
+    start: AtomicUsize,
+    used: AtomicUsize,
+    lock: AtomicU32,
+    /// Free blocks of each class, linked through their first words; changed only under `lock`.
+    free: [AtomicPtr<u8>; CLASSES],
+}
+
+static MEMORY: Arena = Arena {
+    start: AtomicUsize::new(0),
+    used: AtomicUsize::new(0),
+    lock: AtomicU32::new(0),
+    free: [const { AtomicPtr::new(core::ptr::null_mut()) }; CLASSES],
+};
+
+/// The lock of the arena; signals are blocked while it is held.
+struct Holding(u64);
+
+impl Holding {
+    fn take() -> Self {
+        let mask = sys::block_signals();
+        while MEMORY.lock.compare_exchange_weak(0, 1, Acquire, Relaxed).is_err() {
+            rustix::thread::sched_yield();
+        }
+        Self(mask)
+    }
+}
+
+impl Drop for Holding {
+    fn drop(&mut self) {
+        MEMORY.lock.store(0, Release);
+        sys::restore_signals(self.0);
+    }
+}
+
+/// The signal mask of the thread that forks.
+static FORKING: AtomicU64 = AtomicU64::new(0);
+
+/// Keeps other threads out of the arena while the process forks, so that the child finds it whole.
+pub(crate) fn before_fork() {
+    let holding = Holding::take();
+    FORKING.store(holding.0, Relaxed);
+    core::mem::forget(holding);
+}
+
+/// After a fork, in the parent.
+pub(crate) fn after_fork_in_parent() {
+    drop(Holding(FORKING.load(Relaxed)));
+}
+
+/// After a fork, in the child: locked memory is not inherited.
+pub(crate) fn after_fork_in_child() {
+    lock_pages();
+    drop(Holding(FORKING.load(Relaxed)));
+}
+
+/// Locks the chunks that are in use. The limit (RLIMIT_MEMLOCK) counts address space, so the rest
+/// is left.
+fn lock_pages() {
+    lock_range(0, MEMORY.used.load(Relaxed).next_multiple_of(CHUNK));
+}
+
+fn lock_range(from: usize, to: usize) {
+    let start = core::ptr::with_exposed_provenance_mut(MEMORY.start.load(Relaxed) + from);
+    if to > from {
+        // SAFETY: the range lies in our own mapping. Beyond the limit, pages stay unlocked.
+        let _ = unsafe { rustix::mm::mlock_with(start, to - from, MlockFlags::ONFAULT) };
+    }
+}
+
+/// Reserves the arena; true if that is done.
+pub fn start() -> bool {
+    let address = MEMORY.start.load(Acquire);
+    address != 0 || map()
+}
+
+fn map() -> bool {
+    // SAFETY: a fresh private mapping wherever the kernel likes.
+    let mapped = unsafe {
+        rustix::mm::mmap_anonymous(
+            core::ptr::null_mut(),
+            ARENA,
+            ProtFlags::READ | ProtFlags::WRITE,
+            MapFlags::PRIVATE | MapFlags::NORESERVE,
+        )
+    };
+    let Ok(start) = mapped else { return false };
+    // SAFETY: the range is the mapping just made.
+    let _ = unsafe { rustix::mm::madvise(start, ARENA, Advice::LinuxDontDump) };
+    let address = start.expose_provenance();
+    if MEMORY.start.compare_exchange(0, address, AcqRel, Acquire).is_err() {
+        // SAFETY: another thread was faster; nobody knows of this mapping.
+        let _ = unsafe { rustix::mm::munmap(start, ARENA) };
+    }
+    true
+}
+
+const fn class_of(size: usize) -> usize {
+    let room = if size < SMALLEST { SMALLEST } else { size };
+    (room.next_power_of_two().trailing_zeros() - SMALLEST.trailing_zeros()) as usize
+}
+
+const fn room_of(class: usize) -> usize {
+    SMALLEST << class
+}
+
+/// `size` bytes, aligned to 16; null if there is no room.
+pub(crate) fn allocate(size: usize) -> *mut u8 {
+    let class = class_of(size + PREFIX);
+    if class >= CLASSES || !start() {
+        return core::ptr::null_mut();
+    }
+    let _holding = Holding::take();
+    let head = &MEMORY.free[class];
+    let block = head.load(Relaxed);
+    let block = if block.is_null() {
+        let at = MEMORY.used.load(Relaxed);
+        let end = at + room_of(class);
+        if end > ARENA {
+            return core::ptr::null_mut();
+        }
+        MEMORY.used.store(end, Relaxed);
+        lock_range(at.next_multiple_of(CHUNK), end.next_multiple_of(CHUNK));
+        core::ptr::with_exposed_provenance_mut::<u8>(MEMORY.start.load(Relaxed) + at)
+    } else {
+        let link = block.cast::<*mut u8>();
+        // SAFETY: a free block holds the address of the next in its first word.
+        head.store(unsafe { link.read() }, Relaxed);
+        block
+    };
+    let class_place = block.cast::<usize>();
+    // SAFETY: the block has at least PREFIX bytes.
+    unsafe { class_place.write(class) };
+    // SAFETY: the block is longer than PREFIX.
+    unsafe { block.add(PREFIX) }
+}
+
+/// Wipes a block and gives it back.
+///
+/// # Safety
+/// `memory` came from [`allocate`] and is not used any more.
+pub(crate) unsafe fn release(memory: *mut u8) {
+    // SAFETY: the caller promises a block of ours, whose prefix lies before it.
+    let block = unsafe { memory.sub(PREFIX) };
+    let class_place = block.cast::<usize>();
+    // SAFETY: the prefix holds the class.
+    let class = unsafe { class_place.read() };
+    // SAFETY: the block is ours, and nobody reads it meanwhile.
+    unsafe { wipe(block, room_of(class)) };
+    let _holding = Holding::take();
+    let head = &MEMORY.free[class];
+    let link = block.cast::<*mut u8>();
+    // SAFETY: the block has room for an address.
+    unsafe { link.write(head.load(Relaxed)) };
+    head.store(block, Relaxed);
+}
+
+/// How many bytes a block of ours has room for.
+///
+/// # Safety
+/// `memory` came from [`allocate`].
+pub(crate) unsafe fn room(memory: *mut u8) -> usize {
+    // SAFETY: the caller promises a block of ours, whose prefix lies before it.
+    let class_place = unsafe { memory.sub(PREFIX) }.cast::<usize>();
+    // SAFETY: the prefix holds the class.
+    room_of(unsafe { class_place.read() }) - PREFIX
+}
+
+/// # Safety
+/// `len` bytes from `at` may be written.
+unsafe fn wipe(at: *mut u8, len: usize) {
+    // SAFETY: the caller's promise.
+    unsafe { core::ptr::write_bytes(at, 0, len) };
+    core::sync::atomic::compiler_fence(core::sync::atomic::Ordering::SeqCst);
+    // SAFETY: keeps the write alive: the compiler must assume that the assembly reads it.
+    unsafe { core::arch::asm!("/* {0} */", in(reg) at, options(nostack, preserves_flags)) };
+}
+
+/// Wipes what ended calls have left on the stack below this call. Keys that were moved leave copies
+/// there, and the stack is no locked memory: it may be dumped.
+#[inline(never)]
+pub(crate) fn wipe_stack<const DEPTH: usize>() {
+    let mut room = core::mem::MaybeUninit::<[u8; DEPTH]>::uninit();
+    // SAFETY: the room is ours; it lies where those calls had their frames.
+    unsafe { wipe(room.as_mut_ptr().cast(), DEPTH) };
+}
+
+// SAFETY: blocks are distinct, large enough and aligned as asked, or null.
+unsafe impl GlobalAlloc for LockedMemory {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        if layout.align() <= PREFIX {
+            return allocate(layout.size());
+        }
+        // Alignments above 16 are rare: more room, and a copy of the prefix before the aligned
+        // place.
+        let block = allocate(layout.size() + 2 * layout.align());
+        if block.is_null() {
+            return block;
+        }
+        let skip = block.add_alignment(layout.align());
+        // SAFETY: there are two alignments more than the size.
+        let place = unsafe { block.add(skip) };
+        // SAFETY: the word before the place lies within the block.
+        let skip_place = unsafe { place.sub(size_of::<usize>()) }.cast::<usize>();
+        // SAFETY: as above, and aligned like the place.
+        unsafe { skip_place.write(skip) };
+        place
+    }
+
+    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+        let block = if layout.align() <= PREFIX {
+            memory
+        } else {
+            // SAFETY: `alloc` put the distance before the place.
+            let skip_place = unsafe { memory.sub(size_of::<usize>()) }.cast::<usize>();
+            // SAFETY: as above.
+            let skip = unsafe { skip_place.read() };
+            // SAFETY: back to the start of the block.
+            unsafe { memory.sub(skip) }
+        };
+        // SAFETY: `alloc` took the block from `allocate`.
+        unsafe { release(block) };
+    }
+}
+
+trait AddAlignment {
+    fn add_alignment(&self, align: usize) -> usize;
+}
+
+impl AddAlignment for *mut u8 {
+    /// The distance to the next aligned place that leaves a word before it.
+    fn add_alignment(&self, align: usize) -> usize {
+        let first = self.addr() + size_of::<usize>();
+        first.next_multiple_of(align) - self.addr()
+    }
+}
+
+/// Lets AWS-LC allocate here. Once, before its first use.
+pub(crate) fn serve_aws_lc() {
+    // SAFETY: the three functions keep malloc's contract; AWS-LC takes them only once and ignores
+    // the rest.
+    unsafe {
+        crate::aws_lc::CRYPTO_set_mem_functions(Some(lc_malloc), Some(lc_realloc), Some(lc_free))
+    };
+}
+
+unsafe extern "C" fn lc_malloc(
+    size: usize,
+    _: *const core::ffi::c_char,
+    _: core::ffi::c_int,
+) -> *mut core::ffi::c_void {
+    allocate(size).cast()
+}
+
+unsafe extern "C" fn lc_free(
+    memory: *mut core::ffi::c_void,
+    _: *const core::ffi::c_char,
+    _: core::ffi::c_int,
+) {
+    if !memory.is_null() {
+        // SAFETY: AWS-LC gives back what it got from `lc_malloc`.
+        unsafe { release(memory.cast()) };
+    }
+}
+
+unsafe extern "C" fn lc_realloc(
+    memory: *mut core::ffi::c_void,
+    size: usize,
+    _: *const core::ffi::c_char,
+    _: core::ffi::c_int,
+) -> *mut core::ffi::c_void {
+    let new = allocate(size);
+    if !memory.is_null() && !new.is_null() {
+        // SAFETY: AWS-LC passes a block of ours.
+        let old = unsafe { room(memory.cast()) };
+        // SAFETY: both blocks have that many bytes and are distinct.
+        unsafe { core::ptr::copy_nonoverlapping(memory.cast::<u8>(), new, old.min(size)) };
+        // SAFETY: the old block is not used any more.
+        unsafe { release(memory.cast()) };
+    }
+    new.cast()
+}

@@ -1,0 +1,441 @@
+//! The real kernel: every call of the engine as system calls, without libc.
+//!
+//! UNSAFETY: the engine names descriptors by number; borrowing a number is a promise that it is
+//! open. The engine's table makes that promise: a hidden descriptor is closed by its last user
+//! only.
+#![expect(unsafe_code, reason = "descriptors by number")]
+
+use core::ffi::CStr;
+use core::sync::atomic::{
+    AtomicI32, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering::Acquire, Ordering::Relaxed,
+    Ordering::Release,
+};
+use std::io::IoSlice;
+use std::os::fd::{BorrowedFd, IntoRawFd};
+
+use rustix::fs::{AtFlags, FallocateFlags, Mode, OFlags, ResolveFlags, SeekFrom, StatxFlags};
+use tidelock_cipher::{Root, Sealed, SealedHeader};
+use tidelock_engine::{
+    Actor, Errno, Fd, FileStat, Identity, Kernel, Links, Refusal, System, Words,
+};
+use tidelock_format::{DiskOffset, DiskSize};
+use tidelock_runtime::{Served, Sharing, is_under_way};
+
+use crate::host::HOST;
+use crate::process::starting;
+use crate::scratch::{self, Scratch};
+use crate::{futex, sys};
+
+const SPARES: usize = 8;
+
+/// For a directory that is not there.
+static NOBODY: Sharing = Sharing::with_nobody();
+
+/// The Linux kernel.
+pub struct Linux {
+    spares: [AtomicI32; SPARES],
+    /// The lowest number for hidden descriptors.
+    hidden_from: AtomicI32,
+}
+
+fn error(from: rustix::io::Errno) -> Errno {
+    Errno(from.raw_os_error())
+}
+
+/// A descriptor that the caller knows to be open, or a number that the kernel will refuse.
+fn borrow(fd: Fd) -> BorrowedFd<'static> {
+    if fd == Fd::CWD {
+        return rustix::fs::CWD;
+    }
+    // SAFETY: the engine holds the descriptor open for the time of the call; no process has the
+    // largest number.
+    unsafe { BorrowedFd::borrow_raw(if fd.0 < 0 { i32::MAX } else { fd.0 }) }
+}
+
+fn text(path: &[u8]) -> Result<&CStr, Errno> {
+    CStr::from_bytes_until_nul(path).map_err(|_| Errno::INVAL)
+}
+
+impl Default for Linux {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Linux {
+    /// A kernel of which nothing is known yet.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { spares: [const { AtomicI32::new(-1) }; SPARES], hidden_from: AtomicI32::new(512) }
+    }
+
+    /// The lowest number for hidden descriptors.
+    pub(crate) fn set_hidden_from(&self, lowest: i32) {
+        self.hidden_from.store(lowest, Relaxed);
+    }
+
+    /// Spare descriptors, to be closed: their numbers are not to be used any more.
+    pub(crate) fn take_spares(&self) -> impl Iterator<Item = Fd> {
+        self.spares.iter().map(|spare| Fd(spare.swap(-1, Acquire))).filter(|fd| fd.0 >= 0)
+    }
+
+    pub(crate) fn hidden_from(&self) -> i32 {
+        self.hidden_from.load(Relaxed)
+    }
+}
+
+/// What this program with keys has of a directory.
+#[inline]
+fn served(root: Root) -> Option<&'static Served> {
+    starting().roots().policy(root)?.keys()
+}
+
+impl Kernel for Linux {
+    type Scratch = Scratch;
+
+    #[inline]
+    fn pread(&self, file: Fd, into: &mut [u8], at: DiskOffset) -> Result<usize, Errno> {
+        rustix::io::pread(borrow(file), into, at.get()).map_err(error)
+    }
+
+    #[inline]
+    fn pwrite(&self, file: Fd, bytes: Sealed<'_>, at: DiskOffset) -> Result<usize, Errno> {
+        rustix::io::pwrite(borrow(file), bytes.as_bytes(), at.get()).map_err(error)
+    }
+
+    fn pwrite_first(
+        &self,
+        file: Fd,
+        header: &SealedHeader,
+        start: DiskOffset,
+        bytes: Sealed<'_>,
+    ) -> Result<usize, Errno> {
+        static ZEROS: [u8; 131_072] = [0; 131_072];
+        let copies = header.as_bytes();
+        let start = usize::try_from(start.get()).map_err(|_| Errno::INVAL)?;
+        let padding = ZEROS.get(..start - copies.len()).ok_or(Errno::INVAL)?;
+        let pieces = [IoSlice::new(copies), IoSlice::new(padding), IoSlice::new(bytes.as_bytes())];
+        sys::write_pieces(file.0, &pieces, 0)
+    }
+
+    fn set_size(&self, file: Fd, size: DiskSize) -> Result<(), Errno> {
+        rustix::fs::ftruncate(borrow(file), size.0).map_err(error)
+    }
+
+    #[inline]
+    fn stat(&self, file: Fd) -> Result<FileStat, Errno> {
+        rustix::fs::fstat(borrow(file)).map(|stat| file_stat(&stat)).map_err(error)
+    }
+
+    fn allocate(&self, file: Fd, mode: i32, at: DiskOffset, len: u64) -> Result<(), Errno> {
+        let mode = FallocateFlags::from_bits_retain(mode.cast_unsigned());
+        rustix::fs::fallocate(borrow(file), mode, at.get(), len).map_err(error)
+    }
+
+    fn position(&self, file: Fd) -> Result<u64, Errno> {
+        rustix::fs::tell(borrow(file)).map_err(error)
+    }
+
+    fn set_position(&self, file: Fd, at: u64) -> Result<(), Errno> {
+        rustix::fs::seek(borrow(file), SeekFrom::Start(at)).map(|_| ()).map_err(error)
+    }
+
+    fn seek_back(&self, file: Fd, back: u64) -> Result<u64, Errno> {
+        let back = i64::try_from(back).map_err(|_| Errno::INVAL)?;
+        rustix::fs::seek(borrow(file), SeekFrom::End(-back)).map_err(error)
+    }
+
+    fn seek(&self, file: Fd, at: DiskOffset, whence: i32) -> Result<DiskOffset, Errno> {
+        let to = if whence == libc::SEEK_DATA {
+            SeekFrom::Data(at.get())
+        } else {
+            SeekFrom::Hole(at.get())
+        };
+        let found = rustix::fs::seek(borrow(file), to).map_err(error)?;
+        Ok(tidelock_format::Layout::advance(DiskOffset::HEADER, found))
+    }
+
+    fn synchronise(&self, file: Fd, all: bool) -> Result<(), Errno> {
+        let done =
+            if all { rustix::fs::fsync(borrow(file)) } else { rustix::fs::fdatasync(borrow(file)) };
+        done.map_err(error)
+    }
+
+    #[inline]
+    fn words(&self, root: Root) -> &Words {
+        served(root).map_or(NOBODY.words(), |served| served.sharing.words())
+    }
+
+    #[inline]
+    fn actor(&self, root: Root) -> Actor {
+        served(root).map_or(&NOBODY, |served| &served.sharing).actor(&HOST, sys::thread())
+    }
+
+    fn lives(&self, root: Root, number: u32) -> bool {
+        served(root).is_none_or(|served| served.sharing.lives(&HOST, number))
+    }
+
+    fn sleep(&self, word: &AtomicU64, seen: u64) {
+        futex::sleep(word, seen);
+    }
+
+    fn wake(&self, word: &AtomicU64) {
+        futex::wake(word);
+    }
+
+    fn pause(&self, looks: u32) {
+        let moment =
+            rustix::fs::Timespec { tv_sec: 0, tv_nsec: i64::from(looks.clamp(1, 100)) * 20_000 };
+        let _ = rustix::thread::nanosleep(&moment);
+    }
+
+    fn block_signals(&self) -> u64 {
+        sys::block_signals()
+    }
+
+    fn restore_signals(&self, mask: u64) {
+        sys::restore_signals(mask);
+    }
+
+    fn appends(&self, file: Fd, remembered: bool) -> bool {
+        let args = [i64::from(file.0), F_GETSIG, 0, 0, 0, 0];
+        sys::plain(sys::nr::FCNTL, args).map_or(remembered, |signal| signal == APPENDS)
+    }
+
+    fn mark_appends(&self, file: Fd, appends: bool) {
+        let args = [i64::from(file.0), F_SETSIG, if appends { APPENDS } else { 0 }, 0, 0, 0];
+        // It fails for want of a few bytes of memory only; then this process alone knows.
+        let _ = sys::plain(sys::nr::FCNTL, args);
+    }
+
+    #[inline]
+    fn scratch(&self, len: usize) -> Result<Scratch, Errno> {
+        scratch::take(len)
+    }
+}
+
+impl System for Linux {
+    fn open(&self, at: Fd, path: &[u8], flags: i32, mode: u32, links: Links) -> Result<Fd, Errno> {
+        let path = text(path)?;
+        let creates = flags & libc::O_CREAT != 0 || flags & libc::O_TMPFILE == libc::O_TMPFILE;
+        let mode = Mode::from_bits_retain(if creates { mode & 0o7777 } else { 0 });
+        let flags = OFlags::from_bits_retain(flags.cast_unsigned());
+        let opened = match links {
+            Links::Follow => rustix::fs::openat(borrow(at), path, flags, mode),
+            Links::Refuse => {
+                rustix::fs::openat2(borrow(at), path, flags, mode, ResolveFlags::NO_SYMLINKS)
+            }
+        };
+        opened.map(|fd| Fd(fd.into_raw_fd())).map_err(error)
+    }
+
+    fn close(&self, fd: Fd) -> Result<(), Errno> {
+        sys::plain(sys::nr::CLOSE, [i64::from(fd.0), 0, 0, 0, 0, 0]).map(|_| ())
+    }
+
+    fn duplicate(&self, of: Fd, lowest: i32, cloexec: bool) -> Result<Fd, Errno> {
+        let command = if cloexec { libc::F_DUPFD_CLOEXEC } else { libc::F_DUPFD };
+        let args = [i64::from(of.0), i64::from(command), i64::from(lowest), 0, 0, 0];
+        let fd = sys::plain(sys::nr::FCNTL, args)?;
+        i32::try_from(fd).map(Fd).map_err(|_| Errno::MFILE)
+    }
+
+    fn duplicate_onto(&self, of: Fd, onto: Fd, cloexec: bool) -> Result<(), Errno> {
+        let flags = if cloexec { i64::from(libc::O_CLOEXEC) } else { 0 };
+        sys::plain(sys::nr::DUP3, [i64::from(of.0), i64::from(onto.0), flags, 0, 0, 0]).map(|_| ())
+    }
+
+    fn reserve_hidden(&self, root: Root) -> Result<Fd, Errno> {
+        for spare in &self.spares {
+            if spare.load(Relaxed) >= 0 {
+                let fd = spare.swap(-1, Acquire);
+                if fd >= 0 {
+                    return Ok(Fd(fd));
+                }
+            }
+        }
+        match self.duplicate(self.anchor(root), self.hidden_from(), true) {
+            // The program has lowered its limit below that: the upper half of what is left.
+            Err(Errno::INVAL) => self.duplicate(self.anchor(root), half_of_the_limit(), true),
+            reserved => reserved,
+        }
+    }
+
+    fn retire_hidden(&self, root: Root, fd: Fd) -> bool {
+        // A low number is the program's.
+        let kept = fd.0 >= self.hidden_from()
+            && self.spares.iter().any(|spare| spare.load(Relaxed) < 0)
+            && self.duplicate_onto(self.anchor(root), fd, true).is_ok();
+        if kept {
+            for spare in &self.spares {
+                if spare.compare_exchange(-1, fd.0, Release, Relaxed).is_ok() {
+                    return true;
+                }
+            }
+        }
+        // Errors of close are those of the file's last writes, which fsync has told or nobody asked
+        // for.
+        let _ = self.close(fd);
+        false
+    }
+
+    fn anchor(&self, root: Root) -> Fd {
+        served(root).map_or(Fd(-1), |served| served.anchor)
+    }
+
+    fn working_directory(&self, into: &mut [u8]) -> Result<usize, Errno> {
+        if crate::guard::is_at_work() {
+            // Nobody tells us of changes there.
+            return sys::working_directory(into);
+        }
+        directory::read(into)
+    }
+
+    fn path_of(&self, fd: Fd, into: &mut [u8]) -> Result<usize, Errno> {
+        let mut name = [0; 32];
+        let name = crate::stdio::standard::name_of(fd.0, &mut name);
+        self.read_link(Fd::CWD, name, into)
+    }
+
+    fn read_link(&self, at: Fd, path: &[u8], into: &mut [u8]) -> Result<usize, Errno> {
+        rustix::fs::readlinkat_raw(borrow(at), text(path)?, into)
+            .map(|found: usize| found)
+            .map_err(error)
+    }
+
+    fn stat_at(&self, at: Fd, path: &[u8]) -> Result<FileStat, Errno> {
+        rustix::fs::statat(borrow(at), text(path)?, AtFlags::SYMLINK_NOFOLLOW)
+            .map(|stat| file_stat(&stat))
+            .map_err(error)
+    }
+
+    fn identity(&self, directory: Fd) -> Result<Identity, Errno> {
+        let wanted = StatxFlags::INO | StatxFlags::CTIME | StatxFlags::MNT_ID;
+        let stat = rustix::fs::statx(borrow(directory), c"", AtFlags::EMPTY_PATH, wanted)
+            .map_err(error)?;
+        let tells_mount = stat.stx_mask & StatxFlags::MNT_ID.bits() != 0;
+        Ok(Identity {
+            device: rustix::fs::makedev(stat.stx_dev_major, stat.stx_dev_minor),
+            inode: stat.stx_ino,
+            mount: if tells_mount { stat.stx_mnt_id } else { 0 },
+            changed: (stat.stx_ctime.tv_sec, stat.stx_ctime.tv_nsec),
+        })
+    }
+
+    fn mount_origin(&self, mount: u64, into: &mut [u8]) -> Result<usize, Errno> {
+        tidelock_runtime::mounts::origin(mount, into)
+    }
+
+    fn rename(&self, from: (Fd, &[u8]), to: (Fd, &[u8]), flags: u32) -> Result<(), Errno> {
+        let (from, to) = ((from.0.0, text(from.1)?), (to.0.0, text(to.1)?));
+        sys::two_paths(sys::nr::RENAMEAT2, from, to, i64::from(flags))
+    }
+
+    fn link(&self, from: (Fd, &[u8]), to: (Fd, &[u8]), flags: i32) -> Result<(), Errno> {
+        let (from, to) = ((from.0.0, text(from.1)?), (to.0.0, text(to.1)?));
+        sys::two_paths(sys::nr::LINKAT, from, to, i64::from(flags))
+    }
+
+    fn drop_record_locks(&self, file: Fd) {
+        let all = libc::flock { l_type: 2, l_whence: 0, l_start: 0, l_len: 0, l_pid: 0 };
+        // Unlocking cannot fail on an open file.
+        let _ = sys::lock_record(file.0, i64::from(libc::F_SETLK), &all);
+    }
+
+    fn is_sole_holder(&self, file: Fd) -> bool {
+        let lease = |kind: i32| {
+            let args = [i64::from(file.0), i64::from(libc::F_SETLEASE), i64::from(kind), 0, 0, 0];
+            sys::plain(sys::nr::FCNTL, args).is_ok()
+        };
+        lease(libc::F_WRLCK) && lease(libc::F_UNLCK)
+    }
+
+    fn may_rekey_lost(&self, root: Root) -> bool {
+        is_under_way(starting(), root)
+    }
+
+    fn report(&self, path: &[u8], why: Refusal) {
+        tidelock_runtime::messages::refusal(starting(), path, why);
+    }
+}
+
+/// The signal that an open file would send when it is ready. A regular file never is, so that the
+/// number is free to tell all who share the open file that it appends.
+const F_SETSIG: i64 = 10;
+const F_GETSIG: i64 = 11;
+const APPENDS: i64 = 1;
+
+fn half_of_the_limit() -> i32 {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+    limit.and_then(|limit| i32::try_from(limit / 2).ok()).unwrap_or(i32::MAX)
+}
+
+fn file_stat(stat: &rustix::fs::Stat) -> FileStat {
+    let kind = rustix::fs::FileType::from_raw_mode(stat.st_mode);
+    FileStat {
+        device: stat.st_dev,
+        inode: stat.st_ino,
+        size: DiskSize(u64::try_from(stat.st_size).unwrap_or(0)),
+        regular: kind.is_file(),
+        directory: kind.is_dir(),
+        symlink: kind.is_symlink(),
+    }
+}
+
+/// Asks the kernel for the working directory again, after chdir or fchdir.
+pub fn refresh_working_directory() {
+    directory::refresh();
+}
+
+/// The working directory, so that relative paths need no system call: a sequence lock over bytes.
+mod directory {
+    use super::{AtomicU8, AtomicU32, AtomicUsize, Errno, Relaxed};
+    use core::sync::atomic::Ordering::{AcqRel, Acquire, Release};
+    use core::sync::atomic::fence;
+
+    use crate::sys;
+
+    const LEN: usize = 4096;
+    static BYTES: [AtomicU8; LEN] = [const { AtomicU8::new(0) }; LEN];
+    static COUNT: AtomicUsize = AtomicUsize::new(0);
+    /// Odd while it is being written.
+    static SEQUENCE: AtomicU32 = AtomicU32::new(0);
+
+    pub(super) fn read(into: &mut [u8]) -> Result<usize, Errno> {
+        for _ in 0..1000 {
+            let before = SEQUENCE.load(Acquire);
+            if before & 1 == 1 {
+                core::hint::spin_loop();
+                continue;
+            }
+            let count = COUNT.load(Relaxed).min(LEN);
+            let room = into.get_mut(..count).ok_or(Errno::NAMETOOLONG)?;
+            for (out, byte) in room.iter_mut().zip(&BYTES) {
+                *out = byte.load(Relaxed);
+            }
+            fence(Acquire);
+            if SEQUENCE.load(Relaxed) == before {
+                return if count == 0 { Err(Errno::NOENT) } else { Ok(count) };
+            }
+        }
+        sys::working_directory(into)
+    }
+
+    pub(super) fn refresh() {
+        let mut buffer = [0u8; LEN];
+        let found = sys::working_directory(&mut buffer).unwrap_or(0);
+        // A directory that cannot be reached from the root has no path to go by.
+        let path = buffer.get(..found).filter(|path| path.first() == Some(&b'/')).unwrap_or(&[]);
+        while SEQUENCE.load(Relaxed) & 1 == 1 || {
+            let now = SEQUENCE.load(Relaxed);
+            SEQUENCE.compare_exchange(now & !1, (now & !1) + 1, AcqRel, Relaxed).is_err()
+        } {
+            core::hint::spin_loop();
+        }
+        for (byte, &new) in BYTES.iter().zip(path) {
+            byte.store(new, Relaxed);
+        }
+        COUNT.store(path.len(), Relaxed);
+        SEQUENCE.fetch_add(1, Release);
+    }
+}

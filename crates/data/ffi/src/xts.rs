@@ -1,0 +1,287 @@
+//! AES-256-XTS of AWS-LC behind `UnitCipher`: a table of contexts, one pair for each installed file
+//! key.
+//!
+//! A context carries the tweak of the call that uses it, so a call owns its context: the key's own
+//! one if it is free, else a spare that is given the key for this call. A signal handler or another
+//! thread in between therefore never finds a context in use, and nothing is allocated.
+//!
+//! UNSAFETY: EVP contexts are C objects. Each is used only by the holder of its owner word.
+#![expect(unsafe_code, reason = "AWS-LC's C interface")]
+
+use core::ptr::{null, null_mut};
+use core::sync::atomic::{
+    AtomicPtr, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
+};
+
+use crate::aws_lc::{
+    EVP_CIPHER_CTX, EVP_CIPHER_CTX_free, EVP_CIPHER_CTX_new, EVP_Cipher, EVP_CipherInit_ex,
+    EVP_aes_256_xts,
+};
+use tidelock_cipher::{FileKey, KeySlot, Proven, Root, SealedHeader, UnitCipher, UnlockError};
+use tidelock_format::{Class, Layout, UnitNumber};
+
+use crate::host::HOST;
+use crate::memory::{IN_PROGRAMS, wipe_stack};
+use crate::process::starting;
+use crate::{stack, sys};
+
+const SLOTS: usize = tidelock_engine::KEYS;
+const SPARES: usize = 32;
+
+/// AES-256-XTS with keys in locked memory.
+pub struct Xts {
+    cells: [AtomicPtr<Cell>; SLOTS],
+    spares: [AtomicPtr<Cell>; SPARES],
+}
+
+/// One file key: its bytes, for spares, and its two contexts.
+struct Cell {
+    key: core::cell::UnsafeCell<[u8; 64]>,
+    seal: Context,
+    open: Context,
+}
+
+struct Context {
+    owner: AtomicU64,
+    evp: *mut EVP_CIPHER_CTX,
+    encrypt: i32,
+}
+
+// SAFETY: a cell's key is written only while its slot is being installed, which only one caller
+// does and during which nobody uses it; contexts are used by their owners only.
+unsafe impl Sync for Cell {}
+// SAFETY: as above; the pointers are not bound to a thread.
+unsafe impl Send for Cell {}
+
+impl Context {
+    fn new(encrypt: i32) -> Option<Self> {
+        // SAFETY: allocates an empty context, or returns null.
+        let evp = unsafe { EVP_CIPHER_CTX_new() };
+        if evp.is_null() {
+            return None;
+        }
+        // SAFETY: the cipher is a constant of AWS-LC.
+        let cipher = unsafe { EVP_aes_256_xts() };
+        // SAFETY: `evp` is a fresh context; no key yet, so that its memory is allocated now and
+        // never later.
+        let ready = unsafe { EVP_CipherInit_ex(evp, cipher, null_mut(), null(), null(), encrypt) };
+        (ready == 1).then_some(Self { owner: AtomicU64::new(0), evp, encrypt })
+    }
+
+    fn free(self) {
+        // SAFETY: made by `new`, used by nobody else, and not seen again.
+        unsafe { EVP_CIPHER_CTX_free(self.evp) };
+    }
+
+    fn own(&self) -> Option<Owned<'_>> {
+        let mine = self.owner.load(Relaxed) == 0
+            && self.owner.compare_exchange(0, sys::thread(), Acquire, Relaxed).is_ok();
+        // Lazily: an `Owned` that is made and dropped would give away what another call holds.
+        mine.then(|| Owned(self))
+    }
+}
+
+/// A context that this call may use.
+struct Owned<'c>(&'c Context);
+
+impl Drop for Owned<'_> {
+    fn drop(&mut self) {
+        self.0.owner.store(0, Release);
+    }
+}
+
+impl Owned<'_> {
+    fn set_key(&self, key: &[u8; 64]) {
+        // SAFETY: we own the context; a null cipher keeps the one it has, so nothing is allocated.
+        let set = unsafe {
+            EVP_CipherInit_ex(self.0.evp, null(), null_mut(), key.as_ptr(), null(), self.0.encrypt)
+        };
+        assert!(set == 1, "AES-256-XTS refused a key whose halves differ");
+    }
+
+    /// From `input` to `output`, which may be the same place.
+    fn run(&self, unit: UnitNumber, input: *const u8, output: *mut u8, len: usize) {
+        let mut tweak = [0u8; 16];
+        tweak[..8].copy_from_slice(&unit.0.to_le_bytes());
+        // SAFETY: we own the context; a null cipher and key keep what it has.
+        let set = unsafe {
+            EVP_CipherInit_ex(
+                self.0.evp,
+                null(),
+                null_mut(),
+                null(),
+                tweak.as_ptr(),
+                self.0.encrypt,
+            )
+        };
+        // SAFETY: the callers pass slices of `len` bytes, a multiple of 16.
+        let done = unsafe { EVP_Cipher(self.0.evp, output, input, len) };
+        // Never write what was not encrypted.
+        assert!(set == 1 && done == 1, "AES-256-XTS failed");
+    }
+}
+
+impl Cell {
+    fn new() -> Option<Box<Self>> {
+        Some(Box::new(Self {
+            key: core::cell::UnsafeCell::new([0; 64]),
+            seal: Context::new(1)?,
+            open: Context::new(0)?,
+        }))
+    }
+}
+
+impl Default for Xts {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Xts {
+    /// A cipher without keys.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self {
+            cells: [const { AtomicPtr::new(null_mut()) }; SLOTS],
+            spares: [const { AtomicPtr::new(null_mut()) }; SPARES],
+        }
+    }
+
+    /// Makes the spare contexts. Once, before the first use; later calls do nothing.
+    pub fn warm_up(&self) {
+        for spare in &self.spares {
+            cell_in(spare);
+        }
+    }
+
+    pub(crate) fn install(&self, slot: KeySlot, key: &FileKey) -> Result<(), UnlockError> {
+        let cell =
+            self.cells.get(slot.0 as usize).and_then(cell_in).ok_or(UnlockError::NoRandomness)?;
+        // SAFETY: nobody uses a slot that is being installed.
+        unsafe { *cell.key.get() = *key.expose() };
+        for context in [&cell.seal, &cell.open] {
+            // A call that was cut off by a fork may have left it owned; then spares serve this key.
+            if let Some(owned) = context.own() {
+                owned.set_key(key.expose());
+            }
+        }
+        Ok(())
+    }
+
+    #[inline(never)]
+    fn derive_and_install(&self, slot: KeySlot, proven: &Proven) -> Result<(), UnlockError> {
+        let header = proven.header();
+        let key = tidelock_runtime::find(header.data_key).ok_or(UnlockError::UnknownKey)?;
+        self.install(slot, &key.file_key(header))
+    }
+
+    fn run(
+        &self,
+        slot: KeySlot,
+        unit: UnitNumber,
+        encrypt: bool,
+        bytes: (*const u8, *mut u8, usize),
+    ) {
+        let cell = self.cells.get(slot.0 as usize).and_then(existing);
+        let cell = cell.expect("a slot is used only after its key was installed");
+        let home = if encrypt { &cell.seal } else { &cell.open };
+        if let Some(owned) = home.own() {
+            return owned.run(unit, bytes.0, bytes.1, bytes.2);
+        }
+        // SAFETY: the key is written only while the slot is being installed, when nobody uses it.
+        let key = unsafe { &*cell.key.get() };
+        for spare in self.spares.iter().filter_map(existing) {
+            let context = if encrypt { &spare.seal } else { &spare.open };
+            if let Some(owned) = context.own() {
+                owned.set_key(key);
+                return owned.run(unit, bytes.0, bytes.1, bytes.2);
+            }
+        }
+        // To wait for one could be for ever: signal handlers may stand in front of all who have
+        // them.
+        let mut own =
+            Context::new(i32::from(encrypt)).expect("there is locked memory for a context");
+        *own.owner.get_mut() = sys::thread();
+        let owned = Owned(&own);
+        owned.set_key(key);
+        owned.run(unit, bytes.0, bytes.1, bytes.2);
+        drop(owned);
+        own.free();
+    }
+
+    /// In a forked child only the forking thread exists: what others held is free.
+    pub(crate) fn after_fork_in_child(&self) {
+        let me = sys::thread();
+        for cell in self.spares.iter().filter_map(existing) {
+            for context in [&cell.seal, &cell.open] {
+                if context.owner.load(Relaxed) != me {
+                    context.owner.store(0, Relaxed);
+                }
+            }
+        }
+    }
+}
+
+fn existing(place: &AtomicPtr<Cell>) -> Option<&Cell> {
+    let cell = place.load(Acquire);
+    // SAFETY: cells are made once and never freed.
+    unsafe { cell.as_ref() }
+}
+
+fn cell_in(place: &AtomicPtr<Cell>) -> Option<&Cell> {
+    if existing(place).is_none() {
+        let new = Box::into_raw(Cell::new()?);
+        if place.compare_exchange(null_mut(), new, Release, Acquire).is_err() {
+            // SAFETY: another call was faster; this one was never shown to anybody. Its contexts
+            // are leaked, at most once for a slot.
+            drop(unsafe { Box::from_raw(new) });
+        }
+    }
+    existing(place)
+}
+
+impl UnitCipher for Xts {
+    fn choose(&self, first: &[u8]) -> Result<Proven, UnlockError> {
+        stack::run(|| {
+            let chosen = tidelock_runtime::choose(starting(), &HOST, first);
+            wipe_stack::<IN_PROGRAMS>();
+            chosen
+        })
+        .unwrap_or(Err(UnlockError::NoMemory))
+    }
+
+    fn unlock(&self, slot: KeySlot, header: &Proven) -> Result<(), UnlockError> {
+        stack::run(|| {
+            let unlocked = self.derive_and_install(slot, header);
+            wipe_stack::<IN_PROGRAMS>();
+            unlocked
+        })
+        .unwrap_or(Err(UnlockError::NoMemory))
+    }
+
+    fn create(
+        &self,
+        root: Root,
+        class: Class,
+        layout: Layout,
+    ) -> Result<SealedHeader, UnlockError> {
+        stack::run(|| {
+            let header = tidelock_runtime::new_header(starting(), &HOST, root, class, layout);
+            wipe_stack::<IN_PROGRAMS>();
+            header
+        })
+        .unwrap_or(Err(UnlockError::NoMemory))
+    }
+
+    #[inline]
+    fn seal(&self, slot: KeySlot, unit: UnitNumber, plain: &[u8], sealed: &mut [u8]) {
+        assert!(plain.len() == sealed.len(), "sealing changes no lengths");
+        self.run(slot, unit, true, (plain.as_ptr(), sealed.as_mut_ptr(), plain.len()));
+    }
+
+    #[inline]
+    fn open(&self, slot: KeySlot, unit: UnitNumber, bytes: &mut [u8]) {
+        let place = bytes.as_mut_ptr();
+        self.run(slot, unit, false, (place.cast_const(), place, bytes.len()));
+    }
+}

@@ -1,0 +1,125 @@
+//! The header's place on the disk: two copies at fixed offsets, zeros up to the data offset.
+
+use super::fields::{COPY_LEN, Header, HeaderCopy, HeaderError, MAC_LEN, SIGNED_LEN};
+use crate::place::Layout;
+use crate::size::DiskSize;
+
+/// Where the second copy begins: the next 512-byte sector.
+pub const SECOND_COPY_AT: usize = 512;
+/// How many bytes of a file must be read to see both copies.
+pub const PROBE_LEN: usize = SECOND_COPY_AT + COPY_LEN;
+
+/// The compatible feature flag of a whole file: at [`WHOLE_AT`] lies an end mark with a MAC over
+/// its header copies and its body, as they were when the file was made.
+pub const WHOLE: u64 = 1;
+/// Where the end mark of a whole file lies: behind the copies.
+pub const WHOLE_AT: usize = PROBE_LEN;
+
+/// Both copies as one write of [`PROBE_LEN`] bytes; the rest of the data offset is zeros.
+#[derive(Clone)]
+pub struct HeaderRegion([u8; PROBE_LEN]);
+
+impl HeaderRegion {
+    /// Both copies alike, as a new file has them.
+    #[must_use]
+    pub fn both(signed: &[u8; SIGNED_LEN], mac: &[u8; MAC_LEN]) -> Self {
+        let mut region = [0u8; PROBE_LEN];
+        let mut copy = [0u8; COPY_LEN];
+        let (head, tail) = copy.split_at_mut(SIGNED_LEN);
+        head.copy_from_slice(signed);
+        tail.copy_from_slice(mac);
+        for at in [0, SECOND_COPY_AT] {
+            if let Some(place) = region.get_mut(at..at + COPY_LEN) {
+                place.copy_from_slice(&copy);
+            }
+        }
+        Self(region)
+    }
+
+    /// The bytes, for the kernel.
+    #[must_use]
+    pub const fn as_bytes(&self) -> &[u8; PROBE_LEN] {
+        &self.0
+    }
+}
+
+/// How a file of sealed bytes begins. The one answer for everybody who opens one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Start {
+    /// No header yet, and no data.
+    Empty,
+    /// All zeros where the header would be, and this many bytes behind it: a file that was made
+    /// longer before a crash and never written if they are zeros too, else a lost header.
+    Blank {
+        /// Bytes from the data offset on.
+        behind: u64,
+    },
+    /// Something that must be a header.
+    Header,
+}
+
+impl Start {
+    /// Of the first [`PROBE_LEN`] bytes of a file (fewer if it is shorter) and its size.
+    #[must_use]
+    pub fn of(first: &[u8], size: DiskSize, layout: Layout) -> Self {
+        if !Probe::is_blank(first) {
+            return Self::Header;
+        }
+        match size.0.saturating_sub(layout.start().get()) {
+            0 => Self::Empty,
+            behind => Self::Blank { behind },
+        }
+    }
+}
+
+/// What the first bytes of a file hold: each copy, or why there is none.
+#[derive(Clone, Debug)]
+pub struct Probe {
+    /// The copy at offset 0.
+    pub first: Result<HeaderCopy, HeaderError>,
+    /// The copy in the next sector.
+    pub second: Result<HeaderCopy, HeaderError>,
+}
+
+impl Probe {
+    /// Reads both copies from the first bytes of a file; `bytes` may be shorter than [`PROBE_LEN`].
+    #[must_use]
+    pub fn parse(bytes: &[u8]) -> Self {
+        let copy = |at| HeaderCopy::parse(bytes.get(at..).unwrap_or(&[]));
+        Self { first: copy(0), second: copy(SECOND_COPY_AT) }
+    }
+
+    /// True if neither copy was ever written, or both were lost: all that was read is zero.
+    #[must_use]
+    pub fn is_blank(bytes: &[u8]) -> bool {
+        bytes.iter().all(|&byte| byte == 0)
+    }
+
+    /// The copies that begin with the magic.
+    pub fn copies(&self) -> impl Iterator<Item = &HeaderCopy> {
+        self.first.iter().chain(&self.second)
+    }
+
+    /// The header by which somebody without keys may go: the fields of the copy with the higher
+    /// sequence, if version 1 has them. Which copy counts is proven by MACs
+    /// (`tidelock_cipher::choose`).
+    #[must_use]
+    pub fn likely(&self) -> Option<&Header> {
+        let first = self.first.as_ref().ok();
+        let newer = self.second.as_ref().ok().filter(|second| {
+            first.is_none_or(|first| second.outline.sequence > first.outline.sequence)
+        });
+        newer.or(first)?.fields.as_ref().ok()
+    }
+
+    /// Why there is no header, if no copy begins with the magic: what the first says, unless it is
+    /// only zeros.
+    #[must_use]
+    pub fn error(&self) -> HeaderError {
+        match (&self.first, &self.second) {
+            (Err(HeaderError::Zero), Err(HeaderError::Magic)) => HeaderError::Magic,
+            (Err(first), _) => *first,
+            _ => HeaderError::Magic,
+        }
+    }
+}

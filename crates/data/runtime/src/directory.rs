@@ -1,0 +1,99 @@
+//! A protected directory, as this process knows it: one entry of the engine's table.
+
+use core::sync::atomic::AtomicU64;
+use std::sync::OnceLock;
+
+use tidelock_contract::{Decision, Policy};
+use tidelock_engine::{Decide, Fd, PathBuffer, Sealing};
+
+use crate::held::HeldKeyring;
+use crate::sharing::Sharing;
+
+/// A protected directory, as this process knows it. Its path and layout stand beside it in the
+/// engine's table.
+pub struct Directory {
+    first: Policy,
+    /// Those that came while this process ran; the last one counts.
+    later: [OnceLock<Policy>; LATER],
+    /// `None` in a program without keys, which is guarded.
+    served: Option<Served>,
+}
+
+/// A process that has followed so many changes keeps what it has until it starts again.
+const LATER: usize = 8;
+
+/// What a program with keys has of a directory.
+pub struct Served {
+    /// The agent's socket.
+    pub(crate) socket: Box<[u8]>,
+    /// What visible descriptors of sealed files refer to.
+    pub anchor: Fd,
+    /// The lock file, in which the keyring's generation is announced.
+    pub(crate) lock: Fd,
+    /// The words that all processes of the directory share.
+    pub sharing: Sharing,
+    /// Where its keys come from.
+    pub(crate) keyring: &'static HeldKeyring,
+    /// The control file of a server that may give a lost header a new key while it recovers.
+    pub(crate) recovery: Option<PathBuffer>,
+    /// The announcement that was last followed.
+    pub(crate) followed: AtomicU64,
+    /// When the agent may be asked again, in seconds of the monotonic clock.
+    pub(crate) not_before: AtomicU64,
+}
+
+impl Directory {
+    /// With keys.
+    pub(crate) const fn served(policy: Policy, served: Served) -> Self {
+        Self { first: policy, later: [const { OnceLock::new() }; LATER], served: Some(served) }
+    }
+
+    /// Without keys: its files may be named, not read.
+    pub(crate) const fn guarded(policy: Policy) -> Self {
+        Self { first: policy, later: [const { OnceLock::new() }; LATER], served: None }
+    }
+
+    /// What must be true of its files.
+    pub(crate) fn policy(&self) -> &Policy {
+        self.later.iter().map_while(OnceLock::get).last().unwrap_or(&self.first)
+    }
+
+    /// Takes over what was changed; one caller at a time.
+    pub(crate) fn learn(&self, policy: Policy) {
+        if *self.policy() != policy
+            && let Some(place) = self.later.iter().find(|place| place.get().is_none())
+        {
+            // One caller at a time: it is free.
+            let _ = place.set(policy);
+        }
+    }
+
+    /// What a program with keys has of it.
+    #[inline]
+    #[must_use]
+    pub const fn keys(&self) -> Option<&Served> {
+        self.served.as_ref()
+    }
+}
+
+impl Decide for Directory {
+    fn decide(&self, relative: &[u8]) -> Sealing {
+        sealing(self.policy().decide(relative))
+    }
+
+    fn decide_elsewhere(&self, path: &[u8]) -> Option<Sealing> {
+        let tail = self.policy().tablespace_tail(path)?;
+        Some(sealing(self.policy().decide_tablespace(tail)))
+    }
+
+    fn same_below(&self, from: &[u8], to: &[u8]) -> bool {
+        self.policy().same_below(from, to)
+    }
+}
+
+const fn sealing(decision: Decision) -> Sealing {
+    match decision {
+        Decision::Seal(class) => Sealing::Sealed(class),
+        Decision::Plain(_) => Sealing::Plain,
+    }
+}

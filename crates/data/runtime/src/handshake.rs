@@ -1,0 +1,93 @@
+//! Asks an agent for keys, and starts one where none is alive.
+
+use core::time::Duration;
+use std::os::fd::OwnedFd;
+
+use tidelock_contract::connection::{Connection, NoAnswer};
+use tidelock_contract::wire::{Answer, Grant, RefusalReason, Request, WireError};
+
+use crate::host::Host;
+use crate::starter;
+
+/// How often an agent is started: one that was about to end may have been asked.
+const STARTS: u32 = 2;
+/// How long an agent may take to answer, who reads a little of /proc and adds a line to its log:
+/// when a program starts, and when one that runs asks for newer keys, which it tries again later.
+pub(crate) const AT_START: Duration = Duration::from_secs(20);
+pub(crate) const AT_WORK: Duration = Duration::from_secs(5);
+/// Every connection of a server would wait as long for an agent that is stopped.
+const AT_FORK: Duration = Duration::from_millis(500);
+
+/// What an agent gave.
+pub(crate) struct Granted {
+    /// The directory, its policy and its keys.
+    pub(crate) grant: Grant,
+    /// Stays open as long as this process lives: the agent ends with its last client.
+    pub(crate) connection: OwnedFd,
+    /// An agent was started for this.
+    pub(crate) started: bool,
+}
+
+/// Why there are no keys, as a sentence.
+enum Failure {
+    /// Nobody is there.
+    Absent(String),
+    /// The agent says no, or what cannot be understood.
+    Final(String),
+}
+
+/// Asks the agent behind `socket` for keys; starts one if none is alive.
+///
+/// # Errors
+/// A sentence: the agent cannot be reached or started, says no, or says what cannot be understood.
+pub(crate) fn ask(host: &dyn Host, socket: &[u8], patience: Duration) -> Result<Granted, String> {
+    let mut starts = 0;
+    loop {
+        match exchange(socket, patience) {
+            Ok(granted) => return Ok(Granted { started: starts > 0, ..granted }),
+            Err(Failure::Final(why)) => return Err(why),
+            Err(Failure::Absent(why)) => {
+                if starts == STARTS || !starter::start_agent(host, socket)? {
+                    return Err(why);
+                }
+                starts += 1;
+            }
+        }
+    }
+}
+
+/// As [`ask`], where an agent is alive and quick to answer.
+pub(crate) fn ask_one_that_is_alive(socket: &[u8]) -> Option<Granted> {
+    exchange(socket, AT_FORK).ok()
+}
+
+fn exchange(socket: &[u8], patience: Duration) -> Result<Granted, Failure> {
+    let connection = Connection::open(socket, patience)?;
+    let answer = connection.ask(&Request::Keys)?;
+    let sent = |why: WireError| Failure::Final(format!("its agent sent {why}"));
+    match Answer::decode(&answer).map_err(sent)? {
+        Answer::Grant(body) => {
+            let grant = Grant::decode(body).map_err(sent)?;
+            Ok(Granted { grant, connection: connection.into(), started: false })
+        }
+        Answer::Refused(reason, detail) => {
+            let why = format!("its agent refuses, since {reason}{detail}; {}", reason.hint());
+            // Where the directory was made again, another agent is started for its keyring.
+            let absent = reason == RefusalReason::KeyringGone;
+            Err(if absent { Failure::Absent(why) } else { Failure::Final(why) })
+        }
+        _ => Err(Failure::Final("its agent sent something else".into())),
+    }
+}
+
+impl From<NoAnswer> for Failure {
+    fn from(why: NoAnswer) -> Self {
+        match why {
+            _ if why.is_absence() => Self::Absent(why.to_string()),
+            NoAnswer::Silent { .. } => {
+                Self::Final(format!("{why}: let it go on (kill -CONT), or end it (kill -9)"))
+            }
+            _ => Self::Final(why.to_string()),
+        }
+    }
+}

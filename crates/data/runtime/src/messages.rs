@@ -1,0 +1,183 @@
+//! One line on standard error for the administrator, made in fixed memory; names in it cannot play
+//! with his terminal.
+//!
+//! Descriptor 2 is not always standard error: a daemon closes it, and the next file or socket that
+//! it opens has the number. A line is written there only if it is what it was when the program
+//! started, or what lines are for: a terminal, a pipe, a file that is appended to. Else it goes to
+//! the system's log.
+
+use core::fmt::Write as _;
+use core::sync::atomic::{
+    AtomicBool, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
+};
+use std::sync::OnceLock;
+
+use rustix::fs::FileType;
+use rustix::net::{AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
+use tidelock_cipher::UnitCipher;
+use tidelock_engine::{Refusal, Shown, System};
+use tidelock_format::Class;
+
+use crate::host::{Engine, Host};
+
+/// A text of at most `N` bytes; what is longer is cut.
+struct Line<const N: usize> {
+    bytes: [u8; N],
+    len: usize,
+}
+
+impl<const N: usize> Line<N> {
+    const fn new() -> Self {
+        Self { bytes: [0; N], len: 0 }
+    }
+
+    fn as_bytes(&self) -> &[u8] {
+        self.bytes.get(..self.len).unwrap_or_default()
+    }
+
+    fn push(&mut self, bytes: &[u8]) {
+        let count = bytes.len().min(N - self.len);
+        if let (Some(place), Some(bytes)) =
+            (self.bytes.get_mut(self.len..self.len + count), bytes.get(..count))
+        {
+            place.copy_from_slice(bytes);
+            self.len += count;
+        }
+    }
+}
+
+impl<const N: usize> core::fmt::Write for Line<N> {
+    fn write_str(&mut self, text: &str) -> core::fmt::Result {
+        self.push(text.as_bytes());
+        Ok(())
+    }
+}
+
+/// The program that is guarded, whose name its lines begin with.
+pub(crate) static PROGRAM: OnceLock<Vec<u8>> = OnceLock::new();
+
+/// Says why a call on a file is refused; of a stray plain file also what to type.
+pub fn refusal<S: System, C: UnitCipher>(process: &Engine<S, C>, path: &[u8], why: Refusal) {
+    let mut line = Line::<1400>::new();
+    line.push(b"tidelock: ");
+    if let Some(program) = PROGRAM.get() {
+        let mut name = Line::<200>::new();
+        let _ = write!(name, "{}", Shown(program));
+        line.push(name.as_bytes());
+        line.push(b": ");
+    }
+    let mut name = Line::<700>::new();
+    // All lines take what fits.
+    let _ = write!(name, "{}", Shown(path));
+    line.push(name.as_bytes());
+    let _ = write!(line, ": {why}");
+    if why == Refusal::PlainWhereSealed {
+        advise(process, path, &mut line);
+    }
+    line.push(b"\n");
+    send(line.as_bytes());
+}
+
+/// Globs of the owner are for files of class bytes. A name that a shell or a glob would read
+/// otherwise is for people to write.
+fn advise<S: System, C: UnitCipher, const N: usize>(
+    process: &Engine<S, C>,
+    path: &[u8],
+    line: &mut Line<N>,
+) {
+    let path = path.strip_suffix(b"\0").unwrap_or(path);
+    let roots = process.roots();
+    let below = roots.numbers().find_map(|root| {
+        let dir = roots.path(root)?;
+        let name = path.strip_prefix(dir)?.strip_prefix(b"/")?;
+        Some((dir, name, roots.policy(root)?))
+    });
+    let simple = |byte: &u8| byte.is_ascii_alphanumeric() || b"/._-+=:@%~".contains(byte);
+    match below {
+        Some((dir, name, directory))
+            if directory.policy().kind(name) == Some(Class::Bytes)
+                && dir.iter().chain(name).all(simple)
+                && dir.len() + name.len() < MAX_ADVICE =>
+        {
+            for part in [
+                &b"; remove it, or keep it plain: tidelock profile set -D "[..],
+                dir,
+                b" --plain ",
+                name,
+            ] {
+                line.push(part);
+            }
+        }
+        Some((_, name, directory)) if directory.policy().kind(name) != Some(Class::Bytes) => {
+            line.push(b"; move it away: pages and WAL are never plain here");
+        }
+        _ => line.push(b"; remove it, or keep it plain by `tidelock profile set --plain`"),
+    }
+}
+
+/// Bytes of a directory and a name that fit into the line beside the rest.
+const MAX_ADVICE: usize = 400;
+
+/// Says why the process cannot go on, with a hint, and ends it with `code`.
+pub(crate) fn fatal(host: &dyn Host, error: core::fmt::Arguments<'_>, hint: &str, code: i32) -> ! {
+    let mut line = Line::<2048>::new();
+    let mut what = Line::<1500>::new();
+    // Both lines take what fits.
+    let _ = write!(what, "{error}");
+    let _ = writeln!(line, "error: {}\nhint:  {hint}", Shown(what.as_bytes()));
+    send(line.as_bytes());
+    host.exit(code)
+}
+
+fn send(bytes: &[u8]) {
+    if is_standard_error() {
+        // A reader that has gone has nobody to be told.
+        let _ = rustix::io::write(rustix::stdio::stderr(), bytes);
+    } else {
+        // Without a system log there is nobody to tell.
+        let _ = log(bytes);
+    }
+}
+
+/// What descriptor 2 was when the library started.
+static DEVICE: AtomicU64 = AtomicU64::new(0);
+static INODE: AtomicU64 = AtomicU64::new(0);
+static STARTED: AtomicBool = AtomicBool::new(false);
+
+/// Remembers what standard error is; whatever it is, the program was given it for that.
+pub(crate) fn start() {
+    if let Ok(stat) = rustix::fs::fstat(rustix::stdio::stderr()) {
+        DEVICE.store(stat.st_dev, Relaxed);
+        INODE.store(stat.st_ino, Relaxed);
+        STARTED.store(true, Release);
+    }
+}
+
+/// True if a line at descriptor 2 does no harm.
+fn is_standard_error() -> bool {
+    let Ok(now) = rustix::fs::fstat(rustix::stdio::stderr()) else { return false };
+    if STARTED.load(Acquire)
+        && now.st_dev == DEVICE.load(Relaxed)
+        && now.st_ino == INODE.load(Relaxed)
+    {
+        return true;
+    }
+    match FileType::from_raw_mode(now.st_mode) {
+        FileType::CharacterDevice | FileType::Fifo => true,
+        // A log that the program has opened for it; a data file is never opened so.
+        FileType::RegularFile => rustix::fs::fcntl_getfl(rustix::stdio::stderr())
+            .is_ok_and(|flags| flags.contains(rustix::fs::OFlags::APPEND)),
+        _ => false,
+    }
+}
+
+/// Hands a line to the system's log, as an error of a daemon (RFC 3164, 4.1.1); waits for nobody.
+fn log(line: &[u8]) -> Result<(), rustix::io::Errno> {
+    let mut message = Line::<2100>::new();
+    message.push(b"<27>");
+    message.push(line.trim_ascii_end());
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::DGRAM, flags, None)?;
+    let address = SocketAddrUnix::new("/dev/log")?;
+    rustix::net::sendto(&socket, message.as_bytes(), SendFlags::NOSIGNAL, &address).map(|_| ())
+}

@@ -1,0 +1,324 @@
+//! Which part the library plays in a program, and the way from an agent's grant to a directory in
+//! the engine's table.
+//!
+//! In a program that is not listed two small files are read for each agent, and the guard begins.
+//! In a listed one everything is ready before main, or the process ends with an error and a hint:
+//! it never runs unprotected.
+
+use core::mem::MaybeUninit;
+use core::sync::atomic::AtomicU64;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use rustix::fs::{CWD, FileType, Mode, OFlags, RawDir, ResolveFlags, fstat, openat, openat2};
+use tidelock_cipher::UnitCipher;
+use tidelock_contract::control::{ANCHOR, FOLDER, LOCK};
+use tidelock_contract::wire::Grant;
+use tidelock_contract::{MAX_NOTICE, Notice, meet, names_program, postgres};
+use tidelock_engine::{Decided, Errno, Fd, PathBuffer, System};
+
+use crate::directory::{Directory, Served};
+use crate::handshake::{self, Granted};
+use crate::held::{self, HeldKeyring, Source};
+use crate::host::{Engine, Host};
+use crate::sharing::{MAP, Sharing};
+use crate::{cores, messages, mounts};
+
+/// The exit code for everything that concerns keys.
+const EXIT_KEY: i32 = 4;
+const EXIT_REFUSED: i32 = 3;
+/// A list of programs is no longer.
+const MAX_LIST: usize = 64 * 1024;
+
+/// The part that the library plays in a program.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Part {
+    /// It gets keys, or does not run.
+    Protects {
+        /// By a list, and not only since the user has named it for this run.
+        listed: bool,
+    },
+    /// It gets none, and is kept from writing plain bytes where sealed ones belong.
+    Guards,
+}
+
+/// The part to play in the program `exe`. `agents` are the paths of their sockets, separated by
+/// colons; `named` are the programs that `tidelock exec` has named for this run.
+#[must_use]
+pub fn part(agents: &[u8], exe: &[u8], named: [Option<&[u8]>; 2]) -> Part {
+    let listed = sockets(agents).any(|socket| lists(socket, exe));
+    // It asks whatever the lists say: an agent that was started since does not know it, and
+    // refuses.
+    match listed || named.contains(&Some(exe)) {
+        true => Part::Protects { listed },
+        false => Part::Guards,
+    }
+}
+
+/// Gets the keys of all directories, or ends the process.
+pub fn protect<S: System, C: UnitCipher>(
+    process: &Engine<S, C>,
+    host: &dyn Host,
+    agents: &[u8],
+    exe: &[u8],
+) {
+    messages::start();
+    let mut core_dumps = true;
+    for socket in sockets(agents) {
+        core_dumps &= protect_one(process, host, socket, exe);
+    }
+    if !core_dumps {
+        cores::forbid();
+    }
+}
+
+/// Gets the policies of all directories; false if there is none, and so nothing to guard.
+pub fn guard<S: System, C: UnitCipher>(process: &Engine<S, C>, agents: &[u8], exe: &[u8]) -> bool {
+    let mut found = false;
+    for socket in sockets(agents) {
+        let Some(notice) = beside(socket, b".policy", MAX_NOTICE) else { continue };
+        let Ok(notice) = Notice::decode(&notice) else { continue };
+        let directory = notice.directory.as_os_str().as_bytes();
+        let entry = Directory::guarded(notice.policy);
+        found |= process.roots().add(directory, entry, notice.layout).is_ok();
+    }
+    if found {
+        messages::start();
+        let _ = messages::PROGRAM.set(exe.to_vec());
+        attach_links(process);
+    }
+    found
+}
+
+fn sockets(agents: &[u8]) -> impl Iterator<Item = &[u8]> {
+    agents.split(|&byte| byte == b':').filter(|socket| !socket.is_empty())
+}
+
+/// True if the list beside the socket names this program. The agent decides; this only says who may
+/// ask. Without the list, everybody must ask.
+fn lists(socket: &[u8], exe: &[u8]) -> bool {
+    beside(socket, b".programs", MAX_LIST).is_none_or(|list| {
+        let mut entries = list.split(|&byte| byte == b'\n');
+        entries.any(|entry| !entry.is_empty() && names_program(entry, exe))
+    })
+}
+
+/// The bytes of a file beside a socket, if there is one of at most this size.
+fn beside(socket: &[u8], extension: &[u8], most: usize) -> Option<Vec<u8>> {
+    let stem = socket.strip_suffix(b".sock").unwrap_or(socket);
+    let path = [stem, extension].concat();
+    let file = openat(CWD, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
+    let mut bytes = vec![0u8; most];
+    let mut count = 0;
+    loop {
+        match rustix::io::read(&file, bytes.get_mut(count..)?) {
+            Ok(0) => break,
+            Ok(more) => count += more,
+            Err(rustix::io::Errno::INTR) => {}
+            Err(_) => return None,
+        }
+    }
+    bytes.truncate(count);
+    Some(bytes)
+}
+
+/// Asks one agent for its directory and keys; true if this program may leave core files.
+#[inline(never)]
+fn protect_one<S: System, C: UnitCipher>(
+    process: &Engine<S, C>,
+    host: &dyn Host,
+    socket: &[u8],
+    exe: &[u8],
+) -> bool {
+    let name = String::from_utf8_lossy(socket);
+    let granted = match handshake::ask(host, socket, handshake::AT_START) {
+        Ok(granted) => granted,
+        Err(why) => messages::fatal(
+            host,
+            format_args!("no key for {}: {why} ({name})", String::from_utf8_lossy(exe)),
+            "start the program with `tidelock exec -D DIR -- PROGRAM`, which unlocks the directory",
+            EXIT_KEY,
+        ),
+    };
+    if let Err(why) = set_up(process, host, &granted, socket, exe) {
+        messages::fatal(
+            host,
+            format_args!("{} cannot be used: {why}", granted.grant.directory.display()),
+            "`tidelock verify -D DIR` tells what is wrong with it",
+            EXIT_REFUSED,
+        );
+    }
+    host.conceal(granted.connection);
+    granted.grant.core_dumps
+}
+
+fn set_up<S: System, C: UnitCipher>(
+    process: &Engine<S, C>,
+    host: &dyn Host,
+    granted: &Granted,
+    socket: &[u8],
+    exe: &[u8],
+) -> Result<(), String> {
+    let grant = &granted.grant;
+    let path = grant.directory.as_os_str().as_bytes();
+    let errno = |what: &'static str| move |error: Errno| format!("{what} (errno {})", error.0);
+    let keyring = take(host, grant).ok_or("it has more data keys than this library can hold")?;
+    let anchor = control_file(&grant.directory, ANCHOR, OFlags::PATH)?;
+    let (lock, sharing) = share_words(host, &grant.directory)?;
+    let recovery = match grant.policy.recovers(exe) {
+        true => {
+            let mut control = PathBuffer::new();
+            let joined = [path, b"/", postgres::CONTROL_FILE.as_bytes()].concat();
+            control.set(&joined).map_err(errno("its path is too long"))?;
+            Some(control)
+        }
+        false => None,
+    };
+    let served = Served {
+        socket: socket.into(),
+        anchor: host.conceal(anchor),
+        lock,
+        sharing,
+        keyring,
+        recovery,
+        followed: AtomicU64::new(0),
+        not_before: AtomicU64::new(0),
+    };
+    let entry = Directory::served(grant.policy.clone(), served);
+    let root = process
+        .roots()
+        .add(path, entry, grant.layout)
+        .map_err(errno("its path is too long, or there are too many directories"))?;
+    mounts::learn(process, root, path);
+    Ok(())
+}
+
+/// Takes over the keys of a grant that are new here.
+pub(crate) fn take(host: &dyn Host, grant: &Grant) -> Option<&'static HeldKeyring> {
+    let Grant { keyring, generation, current, .. } = *grant;
+    let keys = grant.keys.iter().map(|key| (key.id, key.key.secret().expose()));
+    held::take(host, Source { keyring, generation, current }, keys)
+}
+
+/// Opens what is in `.tidelock`, by no link: a program of root's may work on a directory of another
+/// user, who puts a link or a second name of another file there at any moment.
+fn control_file(directory: &Path, name: &str, flags: OFlags) -> Result<OwnedFd, String> {
+    use rustix::io::Errno;
+    let path = directory.join(FOLDER).join(name);
+    let failed = |error: Errno| format!("{}: {error}", path.display());
+    let way = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let above = match openat2(CWD, directory, way, Mode::empty(), ResolveFlags::NO_SYMLINKS) {
+        // A kernel or a sandbox without openat2.
+        Err(Errno::NOSYS) => openat(CWD, directory, way | OFlags::NOFOLLOW, Mode::empty()),
+        opened => opened,
+    };
+    let above = above.map_err(failed)?;
+    let folder = openat(&above, FOLDER, way | OFlags::NOFOLLOW, Mode::empty());
+    // A pipe in its place holds nobody.
+    let flags = flags | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    let file = openat(folder.map_err(failed)?, name, flags, Mode::empty()).map_err(failed)?;
+    let (owner, found) = (fstat(&above).map_err(failed)?.st_uid, fstat(&file).map_err(failed)?);
+    let me = rustix::process::geteuid().as_raw();
+    let is_anchor = name == ANCHOR;
+    let kind = if is_anchor { FileType::Symlink } else { FileType::RegularFile };
+    let refused = |why: &str| Err(format!("{}: {why}", path.display()));
+    if FileType::from_raw_mode(found.st_mode) != kind {
+        return refused("somebody has put something else in its place");
+    }
+    if ![0, me, owner].contains(&found.st_uid) {
+        return refused("it belongs to somebody else");
+    }
+    // Copies of hard links are no harm to their owner, who alone can have linked another file of
+    // one's own here.
+    if !is_anchor && found.st_nlink > 1 && me != owner {
+        return refused("it has a second name, a hard link, elsewhere");
+    }
+    Ok(file)
+}
+
+/// Meets the other processes of the directory: the lock file, and the memory that they share.
+fn share_words(host: &dyn Host, directory: &Path) -> Result<(Fd, Sharing), String> {
+    let open = |flags| control_file(directory, LOCK, flags);
+    let lock = open(OFlags::RDWR).or_else(|_| open(OFlags::RDONLY))?;
+    let met = meet(lock.as_fd(), MAP).map_err(|why| why.to_string())?;
+    let lock = host.conceal(lock);
+    let Some(memory) = met.memory else { return Ok((lock, Sharing::with_nobody())) };
+    let words = host.map_words(&memory).map_err(|error| format!("its shared memory: {error}"))?;
+    let sharing = Sharing::with_others(words, host.conceal(memory));
+    if !sharing.can_have_number(host) {
+        return Err("the system gives this program no record locks (fcntl), by which processes \
+                    learn which others live: is it in a sandbox?"
+            .into());
+    }
+    Ok((lock, sharing))
+}
+
+/// Links of a protected directory that lead out of it, such as pg_wal and the tablespaces: their
+/// targets belong to it, by whatever path they are reached.
+pub fn attach_links<S: System, C: UnitCipher>(process: &Engine<S, C>) {
+    for directory in process.roots().numbers().filter_map(|root| process.roots().path(root)) {
+        attach_links_in(process, directory);
+        let spaces = [directory, b"/", postgres::TABLESPACES.as_bytes()].concat();
+        attach_links_in(process, &spaces);
+    }
+}
+
+fn attach_links_in<S: System, C: UnitCipher>(process: &Engine<S, C>, directory: &[u8]) {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let Ok(fd) = openat(CWD, directory, flags, Mode::empty()) else { return };
+    let mut room = [MaybeUninit::uninit(); 4096];
+    let mut entries = RawDir::new(fd.as_fd(), &mut room);
+    while let Some(Ok(entry)) = entries.next() {
+        if entry.file_type() == FileType::Symlink {
+            process.attach(&[directory, b"/", entry.file_name().to_bytes()].concat());
+        }
+    }
+}
+
+/// A regular file of ours that was opened by whoever started us is written without being sealed:
+/// `pg_ctl -l DIR/log` lets a shell do that.
+pub fn refuse_inherited<S: System, C: UnitCipher>(process: &Engine<S, C>, host: &dyn Host) {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let Ok(listing) = openat(CWD, c"/proc/self/fd", flags, Mode::empty()) else { return };
+    let mut room = [MaybeUninit::uninit(); 4096];
+    let mut entries = RawDir::new(listing.as_fd(), &mut room);
+    while let Some(Ok(entry)) = entries.next() {
+        if let Some(number) = entry.file_name().to_str().ok().and_then(|name| name.parse().ok()) {
+            refuse_if_ours(process, host, number);
+        }
+    }
+}
+
+fn refuse_if_ours<S: System, C: UnitCipher>(process: &Engine<S, C>, host: &dyn Host, number: i32) {
+    let system = process.system();
+    let mut path = [0u8; 4096];
+    if !system.stat(Fd(number)).is_ok_and(|stat| stat.regular) {
+        return;
+    }
+    let Ok(count) = system.path_of(Fd(number), &mut path) else { return };
+    let path = path.get(..count).unwrap_or_default();
+    if let Decided::Sealed(..) = process.roots().decide(path) {
+        messages::fatal(
+            host,
+            format_args!(
+                "descriptor {number} is {}, opened outside this program, so its bytes would not \
+                 be sealed",
+                String::from_utf8_lossy(path)
+            ),
+            "write that file elsewhere, for example `pg_ctl -l /var/log/...`, or let \
+             logging_collector write it",
+            EXIT_REFUSED,
+        );
+    }
+}
+
+/// Remembers nothing of parents' threads in a forked child.
+pub fn after_fork_in_child<S: System, C: UnitCipher>(process: &Engine<S, C>) {
+    for root in process.roots().numbers() {
+        if let Some(served) = process.roots().policy(root).and_then(Directory::keys) {
+            served.sharing.after_fork_in_child();
+        }
+    }
+    crate::renewal::after_fork_in_child();
+}

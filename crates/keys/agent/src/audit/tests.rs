@@ -1,0 +1,228 @@
+//! What somebody who has no key can do to a log, and whether it shows.
+
+use std::fs;
+use std::path::PathBuf;
+
+use data_encoding::HEXLOWER;
+use tidelock_keyring::{Keyring, Profile};
+use tidelock_providers::RecoveryKey;
+
+use super::*;
+use crate::memory::Primitives;
+
+struct World {
+    _home: tempfile::TempDir,
+    log: Log,
+    keyring: Keyring,
+}
+
+impl World {
+    fn new() -> Self {
+        let home = tempfile::tempdir().unwrap();
+        let log = Log::at(home.path().join("log/audit.log"));
+        let policy = Profile::builtin("generic").unwrap().compile(&[], &[]).unwrap();
+        let layout = Profile::builtin("generic").unwrap().layout().unwrap();
+        let recovery = RecoveryKey::random().unwrap();
+        let keyring = Keyring::create(policy, layout, &[&recovery]).unwrap();
+        Self { _home: home, log, keyring }
+    }
+
+    fn path(&self) -> &PathBuf {
+        &self.log.file
+    }
+
+    fn keys(&self) -> Vec<ChainKey> {
+        ChainKey::all_of(&self.keyring, Primitives::default().lock)
+    }
+
+    fn write(&self, keyed: bool, program: &str) {
+        let key = self.keys().swap_remove(0);
+        let details = Details { program: Some(program), ..Details::of_this_process() };
+        let (key, outcome) =
+            if keyed { (Some(&key), Outcome::Done) } else { (None, Outcome::Failed) };
+        record(&self.log, self.keyring.id(), key, Event::Unlock, outcome, &details).unwrap();
+    }
+
+    /// Lines 1, 3, 4, 6 are chained; 2 and 5 are not, but covered.
+    fn filled() -> Self {
+        let world = Self::new();
+        for (keyed, program) in
+            [(true, "a"), (false, "b"), (true, "c"), (true, "d"), (false, "e"), (true, "f")]
+        {
+            world.write(keyed, program);
+        }
+        world
+    }
+
+    fn verify(&self, head: Option<&str>) -> Verified {
+        verify(self.path(), self.keyring.id(), &self.keys(), head).unwrap()
+    }
+
+    fn lines(&self) -> Vec<String> {
+        fs::read_to_string(self.path()).unwrap().lines().map(|line| format!("{line}\n")).collect()
+    }
+
+    fn put(&self, lines: &[String]) {
+        fs::write(self.path(), lines.concat()).unwrap();
+    }
+
+    fn head(&self) -> String {
+        HEXLOWER.encode(&last_mac(self.path()).unwrap().unwrap())
+    }
+}
+
+fn breaks(report: &Verified) -> Vec<u64> {
+    report.broken.iter().map(|broken| broken.line).collect()
+}
+
+#[test]
+fn a_time_has_three_digits_behind_its_second() {
+    let time = UtcDateTime::from_unix_timestamp_nanos(1_709_210_096_007_999_999).unwrap();
+    assert_eq!(text(time), "2024-02-29T12:34:56.007Z");
+}
+
+#[test]
+fn an_untouched_log_is_whole() {
+    let world = World::filled();
+    let report = world.verify(Some(&world.head()));
+    assert_eq!((report.lines, report.chained, report.pending), (6, 4, 0));
+    assert_eq!((breaks(&report), report.head_found), (vec![], Some(true)));
+    assert_eq!(report.head, Some(world.head()));
+    world.write(false, "later");
+    let report = world.verify(None);
+    assert_eq!((report.lines, report.pending, report.head_found), (7, 1, None));
+}
+
+#[test]
+fn a_changed_line_shows_chained_or_not() {
+    for (line, shows) in [(0, 1), (1, 3), (2, 3), (4, 6), (5, 6)] {
+        let world = World::filled();
+        let mut lines = world.lines();
+        lines[line] = lines[line].replace("unlock", "onlock");
+        world.put(&lines);
+        assert_eq!(breaks(&world.verify(None)), [shows], "line {}", line + 1);
+    }
+}
+
+#[test]
+fn a_removed_line_shows() {
+    for (line, shows) in [(0, 2), (1, 2), (2, 3), (3, 5), (4, 5)] {
+        let world = World::filled();
+        let mut lines = world.lines();
+        lines.remove(line);
+        world.put(&lines);
+        assert_eq!(breaks(&world.verify(None)), [shows], "line {}", line + 1);
+    }
+}
+
+#[test]
+fn reordered_and_repeated_and_foreign_lines_show() {
+    let world = World::filled();
+    let lines = world.lines();
+    let mut swapped = lines.clone();
+    swapped.swap(2, 3);
+    world.put(&swapped);
+    assert!(!breaks(&world.verify(None)).is_empty());
+    let mut repeated = lines.clone();
+    repeated.insert(3, lines[2].clone());
+    world.put(&repeated);
+    assert_eq!(breaks(&world.verify(None)), [4]);
+    // A line that another keyring's log has.
+    let mut foreign = lines;
+    foreign.push(World::filled().lines()[0].clone());
+    world.put(&foreign);
+    assert_eq!(breaks(&world.verify(None)), [7]);
+}
+
+#[test]
+fn a_cut_at_the_end_shows_against_an_exported_head_only() {
+    let world = World::filled();
+    let head = world.head();
+    let lines = world.lines();
+    world.put(&lines[..4]);
+    let report = world.verify(None);
+    assert_eq!((breaks(&report), report.head_found), (vec![], None));
+    assert_eq!(world.verify(Some(&head)).head_found, Some(false));
+    // Going on does not heal it.
+    world.write(true, "g");
+    assert_eq!(world.verify(Some(&head)).head_found, Some(false));
+    assert_eq!(world.verify(Some("nonsense")).head_found, Some(false));
+}
+
+#[test]
+fn a_torn_line_is_ended_and_told() {
+    let world = World::filled();
+    let mut bytes = fs::read(world.path()).unwrap();
+    bytes.truncate(bytes.len() - 70);
+    fs::write(world.path(), &bytes).unwrap();
+    assert_eq!(world.verify(None).torn, [6]);
+    world.write(true, "next");
+    let report = world.verify(None);
+    assert_eq!((breaks(&report), report.torn, report.lines), (vec![], vec![6], 7));
+    assert!(world.lines()[6].contains("\"after_torn_line\":true"));
+}
+
+#[test]
+fn another_current_data_key_goes_on_with_the_chain() {
+    let mut world = World::filled();
+    world.keyring.add_data_key().unwrap();
+    world.write(true, "g");
+    let report = world.verify(None);
+    assert_eq!((breaks(&report), report.chained), (vec![], 5));
+}
+
+#[test]
+fn more_lines_without_a_key_than_one_look_back_holds() {
+    let world = World::filled();
+    for _ in 0..200 {
+        world.write(false, "a program with a rather long name, so that it fills the log");
+    }
+    assert!(fs::metadata(world.path()).unwrap().len() > 40_000);
+    world.write(true, "g");
+    let report = world.verify(None);
+    assert_eq!((breaks(&report), report.chained, report.pending), (vec![], 5, 0));
+}
+
+#[test]
+fn eight_writers_at_once_make_one_chain() {
+    let world = World::new();
+    std::thread::scope(|scope| {
+        for writer in 0..8 {
+            let world = &world;
+            scope.spawn(move || {
+                (0..20).for_each(|line| world.write((line + writer) % 3 != 0, "w"));
+            });
+        }
+    });
+    let report = world.verify(None);
+    assert_eq!((report.lines, breaks(&report), report.torn), (160, vec![], vec![]));
+}
+
+#[test]
+fn a_program_name_cannot_forge_a_line() {
+    let world = World::new();
+    let name = format!("/x\n{{\"event\":\"grant\"}},\"mac\":\"{}\"}}", "0".repeat(64));
+    world.write(false, &name);
+    let lines = world.lines();
+    assert_eq!(lines.len(), 1);
+    assert!(chain::split(lines[0].trim_end().as_bytes()).is_none());
+    let line: serde_json::Value = serde_json::from_str(&lines[0]).unwrap();
+    assert_eq!(line["program"], name.as_str());
+}
+
+#[test]
+fn a_log_that_is_another_file_by_a_second_name_gets_no_line() {
+    let world = World::new();
+    let write = || {
+        let details = Details::of_this_process();
+        record(&world.log, world.keyring.id(), None, Event::Unlock, Outcome::Failed, &details)
+    };
+    write().unwrap();
+    let before = fs::read(world.path()).unwrap();
+    fs::hard_link(world.path(), world.path().with_extension("other")).unwrap();
+    let refused = write();
+    assert!(matches!(refused, Err(Error::Keys(tidelock_keyring::Error::ForeignFile { .. }))));
+    assert_eq!(fs::read(world.path()).unwrap(), before);
+    fs::remove_file(world.path().with_extension("other")).unwrap();
+    write().unwrap();
+}

@@ -1,0 +1,134 @@
+//! Checks the chain of an audit log: which lines are not what was written, and is the head still
+//! there?
+//!
+//! A cut at the end leaves a whole chain; only a head that was exported before tells it.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+
+use data_encoding::HEXLOWER;
+use rustix::fs::{FlockOperation, flock};
+use serde::Serialize;
+use tidelock_format::KeyringId;
+
+use super::chain::{ChainKey, Mac, beginning, parse, split};
+use crate::error::Error;
+
+/// What a check found. Lines count from 1.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
+pub struct Verified {
+    /// Lines of the log.
+    pub lines: u64,
+    /// Those whose MAC is right.
+    pub chained: u64,
+    /// Lines at the end that no MAC covers yet.
+    pub pending: u64,
+    /// The last link: the head to export.
+    pub head: Option<String>,
+    /// What is not as it was written.
+    pub broken: Vec<Broken>,
+    /// The first lines, chained under a data key that this keyring has not any more: cannot be
+    /// checked.
+    pub unknown: Vec<u64>,
+    /// Lines that a crash left without their end.
+    pub torn: Vec<u64>,
+    /// Whether the head that was asked for is a link of this chain.
+    pub head_found: Option<bool>,
+}
+
+/// A break of the chain.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Broken {
+    /// The line whose MAC is wrong.
+    pub line: u64,
+    /// The first line that this MAC covers: what happened, happened from there on.
+    pub from: u64,
+}
+
+/// Reads a log and checks it with the keys that may have chained it.
+///
+/// # Errors
+/// [`Error::Io`].
+pub fn verify(
+    path: &Path,
+    keyring: KeyringId,
+    keys: &[ChainKey],
+    head: Option<&str>,
+) -> Result<Verified, Error> {
+    let failed = |source| Error::Io { what: "read the audit log", path: path.into(), source };
+    let file = File::open(path).map_err(failed)?;
+    flock(&file, FlockOperation::LockShared).map_err(|errno| failed(errno.into()))?;
+    let mut from = BufReader::new(file);
+    let wanted = head.map(|head| parse(head.trim().as_bytes()));
+    let mut walk = Walk::new(keyring, keys);
+    let mut line = Vec::new();
+    while from.read_until(b'\n', &mut line).map_err(failed)? > 0 {
+        walk.step(&line);
+        if let (Some(Some(wanted)), Some(mac)) = (wanted, walk.just_seen) {
+            walk.found |= wanted == mac;
+        }
+        line.clear();
+    }
+    Ok(walk.finish(wanted.is_some()))
+}
+
+struct Walk<'k> {
+    keys: &'k [ChainKey],
+    report: Verified,
+    last: Mac,
+    /// Bytes since the last chained line.
+    since: Vec<u8>,
+    just_seen: Option<Mac>,
+    found: bool,
+}
+
+impl<'k> Walk<'k> {
+    fn new(keyring: KeyringId, keys: &'k [ChainKey]) -> Self {
+        let (report, last) = (Verified::default(), beginning(keyring));
+        Self { keys, report, last, since: Vec::new(), just_seen: None, found: false }
+    }
+
+    fn step(&mut self, line: &[u8]) {
+        let report = &mut self.report;
+        report.lines += 1;
+        self.just_seen = None;
+        let body = line.strip_suffix(b"\n");
+        if serde_json::from_slice::<serde_json::Value>(body.unwrap_or(line)).is_err()
+            || body.is_none()
+        {
+            report.torn.push(report.lines);
+        }
+        let Some((covered, mac)) = body.and_then(split) else {
+            report.pending += 1;
+            return self.since.extend_from_slice(line);
+        };
+        let from = report.lines - report.pending;
+        match self.keys.iter().find(|key| covered.ends_with(chain_field(key).as_bytes())) {
+            // The key of the first lines may have been destroyed, no other can be missing.
+            None if report.chained == 0 && report.broken.is_empty() => {
+                report.unknown.push(report.lines);
+            }
+            Some(key) if key.mac(&[&self.last, &self.since, covered]) == mac => {
+                report.chained += 1;
+                self.just_seen = Some(mac);
+            }
+            _ => report.broken.push(Broken { line: report.lines, from }),
+        }
+        // What follows was chained to this line, be it good or not: each break is told once.
+        self.last = mac;
+        report.pending = 0;
+        report.head = Some(HEXLOWER.encode(&mac));
+        self.since.clear();
+    }
+
+    fn finish(mut self, asked: bool) -> Verified {
+        self.report.head_found = asked.then_some(self.found);
+        self.report
+    }
+}
+
+/// What stands last before the MAC.
+fn chain_field(key: &ChainKey) -> String {
+    format!(",\"chain\":\"{}\"", key.id())
+}

@@ -1,0 +1,147 @@
+//! The other end, for the command: is an agent alive, list a program, ask for its status.
+
+use std::io;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::io::Errno;
+use tidelock_cipher::Secret;
+use tidelock_contract::connection::{Connection as Socket, NoAnswer};
+use tidelock_contract::wire::{Answer, Grant, KeyringKey, Request, Status, WireError};
+use tidelock_format::Generation;
+use zeroize::Zeroizing;
+
+use crate::error::Error;
+
+/// How long an agent may take: it reads a little of /proc and adds a line to its log.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A connection to an agent. One that got keys counts as a client until it is dropped.
+pub struct Connection {
+    socket: Socket,
+    path: PathBuf,
+}
+
+/// Connects to the agent at `socket`; `None` if none is alive there.
+///
+/// # Errors
+/// [`Error::Silent`], [`Error::Io`].
+pub fn connect(socket: &Path) -> Result<Option<Connection>, Error> {
+    match Socket::open(socket.as_os_str().as_bytes(), PATIENCE) {
+        Ok(opened) => Ok(Some(Connection { socket: opened, path: socket.into() })),
+        Err(NoAnswer::Failed { errno: Errno::NOENT | Errno::CONNREFUSED, .. }) => Ok(None),
+        Err(why) => Err(failed("connect to the agent at", why, socket)),
+    }
+}
+
+/// As [`connect`], to an agent of one of these users. Somebody else's process is no agent: it must
+/// not be told anything, least of all a key.
+///
+/// # Errors
+/// As [`connect`].
+pub fn connect_to(socket: &Path, users: &[u32]) -> Result<Option<Connection>, Error> {
+    let trusted = |found: &Connection| found.socket.uid().is_some_and(|uid| users.contains(&uid));
+    Ok(connect(socket)?.filter(trusted))
+}
+
+impl Connection {
+    /// What the agent holds, and for whom.
+    ///
+    /// # Errors
+    /// [`Error::Refused`], [`Error::Wire`], [`Error::Io`].
+    pub fn status(&self) -> Result<Status, Error> {
+        let message = self.ask(&Request::Status)?;
+        match Answer::decode(&message)? {
+            Answer::Status(status) => Ok(status),
+            other => Err(unexpected(other)),
+        }
+    }
+
+    /// Lists a program for this process, which will become it, and for those that it starts; keeps
+    /// an agent without clients for another 30 s. Name the file that will run: for a script, that
+    /// is its interpreter, and better not listed.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] unless this process runs the agent's own file; [`Error::Wire`],
+    /// [`Error::Io`].
+    pub fn allow(&self, program: &Path) -> Result<(), Error> {
+        let message = self.ask(&Request::Allow(program.into()))?;
+        match Answer::decode(&message)? {
+            Answer::Allowed => Ok(()),
+            other => Err(unexpected(other)),
+        }
+    }
+
+    /// Keys, if this program is listed.
+    ///
+    /// # Errors
+    /// [`Error::Refused`], [`Error::Wire`], [`Error::Io`].
+    pub fn keys(&self) -> Result<Grant, Error> {
+        let message = self.ask(&Request::Keys)?;
+        match Answer::decode(&message)? {
+            Answer::Grant(body) => Ok(Grant::decode(body)?),
+            other => Err(unexpected(other)),
+        }
+    }
+
+    /// Hands over the key of the keyring that `tidelock key` has just written; running programs get
+    /// its data keys with their next file.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] unless this process runs the agent's own file; [`Error::Wire`],
+    /// [`Error::Io`].
+    pub fn reload(&self, key: &Secret<32>) -> Result<Generation, Error> {
+        let key = KeyringKey(Secret::new(*key.expose()));
+        let message = self.ask(&Request::Reload(key))?;
+        match Answer::decode(&message)? {
+            Answer::Reloaded(generation) => Ok(generation),
+            other => Err(unexpected(other)),
+        }
+    }
+
+    fn ask(&self, request: &Request) -> Result<Zeroizing<Vec<u8>>, Error> {
+        self.socket.ask(request).map_err(|why| failed("talk to the agent at", why, &self.path))
+    }
+}
+
+fn failed(what: &'static str, why: NoAnswer, socket: &Path) -> Error {
+    let path = socket.into();
+    match why {
+        NoAnswer::Silent { pid, patience } => {
+            Error::Silent { pid, socket: path, seconds: patience.as_secs() }
+        }
+        NoAnswer::Failed { errno, .. } => Error::Io { what, path, source: errno.into() },
+        NoAnswer::Ended => {
+            Error::Io { what, path, source: io::Error::from(io::ErrorKind::ConnectionReset) }
+        }
+    }
+}
+
+fn unexpected(answer: Answer<'_>) -> Error {
+    match answer {
+        Answer::Refused(reason, detail) => Error::Refused { reason, detail },
+        _ => WireError::Damaged("answer to another question").into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, bind, listen, socket};
+
+    use super::*;
+
+    /// Whoever listens where an agent of another user would be gets no word of us.
+    #[test]
+    fn a_process_of_another_user_is_no_agent() {
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join("sock");
+        assert!(connect_to(&path, &[0]).unwrap().is_none(), "nobody listens");
+        let listener = socket(AddressFamily::UNIX, SocketType::SEQPACKET, None).unwrap();
+        bind(&listener, &SocketAddrUnix::new(&path).unwrap()).unwrap();
+        listen(&listener, 8).unwrap();
+        let me = rustix::process::geteuid().as_raw();
+        assert!(connect_to(&path, &[me + 1, me]).unwrap().is_some());
+        assert!(connect_to(&path, &[me + 1]).unwrap().is_none());
+    }
+}

@@ -1,0 +1,236 @@
+//! What the built-in profiles say of the files of their engines, and what compiling refuses.
+
+use tidelock_contract::{Decision, Policy, PolicyError};
+use tidelock_format::Class;
+
+use super::*;
+
+fn postgres() -> Policy {
+    Profile::builtin("postgres").unwrap().compile(&[], &[]).unwrap()
+}
+
+#[test]
+fn directories_that_may_change_their_names() {
+    let policy = postgres();
+    let same = |from: &str, to: &str| policy.same_below(from.as_bytes(), to.as_bytes());
+    assert!(same("pg_replslot/x.tmp", "pg_replslot/x"));
+    assert!(same("base/5", "base/6"));
+    assert!(same("log", "old_log"));
+    assert!(same("pg_tblspc/16400/PG_15_202209061/5", "pg_tblspc/16400/PG_15_202209061/6"));
+    assert!(same("pg_wal/archive_status", "pg_wal/old"));
+    assert!(!same("base", "other"), "pages become bytes");
+    assert!(!same("base/5", "other"), "pages become bytes");
+    assert!(!same("base/5", "base/x"), "pages become bytes");
+    assert!(!same("pg_wal", "pg_xact"), "a log becomes pages");
+    assert!(!same("conf.d", "log"), "plain files would have to be sealed");
+    assert!(!same("log", "conf.d"), "sealed files would have to be plain");
+    assert!(!same("log", "pg_wal/log"), "bytes become a log");
+}
+
+fn with_plain(globs: &[&str]) -> Result<Policy, ProfileError> {
+    let globs: Vec<String> = globs.iter().map(|glob| (*glob).to_owned()).collect();
+    Profile::builtin("postgres").unwrap().compile(&globs, &[])
+}
+
+fn is_plain(policy: &Policy, path: &str) -> bool {
+    matches!(policy.decide(path.as_bytes()), Decision::Plain(_))
+}
+
+#[test]
+fn postgres_files_have_the_class_of_their_writer() {
+    let policy = postgres();
+    for (path, class) in [
+        ("base/16384/2619", Class::Paged),
+        ("base/16384/16385_fsm", Class::Paged),
+        ("base/16384/16385.1", Class::Paged),
+        ("base/16384/t3_16385", Class::Paged),
+        ("base/16384/t3_16385_vm", Class::Paged),
+        ("base/pgsql_tmp/pgsql_tmp12.0", Class::Paged),
+        ("base/pgsql_tmp/pgsql_tmp12.0.sharedfileset/0.0", Class::Paged),
+        ("base/16384/pg_filenode.map", Class::Bytes),
+        ("base/16384/PG_VERSION", Class::Bytes),
+        ("global/1262", Class::Paged),
+        ("global/pg_control", Class::Paged),
+        ("global/pg_internal.init", Class::Bytes),
+        ("pg_wal/000000010000000000000001", Class::Log),
+        ("pg_wal/archive_status/000000010000000000000001.done", Class::Log),
+        ("pg_xact/0000", Class::Paged),
+        ("pg_multixact/members/0000", Class::Paged),
+        ("pg_tblspc/16390/PG_15_202209061/5/16391", Class::Paged),
+        ("pg_tblspc/16390/PG_15_202209061/pgsql_tmp/pgsql_tmp1.0", Class::Paged),
+        ("pg_tblspc/16390/PG_15_202209061/5/PG_VERSION", Class::Bytes),
+        ("pg_twophase/000002F1", Class::Bytes),
+        ("log/postgresql.log", Class::Bytes),
+        ("logfile", Class::Bytes),
+        ("backup_manifest", Class::Bytes),
+        ("base/5/backup_label", Class::Bytes),
+        ("core", Class::Bytes),
+        ("current_logfiles", Class::Bytes),
+        ("log/postgresql.conf", Class::Bytes),
+        ("base/5/evil.conf", Class::Bytes),
+        ("pg_upgrade_output.d/x/log/pg_upgrade_server.log", Class::Bytes),
+    ] {
+        assert_eq!(policy.decide(path.as_bytes()), Decision::Seal(class), "{path}");
+    }
+}
+
+#[test]
+fn what_stays_plain_has_a_reason() {
+    let policy = postgres();
+    for path in [
+        "PG_VERSION",
+        "postgresql.conf",
+        "postgresql.auto.conf",
+        "postgresql.auto.conf.tmp",
+        "pg_hba.conf",
+        "pg_hba.conf.backup",
+        "postgresql.conf.bak",
+        "postgresql.conf~",
+        ".postgresql.conf.swp",
+        "backup_label",
+        "backup_label.old",
+        "tablespace_map",
+        "standby.signal",
+        "recovery.signal",
+        "pg_ident.conf",
+        "postmaster.pid",
+        "postmaster.opts",
+        "patroni.dynamic.json",
+        ".s.PGSQL.5432",
+        ".s.PGSQL.5432.lock",
+        "server.key",
+        "server.crt",
+        "root.crl",
+        "conf.d/mine.conf",
+    ] {
+        let Decision::Plain(index) = policy.decide(path.as_bytes()) else {
+            panic!("{path} is sealed")
+        };
+        assert!(policy.reason(index).is_some_and(|reason| reason.len() > 10), "{path}");
+    }
+}
+
+#[test]
+fn a_tablespace_by_absolute_path_is_decided_as_if_it_lay_inside() {
+    let policy = postgres();
+    let tail = policy.tablespace_tail(b"/mnt/fast/PG_15_202209061/5/16391").unwrap();
+    assert_eq!(tail, b"PG_15_202209061/5/16391");
+    assert_eq!(policy.decide_tablespace(tail), Decision::Seal(Class::Paged));
+    assert_eq!(policy.decide(b"ts/PG_15_202209061/5/16391"), Decision::Seal(Class::Paged));
+    assert_eq!(policy.decide_tablespace(b"PG_15_202209061/5/x.conf"), Decision::Seal(Class::Bytes));
+    assert_eq!(policy.tablespace_tail(b"/mnt/PG_VERSION"), None);
+}
+
+#[test]
+fn an_owners_glob_cannot_make_pages_or_wal_plain() {
+    let policy = with_plain(&["log/**", "base/**", "pg_wal/**"]).unwrap();
+    assert!(is_plain(&policy, "log/postgresql.log"));
+    assert!(!is_plain(&policy, "base/5/2619"));
+    assert!(!is_plain(&policy, "pg_wal/000000010000000000000001"));
+    assert!(is_plain(&policy, "base/5/dropped.in"));
+}
+
+#[test]
+fn an_owners_glob_that_splits_a_rename_is_refused() {
+    assert!(matches!(with_plain(&["current_logfiles"]), Err(ProfileError::Rename { .. })));
+    assert!(with_plain(&["current_logfiles*"]).is_ok());
+}
+
+#[test]
+fn a_policy_shown_as_a_profile_compiles_to_itself() {
+    let policy = with_plain(&["log/**"]).unwrap();
+    let shown = Profile::parse(&Profile::of(&policy).to_toml()).unwrap();
+    assert_eq!(shown.compile(&[], &[]).unwrap(), policy);
+}
+
+#[test]
+fn a_program_is_listed_by_name_or_by_exact_path() {
+    let listed = ["/opt/tool".to_owned(), "helper".to_owned()];
+    let profile = Profile::builtin("postgres").unwrap();
+    let policy = profile.compile(&[], &listed).unwrap();
+    assert!(policy.lists(b"/usr/lib/postgresql/15/bin/postgres"));
+    assert!(policy.lists(b"/opt/tool"));
+    assert!(policy.lists(b"/anywhere/helper"));
+    assert!(!policy.lists(b"/other/opt/tool"));
+    assert!(!policy.lists(b"/bin/cp"));
+    assert!(!policy.lists(b"/bin/"));
+    assert!(!policy.lists(b""));
+    assert!(policy.recovers(b"/x/postgres"));
+    assert!(!policy.recovers(b"/x/pg_basebackup"));
+    let bad = ["../x".to_owned()];
+    let refused = profile.compile(&[], &bad);
+    assert!(matches!(refused, Err(ProfileError::Policy(PolicyError::Program { .. }))));
+}
+
+fn both() -> [Policy; 2] {
+    ["postgres", "generic"].map(|name| {
+        let profile = Profile::builtin(name).unwrap();
+        profile.compile(&["log/**".to_owned()], &["x".to_owned()]).unwrap()
+    })
+}
+
+#[test]
+fn a_policy_survives_its_encoding() {
+    for policy in both() {
+        assert_eq!(Policy::decode(&policy.encode()).unwrap(), policy);
+    }
+}
+
+#[test]
+fn a_truncated_policy_is_refused_at_every_byte() {
+    for policy in both() {
+        let bytes = policy.encode();
+        for len in 0..bytes.len() {
+            assert!(Policy::decode(&bytes[..len]).is_err(), "{len}");
+        }
+    }
+}
+
+#[test]
+fn bytes_after_a_policy_are_refused() {
+    let mut bytes = both()[0].encode();
+    bytes.push(0);
+    assert!(Policy::decode(&bytes).is_err());
+}
+
+proptest::proptest! {
+    #[test]
+    fn a_changed_policy_is_another_policy_or_an_error(at: usize, bit in 0..8u8) {
+        let policy = &both()[0];
+        let mut bytes = policy.encode();
+        let at = at % bytes.len();
+        bytes[at] ^= 1 << bit;
+        if let Ok(other) = Policy::decode(&bytes) {
+            assert_ne!(&other, policy);
+        }
+    }
+}
+
+#[test]
+fn pages_of_8_kib_stay_aligned_on_the_disk() {
+    let mut profile = Profile::builtin("postgres").unwrap();
+    assert_eq!(profile.layout().unwrap().data_offset(), 8192);
+    assert_eq!(Profile::builtin("generic").unwrap().layout().unwrap(), Layout::DEFAULT);
+    profile.data_offset = Some(5000);
+    assert!(matches!(profile.layout(), Err(Error::ProfileSyntax { .. })));
+}
+
+#[test]
+fn built_in_profiles_survive_being_written() {
+    for name in Profile::BUILTIN {
+        let profile = Profile::builtin(name).unwrap();
+        assert_eq!(profile.name, name);
+        assert_eq!(Profile::parse(&profile.to_toml()).unwrap(), profile);
+    }
+}
+
+#[test]
+fn a_misspelt_field_is_refused() {
+    let text = POSTGRES.replacen("recovery =", "recover =", 1);
+    assert!(matches!(Profile::parse(&text), Err(Error::ProfileSyntax { .. })));
+}
+
+#[test]
+fn an_unknown_profile_is_refused_by_name() {
+    assert!(matches!(Profile::builtin("oracle"), Err(Error::NoProfile { .. })));
+}

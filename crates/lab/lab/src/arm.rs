@@ -1,0 +1,202 @@
+//! The arms of a comparison: what they are, and whether this machine can measure them.
+
+use std::path::{Path, PathBuf};
+
+use tidelock_servers::Arm;
+use tidelock_servers::mariadb::{program_of, sealed_is_possible};
+
+use crate::error::{Error, Result};
+use crate::experiment::{Engine, Experiment, OwnArm};
+use crate::host::GocryptfsMount;
+use crate::manifest::{Machine, PlannedArm};
+
+/// An arm with everything that its server needs.
+#[derive(Clone, Debug)]
+pub struct Definition {
+    /// Name in trials.
+    pub name: String,
+    /// What lies between server and kernel.
+    pub arm: Arm,
+    /// Whether the data directory lies on a gocryptfs mount.
+    pub gocryptfs: bool,
+    /// Whether the engine encrypts by itself.
+    pub own: bool,
+    /// Directory of another build's programs, absolute.
+    pub bin: Option<PathBuf>,
+    /// Variables of the server's environment.
+    pub env: Vec<(String, String)>,
+    /// The experiment's own arm that it comes from.
+    pub extra: Option<OwnArm>,
+}
+
+impl Definition {
+    /// The arm `name` of `experiment`.
+    #[must_use]
+    pub fn of(experiment: &Experiment, name: &str) -> Self {
+        let extra = experiment.own_arms.iter().find(|own| own.name == name).cloned();
+        let like = extra.as_ref().map_or(name, |own| own.like.as_str());
+        Self {
+            name: name.into(),
+            arm: match like {
+                "sealed" => Arm::Sealed,
+                "idle" => Arm::Idle,
+                _ => Arm::Plain,
+            },
+            gocryptfs: like == "gocryptfs",
+            own: like == "own",
+            bin: extra.as_ref().and_then(|own| own.bin.as_ref()).map(PathBuf::from),
+            env: extra.iter().flat_map(|own| own.env.clone()).collect(),
+            extra,
+        }
+    }
+
+    fn title(&self) -> String {
+        if let Some(own) = &self.extra {
+            return own.title.clone();
+        }
+        match self.name.as_str() {
+            "plain" => "the server as it is",
+            "control" => "the same once more: the noise",
+            "idle" => "the library loaded, nothing protected",
+            "sealed" => "sealed by Tidelock",
+            "gocryptfs" => "on gocryptfs (FUSE)",
+            "own" => "the server's own encryption",
+            other => other,
+        }
+        .into()
+    }
+}
+
+/// The programs of an engine that an arm with a directory of its own brings along.
+pub(crate) struct Programs {
+    /// The engine among the versions of a machine.
+    pub(crate) name: &'static str,
+    /// The server, and how it is asked for its version.
+    pub(crate) server: (&'static str, &'static str),
+    /// Those that it has to have; the machine's own clients do where it has none.
+    pub(crate) all: &'static [&'static str],
+}
+
+pub(crate) const fn programs(engine: Engine) -> Programs {
+    match engine {
+        Engine::None => {
+            Programs { name: "openssl", server: ("openssl", "version"), all: &["openssl"] }
+        }
+        Engine::Postgresql => Programs {
+            name: "postgresql",
+            server: ("postgres", "--version"),
+            all: &["initdb", "pg_ctl", "postgres"],
+        },
+        Engine::Mariadb => Programs {
+            name: "mariadb",
+            server: ("mariadbd", "--version"),
+            all: &["mariadbd", "mariadb-install-db"],
+        },
+    }
+}
+
+/// Makes the `bin` of each own arm absolute, relative to `base`, and sees that its programs are
+/// there: the server that is installed would be measured in their place.
+///
+/// # Errors
+/// [`Error::Experiment`] with arm, directory and program.
+pub(crate) fn find_programs(experiment: &mut Experiment, base: &Path) -> Result<()> {
+    let engine = experiment.engine;
+    let all = programs(engine).all;
+    for own in &mut experiment.own_arms {
+        let Some(dir) = own.bin.as_ref().map(|bin| base.join(bin)) else { continue };
+        let broken = |why: String| Error::Experiment {
+            name: experiment.name.clone(),
+            why: format!("arm `{}`, bin: {why}", own.name),
+        };
+        let dir = dir.canonicalize().map_err(|e| broken(format!("{}: {e}", dir.display())))?;
+        let has = |name: &str| match engine {
+            Engine::Mariadb => program_of(&dir, name).is_some(),
+            Engine::Postgresql | Engine::None => dir.join(name).is_file(),
+        };
+        let lacks = all.iter().find(|name| !has(name));
+        if let Some(name) = lacks {
+            return Err(broken(format!("{} has no program {name}", dir.display())));
+        }
+        own.bin = Some(dir.display().to_string());
+    }
+    Ok(())
+}
+
+/// The arms of `experiment` on this machine; those that cannot be measured say why.
+#[must_use]
+pub fn planned(experiment: &Experiment, machine: &Machine) -> Vec<PlannedArm> {
+    let arm = |name: &String| {
+        let definition = Definition::of(experiment, name);
+        let missing = missing(experiment, &definition, machine);
+        PlannedArm { name: name.clone(), title: definition.title(), missing }
+    };
+    experiment.arms.iter().map(arm).collect()
+}
+
+fn missing(experiment: &Experiment, arm: &Definition, machine: &Machine) -> Option<String> {
+    let needs = arm.extra.iter().flat_map(|own| &own.needs_cpu);
+    let lacks: Vec<&str> =
+        needs.filter(|f| !machine.cpu_features.contains(f)).map(String::as_str).collect();
+    if !lacks.is_empty() {
+        return Some(format!("this CPU has no {}", lacks.join(", ")));
+    }
+    if let Some(why) = arm.gocryptfs.then(GocryptfsMount::missing).flatten() {
+        return Some(why);
+    }
+    let server = programs(experiment.engine).name;
+    if arm.bin.is_none() && !machine.versions.contains_key(server) {
+        return Some(format!("{server} is not installed"));
+    }
+    match (experiment.engine, arm.arm, arm.own) {
+        (Engine::Mariadb, Arm::Sealed, _) => sealed_mariadb(),
+        (Engine::Postgresql, _, true) => Some("PostgreSQL has no encryption of its own".into()),
+        _ => None,
+    }
+}
+
+fn sealed_mariadb() -> Option<String> {
+    match tidelock_servers::Programs::command_beside() {
+        Ok(tidelock) => sealed_is_possible(&tidelock).err(),
+        Err(why) => Some(why.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::synthetic::experiment;
+
+    fn own(bin: &str) -> OwnArm {
+        OwnArm {
+            name: "fork".into(),
+            title: "a fork".into(),
+            like: "plain".into(),
+            bin: Some(bin.into()),
+            env: std::collections::BTreeMap::new(),
+            needs_cpu: Vec::new(),
+            settings: std::collections::BTreeMap::new(),
+        }
+    }
+
+    #[test]
+    fn a_bin_without_the_server_s_programs_is_refused_by_name() {
+        let base = tempfile::tempdir().unwrap();
+        let mut fork = experiment(&["plain", "fork"]);
+        fork.own_arms.push(own("bin"));
+        let error = find_programs(&mut fork, base.path()).unwrap_err().to_string();
+        assert!(error.contains("`fork`") && error.contains("bin"), "{error}");
+        let bin = base.path().join("bin");
+        std::fs::create_dir(&bin).unwrap();
+        for name in ["initdb", "pg_ctl", "psql"] {
+            std::fs::write(bin.join(name), "").unwrap();
+        }
+        let error = find_programs(&mut fork, base.path()).unwrap_err().to_string();
+        assert!(error.contains("has no program postgres"), "{error}");
+        std::fs::write(bin.join("postgres"), "").unwrap();
+        find_programs(&mut fork, base.path()).unwrap();
+        let definition = Definition::of(&fork, "fork");
+        assert_eq!(definition.bin, Some(bin.canonicalize().unwrap()));
+        assert_eq!(Definition::of(&fork, "plain").bin, None);
+    }
+}

@@ -1,0 +1,83 @@
+//! `tidelock-lab plan`: cells, arms and time of a run, without running it.
+
+use tidelock_lab::experiment::Experiment;
+use tidelock_lab::{arm, plan};
+
+use super::error::Result;
+use super::which::Which;
+
+/// Print the trials of experiments and how long they take
+#[derive(clap::Args)]
+pub(super) struct Plan {
+    #[command(flatten)]
+    which: Which,
+}
+
+impl Plan {
+    pub(super) fn run(self) -> Result<()> {
+        let mut total = 0.0;
+        let machine = tidelock_lab::run::machine(&tidelock_lab::run::default_work());
+        for experiment in self.which.experiments()? {
+            let arms = arm::planned(&experiment, &machine);
+            tidelock_console::print(format_args!(
+                "{}: {}\n",
+                experiment.name, experiment.question
+            ))?;
+            for arm in &arms {
+                let missing = arm.missing.as_ref().map(|why| format!(" (missing: {why})"));
+                let missing = missing.unwrap_or_default();
+                tidelock_console::print(format_args!(
+                    "  arm   {:16} {}{missing}\n",
+                    arm.name, arm.title
+                ))?;
+            }
+            let count = arms.iter().filter(|arm| arm.missing.is_none()).count();
+            total += cells(&experiment, count)?;
+        }
+        Ok(tidelock_console::print(format_args!("about {} in all\n", duration(total)))?)
+    }
+}
+
+/// Prints the cells; seconds that all of them take with so many arms.
+fn cells(experiment: &Experiment, arms: usize) -> Result<f64> {
+    let mut total = 0.0;
+    let mut last = None;
+    for cell in plan::cells(experiment)? {
+        let ground = plan::ground(experiment, &cell)?;
+        let shared = plan::Ground { settings: std::collections::BTreeMap::new(), ..ground };
+        if last.as_ref() != Some(&shared) {
+            total += plan::seconds_of_ground(&shared, arms);
+            last = Some(shared);
+        }
+        let seconds = plan::seconds(experiment, &cell, arms)?;
+        total += seconds;
+        let blocks = experiment.stop.blocks;
+        let time = duration(seconds);
+        tidelock_console::print(format_args!(
+            "  cell  {cell}: {blocks} blocks of {arms} arms, {time}\n"
+        ))?;
+    }
+    Ok(total)
+}
+
+/// `2 h 5 min`, `3 min`, `40 s`.
+pub(super) fn duration(seconds: f64) -> String {
+    let minutes = (seconds / 60.0).round();
+    match minutes {
+        _ if seconds < 90.0 => format!("{seconds:.0} s"),
+        _ if minutes < 60.0 => format!("{minutes:.0} min"),
+        _ => format!("{:.0} h {:.0} min", (minutes / 60.0).floor(), minutes % 60.0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::duration;
+
+    #[test]
+    fn durations_are_as_long_as_they_need() {
+        assert_eq!(duration(40.2), "40 s");
+        assert_eq!(duration(90.0), "2 min");
+        assert_eq!(duration(7500.0), "2 h 5 min");
+    }
+}

@@ -1,0 +1,129 @@
+//! `tidelock-lab report`, `compare` and `gate`: what a reader may conclude from runs.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use tidelock_lab::gate::{Gate, Options, gate};
+use tidelock_lab::results::Results;
+use tidelock_lab::{compare, report};
+
+use super::error::{Error, Result};
+
+/// Write the report of a run: HTML that opens from disk, CSV, JSON, Markdown
+#[derive(clap::Args)]
+pub(super) struct Report {
+    /// Directory of the run
+    dir: PathBuf,
+    /// Directory of the report (default: that of the run)
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+}
+
+/// Set two runs side by side
+#[derive(clap::Args)]
+pub(super) struct Compare {
+    /// Directory of one run
+    a: PathBuf,
+    /// Directory of the other
+    b: PathBuf,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Fail if sealing costs more than this: exit 5 only where even the better end of the interval is
+/// beyond it, 7 where that is undecided
+#[derive(clap::Args)]
+pub(super) struct GateArgs {
+    /// Directory of the run
+    dir: PathBuf,
+    /// The most that may be lost, such as 2%
+    #[arg(long, value_name = "PERCENT", value_parser = percent)]
+    max_loss: f64,
+    /// The arm that is judged, against the first one of its experiment
+    #[arg(long, default_value = "sealed")]
+    arm: String,
+    /// Only these experiments
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    experiment: Vec<String>,
+    /// Only these metrics (default: throughput and CPU time per unit of work)
+    #[arg(long, value_name = "METRIC", value_delimiter = ',')]
+    metric: Vec<String>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl Report {
+    pub(super) fn run(self) -> Result<()> {
+        let results = read(&self.dir)?;
+        let out = self.out.unwrap_or(self.dir);
+        for path in report::write(&results, &out)? {
+            tidelock_console::print(format_args!("{}\n", path.display()))?;
+        }
+        Ok(())
+    }
+}
+
+impl Compare {
+    pub(super) fn run(self) -> Result<()> {
+        let side_by_side = compare::compare(&read(&self.a)?, &read(&self.b)?);
+        match self.json {
+            true => tidelock_console::print_json("compare", &side_by_side)?,
+            false => tidelock_console::print(format_args!("{side_by_side}\n"))?,
+        }
+        Ok(())
+    }
+}
+
+impl GateArgs {
+    pub(super) fn run(self) -> Result<ExitCode> {
+        let options = Options {
+            max_loss: self.max_loss,
+            arm: self.arm,
+            experiments: self.experiment,
+            metrics: self.metric,
+        };
+        let judged: Gate = gate(&read(&self.dir)?, &options)?;
+        match self.json {
+            true => tidelock_console::print_json("gate", &judged)?,
+            false => tidelock_console::print(format_args!("{judged}\n"))?,
+        }
+        Ok(ExitCode::from(judged.outcome.exit_code()))
+    }
+}
+
+/// A run, with a warning for each line that is no trial.
+fn read(dir: &std::path::Path) -> Result<Results> {
+    let results = Results::read(dir)?;
+    for (line, why) in &results.broken {
+        let what = format!("{}, line {line} is no trial: {why}", dir.display());
+        tidelock_console::warn(what, "`tidelock-lab resume DIR` measures it again");
+    }
+    if results.trials.is_empty() {
+        let what = format!("{} has no finished trial", dir.display());
+        return Err(Error::Refused { what, hint: "`tidelock-lab resume DIR` goes on with it" });
+    }
+    Ok(results)
+}
+
+/// `2%` or `2` as 0.02.
+fn percent(text: &str) -> std::result::Result<f64, String> {
+    let number = text.strip_suffix('%').unwrap_or(text).trim().parse::<f64>();
+    match number {
+        Ok(number) if (0.0..100.0).contains(&number) => Ok(number / 100.0),
+        _ => Err("it is a percentage from 0 to below 100, such as 2%".into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::percent;
+
+    #[test]
+    fn percentages_are_parts_of_a_hundred() {
+        assert_eq!(percent("2%"), Ok(0.02));
+        assert_eq!(percent("0.5"), Ok(0.005));
+        assert!(percent("100%").is_err() && percent("-1").is_err() && percent("NaN").is_err());
+    }
+}

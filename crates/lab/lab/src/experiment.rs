@@ -1,0 +1,151 @@
+//! An experiment as its TOML file says it: question, arms, factors, workloads, settings, stop rule,
+//! claims.
+//!
+//! ```toml
+//! [factors]
+//! shared_buffers = ["1MB", "8MB"]         # every combination of levels and workloads is a cell
+//! [settings]
+//! shared_buffers = "{shared_buffers}"     # a level, by the name of its factor
+//! [size.published.factors]                # a size replaces what it names
+//! shared_buffers = ["1MB", "8MB", "512MB"]
+//! ```
+//!
+//! Unknown keys are refused, with the line. Nothing here starts anything.
+
+mod claim;
+mod param;
+mod read;
+mod work;
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+pub use claim::{Claim, Expectation, LevelsAgainst};
+pub use param::Param;
+pub use read::{BUILT_IN, read};
+pub use work::{Billing, Crypto, Mysqlslap, Pgbench, Script, Sql, Work};
+
+/// One experiment, resolved to a size.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Experiment {
+    /// Name on the command line.
+    pub name: String,
+    /// What it answers, as a question.
+    pub question: String,
+    /// How it differs from what was published, and what it cannot tell.
+    #[serde(default)]
+    pub notes: Vec<String>,
+    /// Files of `published/` that it answers.
+    #[serde(default)]
+    pub published: Vec<String>,
+    /// Server under test.
+    pub engine: Engine,
+    /// Names of the arms; the first one is the base that all are compared with.
+    pub arms: Vec<String>,
+    /// Arms of its own: another build, other CPU instructions.
+    #[serde(default, rename = "arm")]
+    pub own_arms: Vec<OwnArm>,
+    /// Levels by the name of a factor.
+    #[serde(default)]
+    pub factors: BTreeMap<String, Vec<Param>>,
+    /// Settings of the server in all arms.
+    #[serde(default)]
+    pub settings: BTreeMap<String, Param>,
+    /// Limits on the server by the kernel.
+    #[serde(default)]
+    pub limits: Limits,
+    /// Workloads by name.
+    pub workload: BTreeMap<String, Work>,
+    /// How much is measured.
+    pub stop: Stop,
+    /// What was published, to be judged.
+    #[serde(default, rename = "claim")]
+    pub claims: Vec<Claim>,
+}
+
+/// Size of an experiment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Size {
+    /// Seconds: shows that everything works, says nothing of cost.
+    Miniature,
+    /// Fits two cores and minutes.
+    #[default]
+    Small,
+    /// As published, memory scaled where the file says so.
+    Published,
+}
+
+/// Server under test.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Engine {
+    /// PostgreSQL.
+    Postgresql,
+    /// MariaDB.
+    Mariadb,
+    /// No server: the cipher alone.
+    None,
+}
+
+/// An arm that an experiment, or the user, adds.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OwnArm {
+    /// Name; may be used in `arms`.
+    pub name: String,
+    /// What it is, for people.
+    pub title: String,
+    /// The built-in arm that it changes: `plain`, `idle`, `sealed`, `gocryptfs`, `own`.
+    pub like: String,
+    /// Directory of the server's programs, for another build.
+    #[serde(default)]
+    pub bin: Option<String>,
+    /// Variables of the server's environment.
+    #[serde(default)]
+    pub env: BTreeMap<String, String>,
+    /// CPU features without which it says nothing, such as `vaes`.
+    #[serde(default)]
+    pub needs_cpu: Vec<String>,
+    /// Settings of its server beside those of the experiment.
+    #[serde(default)]
+    pub settings: BTreeMap<String, Param>,
+}
+
+/// Limits set by cgroups on the server's processes, and its volume; absent means none.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Limits {
+    /// Processors, as a decimal number (`0.5`).
+    pub cpus: Option<Param>,
+    /// Memory with the page cache, in MiB.
+    pub memory_mib: Option<Param>,
+    /// Reads a second and writes a second, each.
+    pub iops: Option<Param>,
+    /// Bytes read a second and written a second, each, in MiB.
+    pub throughput_mib: Option<Param>,
+    /// A loop device for the data directory: `ext4` or `xfs`.
+    pub volume: Option<Param>,
+    /// Its size in MiB.
+    pub volume_mib: Option<Param>,
+}
+
+/// How much is measured: fixed before the first trial, whatever is seen on the way.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Stop {
+    /// Blocks of each cell; at least 10 for publication.
+    pub blocks: u32,
+    /// The most seconds of warm-up for each server and cell; docs/lab.md has the rule.
+    #[serde(default = "warm_up")]
+    pub warm_up: u32,
+    /// Blocks of the trials at a fixed rate; none if 0.
+    #[serde(default)]
+    pub latency_blocks: u32,
+}
+
+const fn warm_up() -> u32 {
+    10
+}

@@ -1,0 +1,126 @@
+//! Workloads: what a trial runs, with its size.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::Param;
+use crate::error::{Error, Result};
+
+/// What one trial does.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+pub enum Work {
+    /// pgbench for a time.
+    Pgbench(Pgbench),
+    /// SQL that is run once and timed.
+    Sql(Sql),
+    /// mysqlslap (mariadb-slap) once.
+    Mysqlslap(Mysqlslap),
+    /// The three-phase batch engine; in trials each phase is a workload of its own.
+    Billing(Billing),
+    /// The cipher alone, without a server.
+    Crypto(Crypto),
+}
+
+/// pgbench for a time.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Pgbench {
+    /// What each transaction does.
+    pub script: Script,
+    /// SQL of the script `custom`, in pgbench's language; `:scale` is the scale.
+    #[serde(default)]
+    pub custom: Option<String>,
+    /// SQL that makes the tables of a custom script.
+    #[serde(default)]
+    pub setup: Option<String>,
+    /// Scale of pgbench's tables; none are made if 0.
+    pub scale: Param,
+    /// Connections.
+    pub clients: Param,
+    /// Threads of pgbench.
+    pub jobs: Param,
+    /// Length of a trial.
+    pub seconds: Param,
+    /// `REINDEX DATABASE` before each trial.
+    #[serde(default)]
+    pub reindex: bool,
+}
+
+/// What each transaction of pgbench does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Script {
+    /// pgbench -S.
+    SelectOnly,
+    /// The built-in default.
+    TpcbLike,
+    /// The SQL of `custom`.
+    Custom,
+}
+
+/// SQL that is run once and timed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Sql {
+    /// Run before each trial, not timed.
+    pub setup: Param,
+    /// Timed, with the checkpoint that writes what it left dirty.
+    pub sql: Param,
+    /// Rows that it handles.
+    pub rows: Param,
+}
+
+/// mysqlslap once.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Mysqlslap {
+    /// Arguments beside those that reach the server.
+    pub args: Vec<Param>,
+    /// Queries that it runs in all.
+    pub queries: Param,
+}
+
+impl Mysqlslap {
+    /// The most clients that run at once: the largest number of `--concurrency`, 1 without it.
+    ///
+    /// # Errors
+    /// When it is no number.
+    pub fn concurrency(&self, levels: &BTreeMap<String, String>) -> Result<u32> {
+        let mut most = 1;
+        for arg in &self.args {
+            let text = arg.text(levels)?;
+            for number in text.strip_prefix("--concurrency=").into_iter().flat_map(|n| n.split(','))
+            {
+                let wrong = |_| Error::Other(format!("{text:?} is no number of clients"));
+                most = most.max(number.trim().parse().map_err(wrong)?);
+            }
+        }
+        Ok(most)
+    }
+}
+
+/// The batch engine.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Billing {
+    /// Records in all files.
+    pub records: Param,
+    /// Flat files.
+    pub files: Param,
+    /// Worker threads, each with a connection.
+    pub workers: Param,
+    /// Records of one transaction.
+    pub batch: Param,
+}
+
+/// The cipher alone.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Crypto {
+    /// Bytes of one call.
+    pub block: Param,
+    /// Length of a trial.
+    pub seconds: Param,
+}

@@ -1,0 +1,179 @@
+//! Gates over runs with a known truth.
+
+use super::*;
+use crate::experiment::{Billing, Crypto, Param, Work};
+use crate::manifest::PlannedArm;
+use crate::synthetic::{Synthetic, results};
+
+/// A run of the workloads `select` and `insert`, in which sealed has these speeds.
+fn run(select: f64, insert: f64, noise: f64) -> Results {
+    let mut run = Synthetic::new(10);
+    run.noise = noise;
+    for (workload, speed) in [("select", select), ("insert", insert)] {
+        run.arm("plain", workload, 1.0).arm("control", workload, 1.0);
+        run.arm("sealed", workload, speed);
+    }
+    let mut results = results(run, &["plain", "control", "sealed"]);
+    let work = || Work::Crypto(Crypto { block: Param::from("1"), seconds: Param::from("1") });
+    let names = ["select", "insert"];
+    let workload = names.map(|name| (name.to_owned(), work()));
+    results.manifest.experiments[0].experiment.workload = workload.into();
+    results
+}
+
+fn outcome(results: &Results, max_loss: f64) -> Outcome {
+    let gate = gate(results, &Options::new(max_loss)).unwrap();
+    println!("{gate}\n");
+    gate.outcome
+}
+
+#[test]
+fn a_small_loss_passes() {
+    let results = run(0.99, 1.0, 0.005);
+    assert_eq!(outcome(&results, 0.03), Outcome::Passed);
+    assert_eq!(gate(&results, &Options::new(0.03)).unwrap().lines.len(), 4);
+}
+
+#[test]
+fn one_cell_that_surely_loses_more_fails_it() {
+    assert_eq!(outcome(&run(1.0, 0.9, 0.005), 0.03), Outcome::Failed);
+}
+
+#[test]
+fn an_interval_across_the_limit_is_undecided() {
+    assert_eq!(outcome(&run(0.97, 1.0, 0.01), 0.03), Outcome::Undecided);
+}
+
+#[test]
+fn noise_above_the_limit_is_undecided_unless_the_loss_is_above_the_noise() {
+    assert_eq!(outcome(&run(1.0, 1.0, 0.05), 0.01), Outcome::Undecided);
+    assert_eq!(outcome(&run(0.5, 1.0, 0.05), 0.01), Outcome::Failed);
+}
+
+#[test]
+fn what_was_not_measured_is_undecided() {
+    let mut results = run(1.0, 1.0, 0.005);
+    results.trials.retain(|trial| trial.cell.workload() == "select");
+    let gate = gate(&results, &Options::new(0.03)).unwrap();
+    assert_eq!(gate.outcome, Outcome::Undecided);
+    assert_eq!(gate.lines[0].to_string(), "undecided  synthetic: insert: not measured");
+    results.trials.clear();
+    assert_eq!(outcome(&results, 0.03), Outcome::Undecided);
+    results.manifest.experiments.clear();
+    assert_eq!(outcome(&results, 0.03), Outcome::Undecided);
+}
+
+#[test]
+fn factors_that_a_workload_does_not_use_and_phases_of_the_batch_engine_are_no_gaps() {
+    let mut results = run(1.0, 1.0, 0.005);
+    let experiment = &mut results.manifest.experiments[0].experiment;
+    experiment.factors.insert("scale".into(), vec!["1".into(), "50".into()]);
+    assert_eq!(outcome(&results, 0.03), Outcome::Passed);
+    let param = || Param::from("1");
+    let billing = Billing { records: param(), files: param(), workers: param(), batch: param() };
+    let experiment = &mut results.manifest.experiments[0].experiment;
+    experiment.workload = [("month".to_owned(), Work::Billing(billing))].into();
+    let mut phases = Synthetic::new(10);
+    for phase in ["month/phase1", "month/phase2", "month/phase3"] {
+        phases.arm("plain", phase, 1.0).arm("control", phase, 1.0).arm("sealed", phase, 1.0);
+    }
+    results.trials = phases.trials;
+    assert_eq!(outcome(&results, 0.03), Outcome::Passed);
+    results.trials.retain(|trial| trial.cell.workload() != "month/phase3");
+    let gate = gate(&results, &Options::new(0.03)).unwrap();
+    assert_eq!(gate.outcome, Outcome::Undecided);
+    let last = gate.lines.last().unwrap().to_string();
+    assert_eq!(last, "undecided  synthetic: month/phase3: not measured");
+}
+
+#[test]
+fn a_metric_that_the_arm_alone_lacks_is_a_gap() {
+    let mut results = run(1.0, 1.0, 0.005);
+    for trial in results.trials.iter_mut().filter(|trial| trial.arm == "sealed") {
+        trial.metrics.remove("transactions_per_second");
+    }
+    let gate = gate(&results, &Options::new(0.03)).unwrap();
+    assert_eq!(gate.outcome, Outcome::Undecided);
+    let gaps: Vec<String> = gate.lines.iter().map(ToString::to_string).collect();
+    let gap = "undecided  synthetic: select: transactions_per_second: not measured";
+    assert!(gaps.iter().any(|line| line == gap), "{gaps:?}");
+}
+
+#[test]
+fn a_loss_without_the_limits_of_the_experiment_is_undecided() {
+    for sealed in [1.0, 0.5] {
+        let mut run = Synthetic::new(10);
+        run.arm("plain", "select", 1.0).arm("control", "select", 1.0);
+        run.arm("sealed", "select", sealed).unlimited("select");
+        let mut results = results(run, &["plain", "control", "sealed"]);
+        let work = Work::Crypto(Crypto { block: Param::from("1"), seconds: Param::from("1") });
+        let experiment = &mut results.manifest.experiments[0].experiment;
+        experiment.workload.insert("select".into(), work);
+        let gate = gate(&results, &Options::new(0.03)).unwrap();
+        assert_eq!(gate.outcome, Outcome::Undecided, "{gate}");
+        let why = &gate.lines[0].why;
+        assert!(why.contains("with a limit not in force: it needs root"), "{why}");
+    }
+}
+
+#[test]
+fn an_experiment_without_a_server_is_judged_only_by_its_name() {
+    let mut results = run(1.0, 1.0, 0.005);
+    let mut ciphers = results.manifest.experiments[0].clone();
+    ciphers.experiment.name = "ciphers".into();
+    ciphers.experiment.engine = Engine::None;
+    results.manifest.experiments.push(ciphers);
+    let whole = gate(&results, &Options::new(0.03)).unwrap();
+    assert_eq!((whole.outcome, whole.lines.len()), (Outcome::Passed, 4));
+    assert_eq!(whole.skipped, ["ciphers"]);
+    assert!(whole.to_string().contains("--experiment ciphers judges it"), "{whole}");
+    let mut options = Options::new(0.03);
+    options.experiments = vec!["ciphers".into()];
+    let named = gate(&results, &options).unwrap();
+    assert_eq!(named.outcome, Outcome::Undecided);
+    assert_eq!(named.lines[0].to_string(), "undecided  ciphers: insert: not measured");
+    assert!(named.skipped.is_empty());
+    results.manifest.experiments.remove(0);
+    let alone = gate(&results, &Options::new(0.03)).unwrap();
+    assert_eq!((alone.outcome, alone.skipped.len()), (Outcome::Undecided, 1));
+}
+
+#[test]
+fn four_blocks_or_no_control_is_undecided() {
+    let mut few = run(0.5, 0.5, 0.005);
+    few.trials.retain(|trial| trial.block < 4);
+    assert_eq!(outcome(&few, 0.03), Outcome::Undecided);
+    let mut alone = run(0.5, 0.5, 0.005);
+    alone.trials.retain(|trial| trial.arm != "control");
+    assert_eq!(outcome(&alone, 0.03), Outcome::Undecided);
+}
+
+#[test]
+fn a_missing_arm_gives_its_reason() {
+    let mut results = run(1.0, 1.0, 0.005);
+    results.manifest.experiments[0].arms[2] = PlannedArm {
+        name: "sealed".into(),
+        title: String::new(),
+        missing: Some("there is no profile yet".into()),
+    };
+    let gate = gate(&results, &Options::new(0.03)).unwrap();
+    assert_eq!(gate.outcome.exit_code(), 7);
+    assert_eq!(gate.lines[0].why, "arm sealed is missing: there is no profile yet");
+}
+
+#[test]
+fn options_choose_and_unknown_ones_are_refused() {
+    let results = run(1.0, 0.9, 0.005);
+    let mut options = Options::new(0.03);
+    options.metrics = vec!["cpu_per_unit".into()];
+    assert_eq!(gate(&results, &options).unwrap().lines.len(), 2);
+    options.metrics = vec!["checkpoints".into()];
+    assert!(gate(&results, &options).is_err());
+    let mut options = Options::new(0.03);
+    options.experiments = vec!["other".into()];
+    assert!(gate(&results, &options).is_err());
+    assert!(gate(&results, &Options::new(2.0)).is_err());
+    let mut options = Options::new(0.03);
+    options.arm = "control".into();
+    assert_eq!(gate(&results, &options).unwrap().outcome, Outcome::Passed);
+}

@@ -1,0 +1,52 @@
+//! Names that tell which lab made something, so that what a dead lab left can be told from the
+//! living.
+//!
+//! `tidelock-lab-PID-START-WHAT`: START is the lab's start time in clock ticks since boot (proc(5),
+//! field 22 of /proc/PID/stat), without which a later process with the same id would be taken for
+//! it.
+
+use procfs::process::Process;
+
+/// Start of the name of every directory and control group that a lab makes.
+const PREFIX: &str = "tidelock-lab-";
+
+/// A name of this lab.
+pub(super) fn name(what: &str) -> String {
+    let lab = std::process::id();
+    format!("{PREFIX}{lab}-{}-{what}", start_of(lab).unwrap_or(0))
+}
+
+/// Whether a lab made this and no longer lives.
+pub(super) fn is_left(name: &str) -> bool {
+    let Some((lab, rest)) = name.strip_prefix(PREFIX).and_then(|rest| rest.split_once('-')) else {
+        return false;
+    };
+    let start = rest.split_once('-').and_then(|(start, _)| start.parse::<u64>().ok());
+    match (lab.parse(), start) {
+        (Ok(lab), Some(start)) => start_of(lab) != Some(start),
+        _ => false,
+    }
+}
+
+/// When a process started, in clock ticks since boot; `None` if there is none.
+fn start_of(process: u32) -> Option<u64> {
+    let process = Process::new(i32::try_from(process).ok()?).ok()?;
+    Some(process.stat().ok()?.starttime)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_ours_is_not_left_and_what_a_dead_lab_made_is() {
+        assert!(!is_left(&name("volume-x")));
+        let me = std::process::id();
+        assert!(is_left(&format!("{PREFIX}{me}-1-volume-x")), "another process had this id");
+        assert!(is_left(&format!("{PREFIX}4194305-77-group")), "no process has this id");
+        for other in ["tidelock-lab", "tidelock-lab-", "tidelock-lab-x-1-y", "tidelock-lab-7", "a"]
+        {
+            assert!(!is_left(other), "{other}");
+        }
+    }
+}

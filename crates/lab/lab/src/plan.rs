@@ -1,0 +1,335 @@
+//! Which trials an experiment needs, in which order, and how long they take.
+//!
+//! Cells that share servers and data follow one another. In a block every arm runs once, in an
+//! order drawn from the run's seed, so a plan can be repeated exactly.
+
+use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+
+use crate::error::{Error, Result};
+use crate::experiment::{Engine, Experiment, Param, Work};
+use crate::trial::{Cell, Phase, WORKLOAD};
+
+/// One trial to run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// Levels of the factors.
+    pub cell: Cell,
+    /// What it is for.
+    pub phase: Phase,
+    /// Block, from 0.
+    pub block: u32,
+    /// Place in the block.
+    pub order: u32,
+    /// Name of the arm.
+    pub arm: String,
+}
+
+/// What the servers of a cell have to be; cells with equal grounds share them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Ground {
+    /// Scale of pgbench's tables, 0 for none.
+    pub scale: u32,
+    /// SQL that makes further tables.
+    pub setup: String,
+    /// Limits by name, resolved.
+    pub limits: BTreeMap<&'static str, String>,
+    /// Settings, resolved. Servers are restarted, not made anew, where nothing else differs.
+    pub settings: BTreeMap<String, String>,
+}
+
+/// Every combination of levels and workloads, those that share servers next to each other.
+///
+/// # Errors
+/// When a workload or a setting names a factor that is not there, a level that is no number, or
+/// clients that the server would turn away.
+pub fn cells(experiment: &Experiment) -> Result<Vec<Cell>> {
+    let mut cells = vec![BTreeMap::new()];
+    for (factor, levels) in &experiment.factors {
+        cells = cells
+            .iter()
+            .flat_map(|cell| {
+                levels.iter().map(|Param(level)| {
+                    let mut cell: BTreeMap<String, String> = cell.clone();
+                    cell.insert(factor.clone(), level.clone());
+                    cell
+                })
+            })
+            .collect();
+    }
+    let mut found = Vec::new();
+    for (name, work) in &experiment.workload {
+        for cell in &cells {
+            let mut levels = cell.clone();
+            levels.retain(|factor, _| uses(experiment, work, factor));
+            levels.insert(WORKLOAD.into(), name.clone());
+            found.push(Cell(levels));
+        }
+    }
+    let mut grounds = Vec::new();
+    for cell in found {
+        if !grounds.iter().any(|(_, known)| *known == cell) {
+            let ground = ground(experiment, &cell)?;
+            let Connections { needed, allowed } = connections(experiment, &cell, &ground)?;
+            if needed > allowed {
+                let why = format!(
+                    "{cell}: it needs {needed} connections with those that are reserved, and \
+                     max_connections is {allowed}"
+                );
+                return Err(Error::Experiment { name: experiment.name.clone(), why });
+            }
+            grounds.push((ground, cell));
+        }
+    }
+    // Stable: cells keep the order of their levels within a ground.
+    grounds.sort_by(|(one, _), (other, _)| one.cmp(other));
+    Ok(grounds.into_iter().map(|(_, cell)| cell).collect())
+}
+
+/// Whether a level of `factor` can matter to a workload; if not, it makes no cells of its own.
+fn uses(experiment: &Experiment, work: &Work, factor: &str) -> bool {
+    let name = format!("{{{factor}}}");
+    let own = serde_json::to_string(work).unwrap_or_default();
+    let around =
+        serde_json::to_string(&(&experiment.settings, &experiment.limits, &experiment.own_arms));
+    own.contains(&name) || around.unwrap_or_default().contains(&name)
+}
+
+/// What the servers of `cell` have to be.
+///
+/// # Errors
+/// As [`cells`].
+pub fn ground(experiment: &Experiment, cell: &Cell) -> Result<Ground> {
+    let named = |error: Error| Error::Experiment {
+        name: experiment.name.clone(),
+        why: format!("{cell}: {error}"),
+    };
+    let mut ground = Ground::default();
+    for (name, value) in &experiment.settings {
+        ground.settings.insert(name.clone(), value.text(&cell.0).map_err(named)?);
+    }
+    let limits = &experiment.limits;
+    for (name, value) in [
+        ("cpus", &limits.cpus),
+        ("memory_mib", &limits.memory_mib),
+        ("iops", &limits.iops),
+        ("throughput_mib", &limits.throughput_mib),
+        ("volume", &limits.volume),
+        ("volume_mib", &limits.volume_mib),
+    ] {
+        if let Some(value) = value {
+            ground.limits.insert(name, value.text(&cell.0).map_err(named)?);
+        }
+    }
+    if let Some(Work::Pgbench(pgbench)) = experiment.workload.get(cell.workload()) {
+        ground.scale = pgbench.scale.number(&cell.0).map_err(named)?;
+        ground.setup = pgbench.setup.clone().unwrap_or_default();
+    }
+    Ok(ground)
+}
+
+/// Connections of a cell's server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Connections {
+    /// The workload's clients, the lab's own, and those that the server keeps for its
+    /// administrator.
+    pub needed: u32,
+    /// `max_connections`.
+    pub allowed: u32,
+}
+
+/// How many connections the workload of `cell` needs of a server with these settings, and how many
+/// there are.
+///
+/// # Errors
+/// When a number of clients is none.
+pub fn connections(experiment: &Experiment, cell: &Cell, ground: &Ground) -> Result<Connections> {
+    let named = |error: Error| Error::Experiment {
+        name: experiment.name.clone(),
+        why: format!("{cell}: {error}"),
+    };
+    let clients = match experiment.workload.get(cell.workload()) {
+        Some(Work::Pgbench(pgbench)) => pgbench.clients.number(&cell.0).map_err(named)?,
+        Some(Work::Mysqlslap(slap)) => slap.concurrency(&cell.0).map_err(named)?,
+        // One more holds the lock of the engine.
+        Some(Work::Billing(billing)) => {
+            billing.workers.number::<u32>(&cell.0).map_err(named)?.saturating_add(1)
+        }
+        Some(Work::Sql(_)) => 1,
+        Some(Work::Crypto(_)) | None => 0,
+    };
+    // Defaults of PostgreSQL 15 and MariaDB 10.11; what they reserve beside or within them.
+    let (default, reserved) = match experiment.engine {
+        Engine::Postgresql => (100, 3),
+        Engine::Mariadb => (151, 0),
+        Engine::None => (u32::MAX, 0),
+    };
+    let set = |name: &str| ground.settings.get(name).and_then(|value| value.parse().ok());
+    let reserved: u32 = set("superuser_reserved_connections").unwrap_or(reserved)
+        + set("reserved_connections").unwrap_or(0);
+    let own = u32::from(clients > 0);
+    Ok(Connections {
+        needed: clients.saturating_add(own).saturating_add(reserved),
+        allowed: set("max_connections").unwrap_or(default),
+    })
+}
+
+/// The trials of one cell in the order of their blocks. `arms` are those that can be measured here.
+#[must_use]
+pub fn steps(cell: &Cell, phase: Phase, blocks: u32, arms: &[String], seed: u64) -> Vec<Step> {
+    let mut hasher = DefaultHasher::new();
+    (seed, cell, phase as u8).hash(&mut hasher);
+    let mut random = fastrand::Rng::with_seed(hasher.finish());
+    (0..blocks)
+        .flat_map(|block| {
+            let mut order: Vec<&String> = arms.iter().collect();
+            random.shuffle(&mut order);
+            let step = |(place, arm): (usize, &String)| Step {
+                cell: cell.clone(),
+                phase,
+                block,
+                order: u32::try_from(place).unwrap_or(u32::MAX),
+                arm: arm.clone(),
+            };
+            order.into_iter().enumerate().map(step).collect::<Vec<_>>()
+        })
+        .collect()
+}
+
+/// Blocks of a phase in this experiment.
+#[must_use]
+pub fn blocks(experiment: &Experiment, work: &Work, phase: Phase) -> u32 {
+    match (phase, work) {
+        (Phase::Capacity, _) => experiment.stop.blocks,
+        (Phase::FixedRate, Work::Pgbench(_)) => experiment.stop.latency_blocks,
+        (Phase::FixedRate, _) => 0,
+    }
+}
+
+/// Seconds that one cell takes, roughly: measuring, and what surrounds it. Filling and starting
+/// servers is in [`seconds_of_ground`].
+///
+/// # Errors
+/// When a parameter is no number.
+pub fn seconds(experiment: &Experiment, cell: &Cell, arms: usize) -> Result<f64> {
+    let Some(work) = experiment.workload.get(cell.workload()) else { return Ok(0.0) };
+    let levels = &cell.0;
+    let (trial, around) = match work {
+        Work::Pgbench(pgbench) => (pgbench.seconds.number(levels)?, 1.0),
+        // Two microseconds for a row: 20 seconds for ten million on a usual core.
+        Work::Sql(sql) => (sql.rows.number::<f64>(levels)? * 2e-6, 1.0),
+        Work::Mysqlslap(slap) => (slap.queries.number::<f64>(levels)? * 2e-4, 2.0),
+        Work::Billing(billing) => (billing.records.number::<f64>(levels)? * 3e-5, 3.0),
+        Work::Crypto(crypto) => (crypto.seconds.number(levels)?, 0.1),
+    };
+    let blocks = f64::from(
+        blocks(experiment, work, Phase::Capacity) + blocks(experiment, work, Phase::FixedRate),
+    );
+    // Warm-up is about one block more.
+    Ok((blocks + 1.0) * (trial + around) * arms as f64)
+}
+
+/// Seconds to make the servers of a ground, roughly.
+#[must_use]
+pub fn seconds_of_ground(ground: &Ground, arms: usize) -> f64 {
+    (4.0 + 0.25 * f64::from(ground.scale)) * arms as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::{Size, read};
+
+    const TEXT: &str = r#"
+        name = "t"
+        question = "?"
+        engine = "postgresql"
+        arms = ["plain", "control", "sealed"]
+        [factors]
+        clients = [2, 4]
+        scale = [1, 10]
+        [workload.read]
+        kind = "pgbench"
+        script = "select-only"
+        scale = "{scale}"
+        clients = "{clients}"
+        jobs = 1
+        seconds = 1
+        [workload.insert]
+        kind = "sql"
+        setup = ""
+        sql = "SELECT 1"
+        rows = 10
+        [stop]
+        blocks = 12
+    "#;
+
+    #[test]
+    fn a_workload_has_no_cells_for_factors_that_it_does_not_use() {
+        let experiment = read("t", TEXT, Size::Small).unwrap();
+        let cells = cells(&experiment).unwrap();
+        let told: Vec<String> = cells.iter().map(ToString::to_string).collect();
+        let read = |clients: u32, scale: u32| format!("read, clients {clients}, scale {scale}");
+        assert_eq!(told, ["insert".to_owned(), read(2, 1), read(4, 1), read(2, 10), read(4, 10)]);
+    }
+
+    #[test]
+    fn every_cell_of_every_experiment_has_connections_to_spare() {
+        for name in crate::catalogue::names() {
+            for size in [Size::Miniature, Size::Small, Size::Published] {
+                let experiment = crate::catalogue::find(name, size).unwrap();
+                for cell in cells(&experiment).unwrap() {
+                    let ground = ground(&experiment, &cell).unwrap();
+                    let Connections { needed, allowed } =
+                        connections(&experiment, &cell, &ground).unwrap();
+                    let slack = allowed.saturating_sub(needed);
+                    assert!(slack >= 5, "{name} {size:?}, {cell}: {needed} of {allowed}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn more_clients_than_the_server_takes_are_refused_with_their_cell() {
+        for (clients, fits) in [("5", false), ("4", true)] {
+            let text = TEXT.replace("[2, 4]", &format!("[2, {clients}]"))
+                + "[settings]\nmax_connections = 8\n";
+            let found = cells(&read("t", &text, Size::Small).unwrap());
+            assert_eq!(found.is_ok(), fits, "{found:?}");
+            if let Err(why) = found {
+                let why = why.to_string();
+                assert!(why.contains("clients 5") && why.contains("is 8"), "{why}");
+            }
+        }
+        let slap = crate::experiment::Mysqlslap {
+            args: ["--x", "--concurrency={c},7"].map(crate::experiment::Param::from).into(),
+            queries: "1".into(),
+        };
+        let levels = BTreeMap::from([("c".to_owned(), "5".to_owned())]);
+        assert_eq!(slap.concurrency(&levels).unwrap(), 7);
+    }
+
+    #[test]
+    fn every_block_has_every_arm_once_and_the_seed_repeats_the_order() {
+        let arms = ["plain", "control", "sealed"].map(str::to_owned);
+        let cell = Cell::default();
+        let steps = super::steps(&cell, Phase::Capacity, 12, &arms, 5);
+        assert_eq!(steps, super::steps(&cell, Phase::Capacity, 12, &arms, 5));
+        for block in 0..12 {
+            let mut seen: Vec<&str> =
+                steps.iter().filter(|s| s.block == block).map(|s| s.arm.as_str()).collect();
+            seen.sort_unstable();
+            assert_eq!(seen, ["control", "plain", "sealed"]);
+        }
+        let first: Vec<&str> =
+            steps.iter().filter(|s| s.order == 0).map(|s| s.arm.as_str()).collect();
+        assert!(arms.iter().all(|arm| first.contains(&arm.as_str())), "{first:?}");
+    }
+
+    #[test]
+    fn an_unknown_factor_is_named_with_its_cell() {
+        let text = TEXT.replace("\"{scale}\"", "\"{scael}\"");
+        let error = cells(&read("t", &text, Size::Small).unwrap()).unwrap_err().to_string();
+        assert!(error.contains("scael") && error.contains("read"), "{error}");
+    }
+}

@@ -1,0 +1,67 @@
+//! The report of a run: one HTML file that opens from disk, with CSV, JSON and Markdown beside it.
+//!
+//! ```text
+//!   results --> view        what is said, as numbers and as words
+//!                 |   costs      what sealed lost, in the sentences that come first
+//!                 |   finding    what may be said of one comparison, and what may not
+//!                 |   cells      trials of one cell and arm, summarised
+//!                 |   words      rounded numbers and sentences
+//!                 |   figure     charts as data, drawn by ECharts in the page
+//!                 |   layout     the published tables, and ours in the same layout
+//!                 v
+//!               page        report.html      machine     report.json, report.csv
+//!                 |         report.md
+//!                 |   policy     what the page may load and run: only what is embedded
+//! ```
+//!
+//! Nothing is measured or judged here, and nothing is dropped: outliers, warnings, missing arms and
+//! broken lines are all in it.
+
+mod cells;
+mod costs;
+mod figure;
+mod finding;
+mod layout;
+mod machine;
+mod page;
+mod policy;
+mod published;
+mod view;
+mod words;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::analysis::{self, Comparison};
+use crate::error::{Error, Result};
+use crate::results::Results;
+
+/// Writes `report.html`, `report.md`, `report.json` and `report.csv` into `out`, and returns their
+/// paths.
+///
+/// # Errors
+/// When the files of the run cannot be read, or those of the report cannot be written.
+pub fn write(results: &Results, out: &Path) -> Result<Vec<PathBuf>> {
+    // Intervals are resampled: once for each experiment.
+    let compared: Vec<Vec<Comparison>> = results
+        .manifest
+        .experiments
+        .iter()
+        .map(|p| analysis::compare(&p.experiment, &results.trials, results.manifest.seed))
+        .collect();
+    let view = view::View::of(results, &compared);
+    let files = [
+        ("report.html", page::html(&view)?),
+        ("report.md", page::markdown(&view)?),
+        ("report.json", machine::json(results, &view, compared)?),
+        ("report.csv", machine::csv(results)),
+    ];
+    fs::create_dir_all(out).map_err(Error::io(format!("making {}", out.display())))?;
+    let mut paths = Vec::new();
+    for (name, text) in files {
+        let path = out.join(name);
+        fs::write(&path, text).map_err(Error::io(format!("writing {}", path.display())))?;
+        paths.push(path);
+    }
+    Ok(paths)
+}

@@ -1,0 +1,190 @@
+use super::*;
+use crate::analysis;
+use crate::manifest::PlannedArm;
+use crate::synthetic::{Synthetic, results};
+use crate::trial::{Warning, WarningKind};
+
+const ARMS: [&str; 3] = ["plain", "control", "sealed"];
+
+/// Three arms in workload `name`; sealed has this part of plain's speed.
+fn cell(run: &mut Synthetic, name: &str, speed: f64) {
+    run.arm("plain", name, 1.0).arm("control", name, 1.0).arm("sealed", name, speed);
+}
+
+fn costs_of(results: &Results) -> Costs {
+    let compare = |p: &Planned| analysis::compare(&p.experiment, &results.trials, 1);
+    let compared: Vec<_> = results.manifest.experiments.iter().map(compare).collect();
+    Costs::of(results, &compared, &[])
+}
+
+fn costs(run: Synthetic) -> Costs {
+    costs_of(&results(run, &ARMS))
+}
+
+#[test]
+fn the_largest_of_the_losses_is_named_with_its_interval() {
+    let mut run = Synthetic::new(10);
+    cell(&mut run, "small", 0.95);
+    cell(&mut run, "large", 0.8);
+    cell(&mut run, "none", 1.0);
+    let costs = costs(run);
+    assert_eq!((costs.cells, costs.losses, costs.same, costs.gains), (3, 2, 1, 0), "{costs:?}");
+    let largest = costs.largest_loss.as_ref().unwrap();
+    assert!((largest.ratio - 0.8).abs() < 0.02 && largest.interval.0 < largest.ratio);
+    let begin = "Sealed by Tidelock, the server had less throughput than unencrypted in 2 of 3 \
+                 measured cells; the most was a loss of ";
+    assert!(costs.said.starts_with(begin), "{}", costs.said);
+    assert!(costs.said.contains("], in synthetic (large). In 1 no difference"), "{}", costs.said);
+    let under = format!("under {} %.", phrase::rounded_up(costs.same_under.unwrap()));
+    assert!(costs.said.ends_with(&under), "{}", costs.said);
+    assert_eq!(costs.caveats, Vec::<String>::new());
+}
+
+#[test]
+fn where_nothing_is_lost_no_loss_is_named() {
+    let mut run = Synthetic::new(10);
+    cell(&mut run, "select", 1.0);
+    let costs = costs(run);
+    assert!(
+        costs.said.contains("in the one measured cell that can tell. No difference"),
+        "{}",
+        costs.said
+    );
+    assert_eq!(costs.largest_loss, None);
+}
+
+#[test]
+fn the_bound_of_several_equal_cells_is_the_widest() {
+    let mut run = Synthetic::new(10);
+    cell(&mut run, "quiet", 1.0);
+    run.noise = 0.04;
+    cell(&mut run, "noisy", 1.0);
+    let results = results(run, &ARMS);
+    let compared =
+        analysis::compare(&results.manifest.experiments[0].experiment, &results.trials, 1);
+    let under = |name: &str| {
+        let cell = Cell(BTreeMap::from([("workload".into(), name.into())]));
+        Finding::of(throughput(&compared, &cell).unwrap()).under().unwrap()
+    };
+    let costs = costs_of(&results);
+    assert!(under("quiet") < under("noisy"));
+    assert_eq!(costs.same_under, Some(under("noisy")));
+    assert!(costs.said.ends_with("% in each."), "{}", costs.said);
+}
+
+#[test]
+fn a_gain_is_not_hidden_among_losses() {
+    let mut run = Synthetic::new(10);
+    cell(&mut run, "slower", 0.9);
+    cell(&mut run, "faster", 1.2);
+    let costs = costs(run);
+    assert_eq!((costs.losses, costs.gains), (1, 1));
+    assert!(costs.said.contains("In 1 it had more: a gain of "), "{}", costs.said);
+}
+
+#[test]
+fn without_a_control_nothing_is_said_of_the_cost() {
+    let mut run = Synthetic::new(10);
+    run.arm("plain", "select", 1.0).arm("sealed", "select", 0.5);
+    let costs = costs_of(&results(run, &["plain", "sealed"]));
+    assert_eq!((costs.cells, costs.untold, costs.losses), (1, 1, 0));
+    assert!(costs.said.starts_with("This run says nothing of the cost"), "{}", costs.said);
+}
+
+#[test]
+fn four_blocks_say_nothing_and_a_cell_of_them_is_not_counted() {
+    let mut run = Synthetic::new(10);
+    cell(&mut run, "whole", 0.9);
+    cell(&mut run, "cut", 0.5);
+    run.trials.retain(|t| t.cell.workload() == "whole" || t.block < 4);
+    let costs = costs(run);
+    assert!(costs.said.contains("in 1 of 1 measured cell; the most"), "{}", costs.said);
+    assert_eq!(costs.largest_loss.unwrap().cell["workload"], "whole");
+    assert_eq!(costs.caveats.len(), 1, "{:?}", costs.caveats);
+    assert!(costs.caveats[0].starts_with("1 measured cell is not counted"), "{:?}", costs.caveats);
+}
+
+#[test]
+fn seven_blocks_warnings_and_broken_lines_are_told() {
+    let mut run = Synthetic::new(7);
+    cell(&mut run, "select", 0.9);
+    run.trials[3].warnings =
+        vec![Warning { kind: WarningKind::Steal, text: "6 % was taken away".into() }];
+    let mut results = results(run, &ARMS);
+    results.broken.push((9, "torn".into()));
+    assert_eq!(
+        costs_of(&results).caveats,
+        [
+            "Fewer than 10 blocks were measured in 1 of 1 measured cell, the least 7",
+            "Something may have disturbed 1 of 21 trials; all are kept",
+            "1 line of the results is broken, and not used",
+        ]
+    );
+}
+
+#[test]
+fn cells_of_an_interrupted_run_are_counted_as_not_measured() {
+    let text = "name = 'synthetic'\nquestion = ''\nengine = 'postgresql'\n\
+                arms = ['plain', 'control', 'sealed']\n[factors]\nscale = [1, 2, 3]\n\
+                [workload.select]\nkind = 'pgbench'\nscript = 'select-only'\nscale = '{scale}'\n\
+                clients = 1\njobs = 1\nseconds = 1\n[stop]\nblocks = 10\n";
+    let mut run = Synthetic::new(10);
+    for arm in ARMS {
+        run.at(arm, &[("workload", "select"), ("scale", "1")], 1.0);
+    }
+    let mut results = results(run, &ARMS);
+    results.manifest.experiments[0].experiment =
+        crate::experiment::read("synthetic", text, Size::Small).unwrap();
+    let caveats = costs_of(&results).caveats;
+    let said = "The run is not whole: 2 of 3 planned cells were not measured (2 of 3 in synthetic)";
+    assert_eq!(caveats, [said]);
+}
+
+#[test]
+fn a_missing_arm_and_a_cipher_without_a_server_are_told_and_not_counted() {
+    let mut run = Synthetic::new(10);
+    cell(&mut run, "select", 0.9);
+    let mut results = results(run, &ARMS);
+    results.manifest.experiments[0].experiment.engine = Engine::None;
+    let costs = costs_of(&results);
+    assert_eq!(costs.cells, 0);
+    assert_eq!(costs.caveats, ["synthetic has no server, and is not counted"]);
+    results.manifest.experiments[0].arms[2] = PlannedArm {
+        missing: Some("no profile".into()),
+        ..results.manifest.experiments[0].arms[2].clone()
+    };
+    assert_eq!(costs_of(&results).caveats, ["In synthetic nothing was sealed: no profile"]);
+}
+
+#[test]
+fn verdicts_are_counted_in_one_sentence() {
+    let counts = [
+        (Conclusion::Reproduced, Conclusion::Reproduced.to_string(), 2),
+        (Conclusion::Undecided, Conclusion::Undecided.to_string(), 1),
+    ];
+    assert_eq!(claims(&counts), "3 published claims: 2 reproduced, 1 undecided.");
+    assert_eq!(claims(&[]), "");
+}
+
+#[test]
+fn noise_that_would_hide_a_tenth_is_no_absence_of_loss() {
+    let mut run = Synthetic::new(10);
+    run.noise = 0.4;
+    cell(&mut run, "noisy", 1.0);
+    let costs = costs(run);
+    assert_eq!((costs.same, costs.hidden), (0, 1), "{costs:?}");
+    let begin =
+        "This run says nothing of the cost of sealing: in 1 measured cell noise would have hidden";
+    assert!(costs.said.starts_with(begin), "{}", costs.said);
+    let mut run = Synthetic::new(10);
+    cell(&mut run, "quiet", 1.0);
+    run.noise = 0.4;
+    cell(&mut run, "noisy", 1.0);
+    let costs = self::costs(run);
+    assert!(
+        costs.said.contains("no loss of throughput in the one measured cell"),
+        "{}",
+        costs.said
+    );
+    assert!(costs.caveats[0].starts_with("Not counted: in 1 measured cell noise"), "{costs:?}");
+}

@@ -1,0 +1,102 @@
+//! What may be said of one comparison: a loss, a gain, no difference, or nothing.
+//!
+//! Which comparison says nothing is decided where it is made (`Comparison::told`). Such a one is
+//! still shown, and marked.
+
+use crate::analysis::Comparison;
+use crate::phrase;
+
+/// What a comparison comes to.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Finding {
+    /// Slower, by more than chance and noise.
+    Loss,
+    /// Faster, by more than chance and noise.
+    Gain,
+    /// No difference that could be told from noise; it is under this part of 1.
+    Same(f64),
+    /// Too little was measured.
+    Untold,
+}
+
+impl Finding {
+    pub(super) fn of(comparison: &Comparison) -> Self {
+        let Ok(floor) = comparison.told() else { return Self::Untold };
+        let ratio = &comparison.ratio;
+        if !phrase::is_detectable(ratio, floor) {
+            Self::Same(ratio.reach(1.0).max(floor))
+        } else if ratio.mid < 1.0 {
+            Self::Loss
+        } else {
+            Self::Gain
+        }
+    }
+
+    /// Under what a difference that was not detected is, as a part of 1.
+    pub(super) const fn under(self) -> Option<f64> {
+        if let Self::Same(under) = self { Some(under) } else { None }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::analysis;
+    use crate::synthetic::{Synthetic, experiment};
+
+    fn found(run: &Synthetic, arms: &[&str]) -> Finding {
+        let all = analysis::compare(&experiment(arms), &run.trials, 1);
+        Finding::of(all.iter().find(|c| c.arm == "sealed").unwrap())
+    }
+
+    #[test]
+    fn without_a_control_no_loss_is_found() {
+        let mut run = Synthetic::new(10);
+        run.arm("plain", "select", 1.0).arm("sealed", "select", 0.5);
+        assert_eq!(found(&run, &["plain", "sealed"]), Finding::Untold);
+    }
+
+    #[test]
+    fn four_blocks_of_any_arm_tell_nothing_and_five_do() {
+        for few in ["control", "sealed"] {
+            for (kept, finding) in [(4, Finding::Untold), (5, Finding::Loss)] {
+                let mut run = Synthetic::new(10);
+                run.arm("plain", "select", 1.0).arm("control", "select", 1.0);
+                run.arm("sealed", "select", 0.5);
+                run.trials.retain(|trial| trial.arm != few || trial.block < kept);
+                let found = found(&run, &["plain", "control", "sealed"]);
+                assert_eq!(found, finding, "{kept} blocks of {few}");
+            }
+        }
+    }
+
+    #[test]
+    fn equal_arms_are_under_what_the_interval_and_the_floor_reach() {
+        let mut run = Synthetic::new(10);
+        run.arm("plain", "select", 1.0).arm("control", "select", 1.0).arm("sealed", "select", 1.0);
+        let all = analysis::compare(&experiment(&["plain", "control", "sealed"]), &run.trials, 1);
+        for sealed in all.iter().filter(|c| c.arm == "sealed") {
+            let under = Finding::of(sealed).under().unwrap();
+            assert!(under >= sealed.floor().unwrap() && under >= sealed.ratio.reach(1.0));
+        }
+    }
+
+    #[test]
+    fn equal_arms_seldom_seem_to_differ() {
+        let arms = ["plain", "control", "sealed"];
+        let mut run = Synthetic::new(10);
+        run.noise = 0.1;
+        for cell in 0..500 {
+            for arm in arms {
+                run.arm(arm, &cell.to_string(), 1.0);
+            }
+        }
+        let all = analysis::compare(&experiment(&arms), &run.trials, 1);
+        let sealed: Vec<Finding> =
+            all.iter().filter(|c| c.arm == "sealed").map(Finding::of).collect();
+        assert_eq!(sealed.len(), 1000, "throughput and CPU of each cell");
+        let wrong = sealed.iter().filter(|finding| finding.under().is_none()).count();
+        // 9, as docs/lab/statistics.md says, and four standard errors more.
+        assert!(wrong < 22, "{wrong} of 1000 equal arms seem to differ");
+    }
+}

@@ -1,0 +1,340 @@
+//! Runs a plan: starts the servers, measures, appends each finished trial, and cleans up what it
+//! started.
+//!
+//! ```text
+//!   Lab            the whole run: lock, manifest, results, what is done already
+//!     ground       cells that share servers: one private place, one server an arm
+//!       cell       settings, warm-up, blocks at full speed, blocks at a fixed rate
+//!         trial    one arm, one block
+//! ```
+//!
+//! Whatever fails ends the run with its error; what was measured stays, and `resume` goes on: on
+//! the same machine, with each block that was cut in two measured anew as a whole.
+
+mod cell;
+mod lock;
+mod machine;
+mod servers;
+mod trial;
+mod warm_up;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use servers::Servers;
+use tidelock_servers::{Arm, Programs, Workspace};
+
+use crate::arm::{self, Definition};
+use crate::error::{Error, Result};
+use crate::experiment::{Experiment, Size, Work};
+use crate::manifest::{Machine, Manifest, Planned};
+use crate::phrase::LEAST_FOR_PUBLICATION;
+use crate::plan;
+use crate::results::{self, Existing, FORMAT, Results, Writer};
+use crate::trial::{Cell, Phase, Trial};
+
+pub use machine::machine;
+
+/// What a run needs to know beside its experiments.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Directory of `run.json` and `results.jsonl`.
+    pub out: PathBuf,
+    /// Directory below which the servers' data lies, on the disk that is to be measured.
+    pub work: PathBuf,
+    /// Set to end the run after the tool that runs now.
+    pub stop: Arc<AtomicBool>,
+}
+
+/// What a run tells while it goes on. All calls come from one thread.
+pub trait Progress {
+    /// So many trials are to be done in this run, so many of them are already.
+    fn planned(&mut self, trials: usize, done: usize);
+    /// Something that takes a while and is no trial: servers are filled, warmed up.
+    fn preparing(&mut self, what: &str);
+    /// A sentence that the user has to see: of what an earlier lab left, and who uses it.
+    fn note(&mut self, what: &str);
+    /// A trial begins: experiment, cell, block of how many, arm.
+    fn trial(&mut self, experiment: &str, step: &plan::Step, blocks: u32);
+    /// A trial is on the disk.
+    fn finished(&mut self, trial: &Trial);
+}
+
+/// Makes the manifest of a new run.
+#[must_use]
+pub fn manifest(experiments: Vec<Experiment>, size: Size, seed: u64, machine: Machine) -> Manifest {
+    let created = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    let machine = machine::with_builds_of(&experiments, machine);
+    let plan = |experiment: Experiment| Planned {
+        arms: arm::planned(&experiment, &machine),
+        limits: limits(&experiment, &machine),
+        experiment,
+    };
+    Manifest {
+        format: FORMAT,
+        tidelock: env!("CARGO_PKG_VERSION").into(),
+        created: created.map_or(0, |since| since.as_secs()),
+        seed,
+        size,
+        experiments: experiments.into_iter().map(plan).collect(),
+        machine,
+    }
+}
+
+/// What this machine keeps from being said.
+fn limits(experiment: &Experiment, machine: &Machine) -> Vec<String> {
+    let mut limits = Vec::new();
+    let blocks = experiment.stop.blocks;
+    if (blocks as usize) < LEAST_FOR_PUBLICATION {
+        limits.push(format!(
+            "{blocks} blocks a cell; {LEAST_FOR_PUBLICATION} are the least for publication"
+        ));
+    }
+    if experiment.limits != crate::experiment::Limits::default() && !machine.root {
+        limits.push(
+            "not root: no control groups and no volumes, so everything runs unthrottled".into(),
+        );
+    }
+    limits
+}
+
+/// Starts a new run.
+///
+/// # Errors
+/// When another lab runs, the directory has a run already, or anything of it fails; see the module.
+pub fn start(manifest: &Manifest, options: &Options, progress: &mut dyn Progress) -> Result<()> {
+    check_programs(manifest)?;
+    let only = lock::take(&options.work)?;
+    clean_up(options, &only, progress);
+    let writer = Writer::create(&options.out, manifest)?;
+    note_work(options)?;
+    Lab { manifest, options, only, writer, trials: Vec::new(), sitting: 0 }.run(progress)
+}
+
+/// The command and the library, if an arm of the plan needs them.
+fn check_programs(manifest: &Manifest) -> Result<()> {
+    let loads_library = |planned: &Planned| {
+        let mut arms = planned.arms.iter().filter(|arm| arm.missing.is_none());
+        arms.any(|arm| Definition::of(&planned.experiment, &arm.name).arm != Arm::Plain)
+    };
+    if manifest.experiments.iter().any(loads_library) {
+        Programs::check()?;
+    }
+    Ok(())
+}
+
+/// Goes on with a run that did not end. Lines that are no trials are measured again, and so is all
+/// of a block that was not finished.
+///
+/// # Errors
+/// As [`start`], when `options.out` is no run, and [`Error::OtherMachine`] when this machine would
+/// give other numbers.
+pub fn resume(options: &Options, progress: &mut dyn Progress) -> Result<()> {
+    let only = lock::take(&options.work)?;
+    let writer = Writer::append(&options.out)?;
+    let Results { manifest, trials, .. } = Results::read(&options.out)?;
+    let differences = machine::differences(&manifest, &options.work);
+    if !differences.is_empty() {
+        return Err(Error::OtherMachine { path: options.out.clone(), differences });
+    }
+    check_programs(&manifest)?;
+    clean_up(options, &only, progress);
+    note_work(options)?;
+    let sitting = trials.iter().map(|trial| trial.sitting + 1).max().unwrap_or(0);
+    let trials = of_whole_blocks(&manifest, trials);
+    Lab { manifest: &manifest, options, only, writer, trials, sitting }.run(progress)
+}
+
+/// The work directory that a run was last measured in.
+#[must_use]
+pub fn noted_work(dir: &Path) -> Option<PathBuf> {
+    let path = std::fs::read(dir.join(WORK)).ok()?;
+    (!path.is_empty()).then(|| OsString::from_vec(path).into())
+}
+
+fn note_work(options: &Options) -> Result<()> {
+    let path = options.work.as_os_str().as_bytes();
+    results::whole(&options.out, WORK, path, Existing::Replaced)
+}
+
+/// The trials of blocks that were measured in all arms: only they can be paired.
+fn of_whole_blocks(manifest: &Manifest, mut trials: Vec<Trial>) -> Vec<Trial> {
+    let mut measured: BTreeMap<_, BTreeSet<(String, Cell)>> = BTreeMap::new();
+    for trial in &trials {
+        let parts = measured.entry(results::block_of(trial)).or_default();
+        parts.insert((trial.arm.clone(), trial.cell.clone()));
+    }
+    let is_whole = |trial: &Trial| {
+        let Some(planned) =
+            manifest.experiments.iter().find(|p| p.experiment.name == trial.experiment)
+        else {
+            return true;
+        };
+        let block = results::block_of(trial);
+        let parts = match planned.experiment.workload.get(block.1.workload()) {
+            Some(Work::Billing(_)) => crate::work::billing::PHASES.len(),
+            _ => 1,
+        };
+        let has = measured.get(&block).map_or(0, BTreeSet::len);
+        has >= measurable(planned).len() * parts
+    };
+    trials.retain(is_whole);
+    trials
+}
+
+/// Ends and removes what a lab that was killed left behind: servers, mounts, loop devices, control
+/// groups. Only with the lock, so that none of it is in use.
+fn clean_up(options: &Options, only: &lock::Only, progress: &mut dyn Progress) {
+    for dir in only.left.iter().filter(|dir| dir.is_dir()) {
+        progress.preparing(&format!("ending the servers of an earlier lab in {}", dir.display()));
+        for bystander in crate::host::end_users(dir) {
+            progress.note(&bystander);
+        }
+    }
+    for what in crate::host::remove_leftovers(&[&options.work]) {
+        progress.note(&what);
+    }
+    for dir in only.left.iter().filter(|dir| dir.is_dir()) {
+        progress.note(&crate::host::remove_dir(dir));
+    }
+}
+
+/// A run that goes on.
+struct Lab<'l> {
+    manifest: &'l Manifest,
+    options: &'l Options,
+    only: lock::Only,
+    writer: Writer,
+    /// What counts: whole blocks of earlier sittings, and everything of this one.
+    trials: Vec<Trial>,
+    sitting: u32,
+}
+
+impl Lab<'_> {
+    fn run(&mut self, progress: &mut dyn Progress) -> Result<()> {
+        let (mut all, mut missing) = (0, 0);
+        for planned in &self.manifest.experiments {
+            for cell in plan::cells(&planned.experiment)? {
+                let steps = self.steps(planned, &cell);
+                all += steps.len();
+                missing += steps.iter().filter(|step| !self.is_done(planned, step)).count();
+            }
+        }
+        progress.planned(all, all - missing);
+        for planned in &self.manifest.experiments {
+            self.experiment(planned, progress)?;
+        }
+        Ok(())
+    }
+
+    fn experiment(&mut self, planned: &Planned, progress: &mut dyn Progress) -> Result<()> {
+        let experiment = &planned.experiment;
+        let mut cells = plan::cells(experiment)?;
+        cells.retain(|cell| self.steps(planned, cell).iter().any(|s| !self.is_done(planned, s)));
+        while let Some(first) = cells.first() {
+            let ground = plan::ground(experiment, first)?;
+            let mut shared = Vec::new();
+            for cell in &cells {
+                let other = plan::ground(experiment, cell)?;
+                let other = plan::Ground { settings: ground.settings.clone(), ..other };
+                if other == ground {
+                    shared.push(cell.clone());
+                }
+            }
+            cells.retain(|cell| !shared.contains(cell));
+            self.ground(planned, &shared, progress)?;
+        }
+        Ok(())
+    }
+
+    fn ground(
+        &mut self,
+        planned: &Planned,
+        cells: &[Cell],
+        progress: &mut dyn Progress,
+    ) -> Result<()> {
+        let arms: Vec<Definition> = measurable(planned)
+            .iter()
+            .map(|name| Definition::of(&planned.experiment, name))
+            .collect();
+        let Some(first) = cells.first() else { return Ok(()) };
+        let place = Workspace::below(&self.options.work)?;
+        self.only.note(place.path())?;
+        let stop = &self.options.stop;
+        let mut servers = Servers::make(&place, &planned.experiment, first, arms, stop, progress)?;
+        for cell in cells {
+            self.cell(planned, cell, &mut servers, progress)?;
+        }
+        Ok(())
+    }
+
+    /// All trials of a cell, in both phases.
+    fn steps(&self, planned: &Planned, cell: &Cell) -> Vec<plan::Step> {
+        let arms = measurable(planned);
+        let experiment = &planned.experiment;
+        let Some(work) = experiment.workload.get(cell.workload()) else { return Vec::new() };
+        [Phase::Capacity, Phase::FixedRate]
+            .into_iter()
+            .flat_map(|phase| {
+                let blocks = plan::blocks(experiment, work, phase);
+                plan::steps(cell, phase, blocks, &arms, self.manifest.seed)
+            })
+            .collect()
+    }
+
+    fn is_done(&self, planned: &Planned, step: &plan::Step) -> bool {
+        let same = |trial: &Trial| {
+            trial.experiment == planned.experiment.name
+                && trial.phase == step.phase
+                && trial.block == step.block
+                && trial.arm == step.arm
+                && base_cell(&planned.experiment, trial) == step.cell
+        };
+        self.trials.iter().any(same)
+    }
+
+    fn check_stop(&self) -> Result<()> {
+        if self.options.stop.load(Ordering::Relaxed) { Err(Error::Interrupted) } else { Ok(()) }
+    }
+}
+
+/// The planned cell of a trial: each phase of the batch engine is a workload of its own there,
+/// `billing/phase1`.
+fn base_cell(experiment: &Experiment, trial: &Trial) -> Cell {
+    let mut cell = trial.cell.clone();
+    if let Some((work, _)) = cell
+        .workload()
+        .split_once('/')
+        .filter(|(work, _)| matches!(experiment.workload.get(*work), Some(Work::Billing(_))))
+    {
+        let work = work.to_owned();
+        cell.0.insert(crate::trial::WORKLOAD.into(), work);
+    }
+    cell
+}
+
+/// Names of the arms that can be measured here.
+fn measurable(planned: &Planned) -> Vec<String> {
+    let mut seen = BTreeSet::new();
+    let arms = planned.arms.iter().filter(|arm| arm.missing.is_none());
+    arms.map(|arm| arm.name.clone()).filter(|name| seen.insert(name.clone())).collect()
+}
+
+/// Where the servers' data lies if nobody says: the directory for temporary files.
+#[must_use]
+pub fn default_work() -> PathBuf {
+    std::env::var_os("TIDELOCK_TEST_DIR").map_or_else(std::env::temp_dir, PathBuf::from)
+}
+
+/// Whether `dir` has a run.
+#[must_use]
+pub fn exists(dir: &Path) -> bool {
+    dir.join(crate::results::MANIFEST).exists()
+}
+
+/// Name of the file that has the work directory.
+const WORK: &str = "work-directory";

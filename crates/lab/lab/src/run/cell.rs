@@ -1,0 +1,79 @@
+//! One cell: settings, warm-up, blocks at full speed, then blocks at a fixed rate.
+
+use super::servers::Servers;
+use super::{Lab, Progress, trial, warm_up};
+use crate::error::{Error, Result};
+use crate::experiment::{Experiment, Work};
+use crate::manifest::Planned;
+use crate::plan;
+use crate::trial::{Cell, Phase};
+
+/// The part of the plain server's capacity at which latencies are measured.
+const RATE: f64 = 0.7;
+
+impl Lab<'_> {
+    pub(super) fn cell(
+        &mut self,
+        planned: &Planned,
+        cell: &Cell,
+        servers: &mut Servers<'_>,
+        progress: &mut dyn Progress,
+    ) -> Result<()> {
+        let experiment = &planned.experiment;
+        let Some(work) = experiment.workload.get(cell.workload()) else { return Ok(()) };
+        servers.set(&plan::ground(experiment, cell)?.settings)?;
+        for server in &servers.servers {
+            self.check_stop()?;
+            progress.preparing(&format!("warming up {}: {cell}", server.arm.name));
+            warm_up::run(server, work, cell, experiment.stop.warm_up, &self.options.stop)?;
+        }
+        // All planned blocks, however clear the first ones look: to end where the interval happens
+        // to be narrow would find differences where there are none.
+        for step in &self.steps(planned, cell) {
+            self.check_stop()?;
+            if self.is_done(planned, step) {
+                continue;
+            }
+            progress.trial(&experiment.name, step, plan::blocks(experiment, work, step.phase));
+            let rate = match step.phase {
+                Phase::Capacity => None,
+                Phase::FixedRate => Some(RATE * self.capacity(experiment, cell)?),
+            };
+            let server = servers.of(&step.arm)?;
+            let measured = trial::measure(server, work, step, rate, &self.options.stop)?;
+            let trials = trial::trials(experiment, step, self.sitting, measured);
+            self.writer.add_all(&trials)?;
+            for trial in trials {
+                progress.finished(&trial);
+                self.trials.push(trial);
+            }
+        }
+        Ok(())
+    }
+
+    /// Transactions a second of the base: the median of its trials.
+    fn capacity(&self, experiment: &Experiment, cell: &Cell) -> Result<f64> {
+        let base = experiment.arms.first().map(String::as_str).unwrap_or_default();
+        let mut values: Vec<f64> = self
+            .trials
+            .iter()
+            .filter(|t| t.experiment == experiment.name && t.phase == Phase::Capacity)
+            .filter(|t| t.cell == *cell && t.arm == base)
+            .filter_map(|t| t.metrics.get("transactions_per_second").copied())
+            .collect();
+        values.sort_by(f64::total_cmp);
+        crate::statistics::quantile(&values, 0.5)
+            .ok_or_else(|| Error::Other(format!("the capacity of {base} was not measured: {cell}")))
+    }
+}
+
+/// Which workloads have a state of their own that a trial leaves behind.
+pub(super) fn writes(work: &Work) -> bool {
+    !matches!(
+        work,
+        Work::Pgbench(crate::experiment::Pgbench {
+            script: crate::experiment::Script::SelectOnly,
+            ..
+        }) | Work::Crypto(_)
+    )
+}

@@ -1,0 +1,154 @@
+//! The machine of a run: what it is, and whether it still is what an earlier part of the run was
+//! measured on.
+
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use tidelock_servers::Bounded as _;
+use tidelock_servers::mariadb::program_of;
+
+use crate::arm::programs;
+use crate::experiment::Experiment;
+use crate::manifest::{Machine, Manifest};
+
+/// The machine as the lab sees it, with the disk of `work` and the versions of what is measured.
+#[must_use]
+pub fn machine(work: &Path) -> Machine {
+    let bin = std::env::var_os("TIDELOCK_PG_BINDIR")
+        .map_or_else(|| PathBuf::from(tidelock_servers::BINDIR), PathBuf::from);
+    let asked = [
+        ("postgresql", bin.join("postgres"), "--version"),
+        ("mariadb", PathBuf::from("mariadbd"), "--version"),
+        ("openssl", PathBuf::from("openssl"), "version"),
+        ("gocryptfs", PathBuf::from("gocryptfs"), "--version"),
+    ];
+    let versions = asked
+        .into_iter()
+        .filter_map(|(name, program, argument)| {
+            Some((name.to_owned(), version(&program, argument)?))
+        })
+        .collect();
+    Machine::read(work, versions)
+}
+
+/// The same with the versions of other builds that arms of `experiments` run.
+pub(super) fn with_builds_of<'e>(
+    experiments: impl IntoIterator<Item = &'e Experiment>,
+    mut machine: Machine,
+) -> Machine {
+    for experiment in experiments {
+        for own in &experiment.own_arms {
+            let Some(bin) = own.bin.as_ref().map(Path::new) else { continue };
+            let (server, argument) = programs(experiment.engine).server;
+            let program = program_of(bin, server).unwrap_or_else(|| bin.join(server));
+            if let Some(version) = version(&program, argument) {
+                machine.versions.insert(format!("{server} of {}", own.name), version);
+            }
+        }
+    }
+    machine
+}
+
+/// What numbers depend on and is not as it was when the run of `manifest` began; a sentence part
+/// for each.
+pub(super) fn differences(manifest: &Manifest, work: &Path) -> Vec<String> {
+    let experiments = manifest.experiments.iter().map(|planned| &planned.experiment);
+    let now = with_builds_of(experiments, machine(work));
+    let mut found = between(&manifest.machine, &now);
+    let ours = env!("CARGO_PKG_VERSION");
+    if manifest.tidelock != ours {
+        found.push(said("tidelock", &manifest.tidelock, ours));
+    }
+    found
+}
+
+fn between(then: &Machine, now: &Machine) -> Vec<String> {
+    let root = |root: bool| if root { "yes" } else { "no" };
+    let fields = [
+        ("cpu", then.cpu.clone(), now.cpu.clone()),
+        ("cpus", then.cpus.to_string(), now.cpus.to_string()),
+        ("cpu features", then.cpu_features.join(" "), now.cpu_features.join(" ")),
+        ("kernel", then.kernel.clone(), now.kernel.clone()),
+        ("file system", then.file_system.clone(), now.file_system.clone()),
+        ("root", root(then.root).into(), root(now.root).into()),
+    ];
+    let differs = fields.iter().filter(|(_, then, now)| then != now);
+    let mut found: Vec<String> = differs.map(|(what, then, now)| said(what, then, now)).collect();
+    // What the kernel keeps for itself differs a little from one start to the next.
+    if then.memory_mib.abs_diff(now.memory_mib) > then.memory_mib / 100 {
+        let mib = |mib: u64| format!("{mib} MiB");
+        found.push(said("memory", &mib(then.memory_mib), &mib(now.memory_mib)));
+    }
+    for (name, then) in &then.versions {
+        let now = now.versions.get(name).map_or("not there", String::as_str);
+        if then != now {
+            found.push(said(name, then, now));
+        }
+    }
+    found
+}
+
+fn said(what: &str, then: &str, now: &str) -> String {
+    let shown = |text: &str| if text.is_empty() { "none".to_owned() } else { text.to_owned() };
+    format!("{what} was {}, is {}", shown(then), shown(now))
+}
+
+/// The first line that a program tells of itself.
+fn version(program: &Path, argument: &str) -> Option<String> {
+    let mut command = Command::new(program);
+    let limit = Duration::from_secs(30);
+    let output = command.arg(argument).process_group(0).finish_within(limit).ok()?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    Some(text.lines().next()?.trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+
+    #[test]
+    fn each_difference_that_changes_numbers_is_named_with_both_values() {
+        let then = Machine {
+            cpu: "A".into(),
+            cpus: 2,
+            cpu_features: vec!["aes".into(), "vaes".into()],
+            memory_mib: 4000,
+            kernel: "6.1".into(),
+            file_system: "ext4".into(),
+            versions: BTreeMap::from([
+                ("postgresql".into(), "15.20".into()),
+                ("gocryptfs".into(), "2.4".into()),
+            ]),
+            root: true,
+            ..Machine::default()
+        };
+        let same = Machine { memory_mib: 3990, name: "x".into(), ..then.clone() };
+        assert!(between(&then, &same).is_empty());
+        let now = Machine {
+            cpu: "B".into(),
+            cpus: 4,
+            cpu_features: vec!["aes".into()],
+            memory_mib: 8000,
+            kernel: "6.2".into(),
+            file_system: String::new(),
+            versions: BTreeMap::from([("postgresql".into(), "15.21".into())]),
+            root: false,
+            ..then.clone()
+        };
+        let expected = [
+            "cpu was A, is B",
+            "cpus was 2, is 4",
+            "cpu features was aes vaes, is aes",
+            "kernel was 6.1, is 6.2",
+            "file system was ext4, is none",
+            "root was yes, is no",
+            "memory was 4000 MiB, is 8000 MiB",
+            "gocryptfs was 2.4, is not there",
+            "postgresql was 15.20, is 15.21",
+        ];
+        assert_eq!(between(&then, &now), expected);
+    }
+}

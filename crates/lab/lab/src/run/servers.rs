@@ -1,0 +1,301 @@
+//! The servers of a ground: one for each arm, filled alike, all running while their cells are
+//! measured.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use tidelock_servers::mariadb::MariaDb;
+use tidelock_servers::{Cluster, Process, Workspace, cpu_seconds};
+
+use super::Progress;
+use crate::arm::Definition;
+use crate::error::{Error, Result};
+use crate::experiment::{Engine, Experiment};
+use crate::host::{Caps, DeviceNumber, GocryptfsMount, Group, Image, Volume};
+use crate::plan::Ground;
+use crate::trial::{Cell, Warning, WarningKind};
+
+/// The servers of a ground.
+#[derive(Debug)]
+pub(super) struct Servers<'p> {
+    pub(super) servers: Vec<Server<'p>>,
+    settings: BTreeMap<String, String>,
+}
+
+/// One arm's server and what it stands on. The order of fields is that in which they are given up.
+#[derive(Debug)]
+pub(super) struct Server<'p> {
+    pub(super) arm: Definition,
+    pub(super) database: Database<'p>,
+    group: Option<Group>,
+    mount: Option<GocryptfsMount>,
+    volume: Option<Volume>,
+    /// Limits that could not be set; each trial says so.
+    pub(super) unlimited: Vec<Warning>,
+}
+
+/// The server itself.
+#[derive(Debug)]
+pub(super) enum Database<'p> {
+    /// The cipher alone.
+    None,
+    Postgres(Cluster<'p>),
+    Maria(MariaDb<'p>),
+}
+
+impl<'p> Servers<'p> {
+    /// Makes, starts and fills a server for each arm.
+    ///
+    /// # Errors
+    /// When one of them fails; those that run are stopped.
+    pub(super) fn make(
+        place: &'p Workspace,
+        experiment: &Experiment,
+        cell: &Cell,
+        arms: Vec<Definition>,
+        stop: &AtomicBool,
+        progress: &mut dyn Progress,
+    ) -> Result<Self> {
+        let ground = crate::plan::ground(experiment, cell)?;
+        let caps = Caps::resolve(&experiment.limits, &cell.0)?;
+        let mut servers = Vec::new();
+        for arm in arms {
+            if stop.load(Ordering::Relaxed) {
+                return Err(Error::Interrupted);
+            }
+            progress.preparing(&filling(&arm, &ground));
+            servers.push(Server::make(place, experiment.engine, arm, &ground, &caps, stop)?);
+        }
+        Ok(Self { servers, settings: ground.settings })
+    }
+
+    /// Restarts all servers if they have other settings.
+    ///
+    /// # Errors
+    /// When one does not come up again.
+    pub(super) fn set(&mut self, settings: &BTreeMap<String, String>) -> Result<()> {
+        if self.settings == *settings {
+            return Ok(());
+        }
+        for server in &mut self.servers {
+            server.database.set(settings)?;
+            server.inside(|database| database.restart())?;
+        }
+        self.settings = settings.clone();
+        Ok(())
+    }
+
+    pub(super) fn of(&self, arm: &str) -> Result<&Server<'p>> {
+        self.servers
+            .iter()
+            .find(|server| server.arm.name == arm)
+            .ok_or_else(|| Error::Other(format!("no server was made for the arm {arm}")))
+    }
+}
+
+impl<'p> Server<'p> {
+    fn make(
+        place: &'p Workspace,
+        engine: Engine,
+        arm: Definition,
+        ground: &Ground,
+        caps: &Caps,
+        stop: &AtomicBool,
+    ) -> Result<Self> {
+        let mut server = Self {
+            database: Database::None,
+            group: None,
+            mount: None,
+            volume: None,
+            unlimited: Vec::new(),
+            arm,
+        };
+        if engine == Engine::None {
+            return Ok(server);
+        }
+        server.limit(place, ground, caps)?;
+        server.database = server.install(place, engine, ground)?;
+        server.inside(|database| database.start())?;
+        if let Database::Postgres(cluster) = &server.database {
+            fill(cluster, ground, stop)?;
+        }
+        Ok(server)
+    }
+
+    /// Makes the volume and the group that the ground asks for, as far as this machine allows.
+    fn limit(&mut self, place: &Workspace, ground: &Ground, caps: &Caps) -> Result<()> {
+        if let Some(fs) = ground.limits.get("volume").filter(|fs| *fs != "none") {
+            let fs = fs.parse().map_err(Error::Other)?;
+            let mib = ground.limits.get("volume_mib").and_then(|mib| mib.parse().ok());
+            match Volume::create(place.path(), fs, mib.unwrap_or(VOLUME_MIB), Image::Direct) {
+                Ok(volume) => self.volume = Some(volume),
+                Err(why @ crate::host::VolumeError::NotRoot) => self
+                    .unlimited
+                    .push(Warning { kind: WarningKind::Unlimited, text: why.to_string() }),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        if caps.any() {
+            let device = self.device();
+            let reasons = match Group::create(&self.arm.name) {
+                Ok(mut group) => {
+                    let reasons = group.apply(caps, device);
+                    self.group = Some(group);
+                    reasons
+                }
+                Err(reason) => vec![reason],
+            };
+            self.unlimited.extend(reasons.iter().map(crate::host::Unlimited::warning));
+        }
+        Ok(())
+    }
+
+    /// The directory and the settings of a server that does not run yet.
+    fn install(
+        &mut self,
+        place: &'p Workspace,
+        engine: Engine,
+        ground: &Ground,
+    ) -> Result<Database<'p>> {
+        let mut below = None;
+        if let Some(volume) = &self.volume {
+            place.account().give(volume.root())?;
+            below = Some(volume.root().to_path_buf());
+        }
+        if self.arm.gocryptfs {
+            let base = below.as_deref().unwrap_or(place.path());
+            let mount = || GocryptfsMount::mount(base, place.account());
+            let mount = match &self.group {
+                Some(group) => group.inside(mount).unwrap_or_else(|_| mount())?,
+                None => mount()?,
+            };
+            below = Some(mount.root().to_path_buf());
+            self.mount = Some(mount);
+        }
+        let dir = below.map(|below| below.join("data"));
+        let Definition { name, arm, bin, env, .. } = &self.arm;
+        let mut settings = ground.settings.clone();
+        if let Some(own) = &self.arm.extra {
+            for (name, value) in &own.settings {
+                settings.insert(name.clone(), value.text(&BTreeMap::new())?);
+            }
+        }
+        let database = if engine == Engine::Mariadb {
+            let mut maria = MariaDb::at(place, name, *arm)?.with(bin.clone(), env.clone());
+            if let Some(dir) = dir {
+                maria = maria.on(dir);
+            }
+            if self.arm.own {
+                maria.encrypt_itself()?;
+            }
+            for (name, value) in &settings {
+                maria.set(name, value)?;
+            }
+            maria.install()?;
+            Database::Maria(maria)
+        } else {
+            let mut cluster = Cluster::at(place, name, *arm)?.with(bin.clone(), env.clone());
+            if let Some(dir) = dir {
+                cluster = cluster.on(dir);
+            }
+            cluster.make(&["-k", "-N"])?;
+            for (name, value) in &settings {
+                cluster.set(name, value)?;
+            }
+            Database::Postgres(cluster)
+        };
+        Ok(database)
+    }
+
+    /// Does `work` on the database so that what it starts is in the group from the beginning.
+    fn inside(&mut self, work: impl Fn(&Database<'p>) -> Result<()>) -> Result<()> {
+        let Some(group) = &self.group else { return work(&self.database) };
+        // The way back may be refused too: then it was done.
+        let mut done = None;
+        if let Err(reason) = group.inside(|| done = Some(work(&self.database))) {
+            self.unlimited.push(reason.warning());
+        }
+        done.unwrap_or_else(|| work(&self.database))
+    }
+
+    /// The block device of its own, if it has one.
+    pub(super) fn device(&self) -> Option<DeviceNumber> {
+        self.volume.as_ref().and_then(|volume| volume.device().ok())
+    }
+
+    /// Its control group, if it has one.
+    pub(super) fn group(&self) -> Option<&Group> {
+        self.group.as_ref()
+    }
+
+    /// CPU seconds that the server, and gocryptfs below it, have used so far.
+    ///
+    /// # Errors
+    /// When the server does not run.
+    pub(super) fn cpu_seconds(&self) -> Result<f64> {
+        let server = cpu_seconds(self.database.process()?);
+        let mount = self.mount.as_ref().and_then(GocryptfsMount::process).map_or(0.0, cpu_seconds);
+        Ok(server + mount)
+    }
+}
+
+impl Database<'_> {
+    pub(super) fn process(&self) -> Result<Process> {
+        match self {
+            Self::None => Err(Error::Other("there is no server".into())),
+            Self::Postgres(cluster) => Ok(cluster.postmaster()?),
+            Self::Maria(maria) => Ok(maria.process()?),
+        }
+    }
+
+    fn start(&self) -> Result<()> {
+        match self {
+            Self::None => Ok(()),
+            Self::Postgres(cluster) => Ok(cluster.start()?),
+            Self::Maria(maria) => Ok(maria.start()?),
+        }
+    }
+
+    fn restart(&self) -> Result<()> {
+        match self {
+            Self::None => Ok(()),
+            Self::Postgres(cluster) => Ok(cluster.restart()?),
+            Self::Maria(maria) => Ok(maria.restart()?),
+        }
+    }
+
+    fn set(&self, settings: &BTreeMap<String, String>) -> Result<()> {
+        for (name, value) in settings {
+            match self {
+                Self::None => {}
+                Self::Postgres(cluster) => cluster.set(name, value)?,
+                Self::Maria(maria) => maria.set(name, value)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+fn fill(cluster: &Cluster<'_>, ground: &Ground, stop: &AtomicBool) -> Result<()> {
+    if ground.scale > 0 {
+        let scale = ground.scale.to_string();
+        let fill = cluster.client("pgbench").args(["-i", "-q", "-s", &scale]);
+        crate::work::run(fill.limit(LIMIT.as_secs()).log(cluster.log()), stop)?;
+    }
+    let text = format!("{};\nVACUUM FREEZE;\nCHECKPOINT", ground.setup);
+    let tool = cluster.psql("postgres", &text).limit(LIMIT.as_secs()).log(cluster.log());
+    crate::work::run(tool, stop).map(drop)
+}
+
+fn filling(arm: &Definition, ground: &Ground) -> String {
+    match ground.scale {
+        0 => format!("making the server {}", arm.name),
+        scale => format!("making the server {}, scale {scale}", arm.name),
+    }
+}
+
+/// Size of a volume if the experiment has none.
+const VOLUME_MIB: u64 = 4096;
+/// The longest time to fill a server.
+const LIMIT: Duration = Duration::from_secs(24 * 3600);

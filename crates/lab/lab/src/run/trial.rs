@@ -1,0 +1,221 @@
+//! One trial: brings the server to the same state, measures the work, and looks at what else
+//! happened.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::AtomicBool;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use tidelock_servers::Cluster;
+
+use super::cell::writes;
+use super::servers::{Database, Server};
+use crate::error::{Error, Result};
+use crate::experiment::{Experiment, Param, Pgbench, Script, Work};
+use crate::host::Sampler;
+use crate::plan::Step;
+use crate::trial::{Trial, WORKLOAD, Warning, WarningKind};
+use crate::work::{Done, billing, cipher, mysqlslap, pgbench, sql};
+
+/// Everything that was measured of one part of a trial.
+pub(super) struct Measured {
+    /// Name of the part, for works that have several: `phase1`.
+    part: Option<String>,
+    started: f64,
+    done: Done,
+    metrics: BTreeMap<String, f64>,
+    series: BTreeMap<String, Vec<(f64, f64)>>,
+    warnings: Vec<Warning>,
+}
+
+/// Runs the trial `step` on `server`, at `rate` transactions a second if given.
+///
+/// # Errors
+/// When the server or the work fails.
+pub(super) fn measure(
+    server: &Server<'_>,
+    work: &Work,
+    step: &Step,
+    rate: Option<f64>,
+    stop: &AtomicBool,
+) -> Result<Vec<Measured>> {
+    let levels = &step.cell.0;
+    match (&server.database, work) {
+        (Database::None, Work::Crypto(work)) => {
+            let run = || cipher::measure(&server.arm, work, levels, stop);
+            Ok(vec![observe(server, None, false, stop, run)?])
+        }
+        (Database::Postgres(cluster), Work::Pgbench(pgbench)) => {
+            prepare(cluster, pgbench, stop)?;
+            let run = || pgbench::measure(cluster, pgbench, levels, None, rate, stop);
+            Ok(vec![observe(server, None, writes(work), stop, run)?])
+        }
+        (Database::Postgres(cluster), Work::Sql(work)) => {
+            sql::prepare(cluster, work, levels, stop)?;
+            let run = || sql::measure(cluster, work, levels, stop);
+            let mut measured = observe(server, None, false, stop, run)?;
+            // One checkpoint is the workload's own.
+            measured.warn_of_checkpoints(1.0);
+            Ok(vec![measured])
+        }
+        (Database::Postgres(cluster), Work::Billing(work)) => {
+            let job = billing::prepare(cluster, work, levels, stop)?;
+            let phases = billing::PHASES.iter().map(|phase| {
+                let part = format!("phase{}", phase.number());
+                let run = || job.measure(*phase, stop);
+                let mut measured = observe(server, Some(part), true, stop, run)?;
+                measured.warn_of_checkpoints(f64::INFINITY);
+                Ok(measured)
+            });
+            phases.collect()
+        }
+        (Database::Maria(maria), Work::Mysqlslap(work)) => {
+            mysqlslap::prepare(maria)?;
+            let run = || mysqlslap::measure(maria, work, levels, stop);
+            Ok(vec![observe(server, None, false, stop, run)?])
+        }
+        _ => Err(Error::Other(format!("{} does not run on this engine", step.cell.workload()))),
+    }
+}
+
+/// Does the work and measures around it. `settle` ends it with a checkpoint, so that the pages that
+/// it left dirty are paid for by its arm: in CPU time, not in throughput.
+fn observe(
+    server: &Server<'_>,
+    part: Option<String>,
+    settle: bool,
+    stop: &AtomicBool,
+    work: impl FnOnce() -> Result<Done>,
+) -> Result<Measured> {
+    let sampler = Sampler::start(server.device(), server.group());
+    let before = Counters::read(&server.database)?;
+    let cpu = || match server.database {
+        Database::None => Ok(None),
+        _ => server.cpu_seconds().map(Some),
+    };
+    let (started, clock, used) = (now(), Instant::now(), cpu()?);
+    let done = work()?;
+    let samples = sampler.finish();
+    let after = Counters::read(&server.database)?;
+    if let (true, Database::Postgres(cluster)) = (settle, &server.database) {
+        // On a slow volume it takes minutes.
+        let checkpoint = cluster.psql("postgres", "CHECKPOINT").limit(3600).log(cluster.log());
+        crate::work::run(checkpoint, stop)?;
+    }
+    let mut metrics = samples.metrics;
+    if let (Some(before), Some(after)) = (used, cpu()?) {
+        metrics.insert("cpu_per_unit".into(), (after - before) / done.units * 1e6);
+    }
+    if let (Some(before), Some(after)) = (before, after) {
+        let seconds = clock.elapsed().as_secs_f64();
+        metrics.insert("wal_bytes_per_second".into(), (after.wal - before.wal) / seconds);
+        metrics.insert("checkpoints".into(), after.checkpoints - before.checkpoints);
+    }
+    let mut warnings = samples.warnings;
+    warnings.extend(server.unlimited.iter().cloned());
+    let mut measured = Measured { part, started, done, metrics, series: samples.series, warnings };
+    measured.warn_of_checkpoints(0.0);
+    Ok(measured)
+}
+
+impl Measured {
+    /// Warns of more checkpoints than `own`, and takes an earlier such warning back.
+    fn warn_of_checkpoints(&mut self, own: f64) {
+        self.warnings.retain(|warning| warning.kind != WarningKind::Checkpoint);
+        let others = self.metrics.get("checkpoints").copied().unwrap_or(0.0) - own;
+        if others > 0.0 {
+            let text = format!("checkpoints that were not asked for fell into it: {others}");
+            self.warnings.push(Warning { kind: WarningKind::Checkpoint, text });
+        }
+    }
+}
+
+/// The lines of results that a trial makes.
+pub(super) fn trials(
+    experiment: &Experiment,
+    step: &Step,
+    sitting: u32,
+    measured: Vec<Measured>,
+) -> Vec<Trial> {
+    let line = |measured: Measured| {
+        let Measured { part, started, done, mut metrics, mut series, warnings } = measured;
+        let mut cell = step.cell.clone();
+        if let Some(part) = part {
+            cell.0.insert(WORKLOAD.into(), format!("{}/{part}", step.cell.workload()));
+        }
+        metrics.extend(done.metrics);
+        metrics.insert("units".into(), done.units);
+        metrics.retain(|_, value| value.is_finite());
+        series.extend(done.series);
+        series.retain(|_, points| !points.is_empty());
+        Trial {
+            experiment: experiment.name.clone(),
+            cell,
+            phase: step.phase,
+            block: step.block,
+            sitting,
+            order: step.order,
+            arm: step.arm.clone(),
+            started,
+            seconds: done.seconds,
+            metrics,
+            series,
+            warnings,
+        }
+    };
+    measured.into_iter().map(line).collect()
+}
+
+fn prepare(cluster: &Cluster<'_>, work: &Pgbench, stop: &AtomicBool) -> Result<()> {
+    let mut text = String::new();
+    if work.script != Script::SelectOnly && work.scale != Param("0".into()) {
+        text += "TRUNCATE pgbench_history; VACUUM pgbench_branches; VACUUM pgbench_tellers;";
+    }
+    if work.reindex {
+        text += "REINDEX DATABASE postgres;";
+    }
+    text += "CHECKPOINT";
+    let tool = cluster.psql("postgres", &text).limit(3600).log(cluster.log());
+    crate::work::run(tool, stop).map(drop)
+}
+
+/// What the server counts.
+struct Counters {
+    wal: f64,
+    checkpoints: f64,
+}
+
+impl Counters {
+    fn read(database: &Database<'_>) -> Result<Option<Self>> {
+        let cluster = match database {
+            Database::None => return Ok(None),
+            Database::Maria(maria) => {
+                let told = maria.sql(
+                    "SELECT variable_value FROM information_schema.global_status
+                     WHERE variable_name = 'INNODB_OS_LOG_WRITTEN'",
+                )?;
+                let broken = |_| Error::Other(format!("the server's counters: {told}"));
+                return Ok(Some(Self { wal: told.parse().map_err(broken)?, checkpoints: 0.0 }));
+            }
+            Database::Postgres(cluster) => cluster,
+        };
+        // PostgreSQL 17 moved the count of checkpoints; only the query that is run is looked at.
+        let told = cluster.sql(
+            "SELECT pg_wal_lsn_diff(pg_current_wal_lsn(), '0/0'),
+                    (xpath('/row/c/text()', query_to_xml(
+                        CASE WHEN current_setting('server_version_num')::int >= 170000
+                        THEN 'SELECT num_timed + num_requested AS c FROM pg_stat_checkpointer'
+                        ELSE 'SELECT checkpoints_timed + checkpoints_req AS c FROM pg_stat_bgwriter'
+                        END, false, true, '')))[1]::text::float8",
+        )?;
+        let mut fields = told.split('|').map(|field| field.trim().parse().ok());
+        let mut next = || fields.next().flatten();
+        match (next(), next()) {
+            (Some(wal), Some(checkpoints)) => Ok(Some(Self { wal, checkpoints })),
+            _ => Err(Error::Other(format!("the server's counters cannot be read: {told}"))),
+        }
+    }
+}
+
+fn now() -> f64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64())
+}

@@ -1,0 +1,192 @@
+//! Judges published claims by what was measured: reproduced, not reproduced, undecided, not
+//! comparable.
+//!
+//! A claim speaks of one or more cells. Each block gives one ratio, the geometric mean over these
+//! cells, and the interval is over blocks: see `measured`. How the ratio is judged stands in
+//! `rule`; nothing is claimed below the noise floor, without a control, from fewer than five
+//! blocks, where a cell was not measured, or where a limit was not in force.
+
+mod measured;
+mod rule;
+
+use measured::Measured;
+use serde::{Deserialize, Serialize};
+
+use crate::analysis::{interval, told};
+use crate::experiment::{Claim, Experiment};
+use crate::manifest::PlannedArm;
+use crate::phrase;
+use crate::statistics::Interval;
+use crate::trial::{Cell, Trial, WORKLOAD};
+
+/// A claim and what we say of it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Verdict {
+    /// What was published.
+    pub claim: Claim,
+    /// Our ratio; `None` where nothing was measured.
+    pub ours: Option<Interval>,
+    /// The control's ratio in the same cells, formed as ours is.
+    pub control: Option<Interval>,
+    /// The noise floor as a part of 1: how far the controls reach from 1. `None` without a control
+    /// of enough blocks.
+    pub floor: Option<f64>,
+    /// Our ratio of each block, over all cells.
+    pub pairs: Vec<(u32, f64)>,
+    /// The cells that it was measured in; of a claim about two levels, those at its own level.
+    pub cells: Vec<Cell>,
+    /// The verdict.
+    pub conclusion: Conclusion,
+    /// Why, in one sentence without a full stop.
+    pub why: String,
+}
+
+/// What a reader may conclude.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Conclusion {
+    /// Ours agrees with what was published, and could have disagreed.
+    Reproduced,
+    /// Ours excludes what was published.
+    NotReproduced,
+    /// Ours is not precise enough.
+    Undecided,
+    /// Nothing was measured that the claim could be compared with.
+    NotComparable,
+}
+
+impl std::fmt::Display for Conclusion {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Reproduced => "reproduced",
+            Self::NotReproduced => "not reproduced",
+            Self::Undecided => "undecided",
+            Self::NotComparable => "not comparable",
+        })
+    }
+}
+
+/// Judges every claim of `experiment`. `arms` are those of the manifest: one that is missing says
+/// why.
+#[must_use]
+pub fn judge(
+    experiment: &Experiment,
+    arms: &[PlannedArm],
+    trials: &[Trial],
+    seed: u64,
+) -> Vec<Verdict> {
+    let of_experiment: Vec<&Trial> =
+        trials.iter().filter(|trial| trial.experiment == experiment.name).collect();
+    let one = |claim: &Claim| judge_one(experiment, claim, arms, &of_experiment, seed);
+    experiment.claims.iter().map(one).collect()
+}
+
+fn judge_one(
+    experiment: &Experiment,
+    claim: &Claim,
+    arms: &[PlannedArm],
+    trials: &[&Trial],
+    seed: u64,
+) -> Verdict {
+    let mut verdict = Verdict {
+        claim: claim.clone(),
+        ours: None,
+        control: None,
+        floor: None,
+        pairs: Vec::new(),
+        cells: Vec::new(),
+        conclusion: Conclusion::NotComparable,
+        why: String::new(),
+    };
+    let Some(metric) = crate::metric::find(&claim.metric) else {
+        verdict.why = format!("there is no metric {}", claim.metric);
+        return verdict;
+    };
+    let measured = match Measured::of(experiment, claim, metric, trials) {
+        Ok(measured) => measured,
+        Err(why) => {
+            verdict.why = why.to_string();
+            return verdict;
+        }
+    };
+    verdict.pairs.clone_from(&measured.pairs);
+    verdict.cells.clone_from(&measured.cells);
+    verdict.ours = interval(&verdict.pairs, seed);
+    verdict.control = measured.control(seed);
+    verdict.floor = measured.floor(seed);
+    if let Some(why) = not_comparable(experiment, claim, arms) {
+        verdict.why = why;
+        return verdict;
+    }
+    if measured.measured == 0 {
+        verdict.why = "it was not measured".into();
+        return verdict;
+    }
+    if let Some(why) = &measured.unlimited {
+        verdict.why = format!("a limit of the experiment was not in force: {why}");
+        return verdict;
+    }
+    (verdict.conclusion, verdict.why) = conclude(claim, &verdict, &measured);
+    verdict
+}
+
+/// The conclusion from what was measured, and why.
+fn conclude(claim: &Claim, verdict: &Verdict, measured: &Measured) -> (Conclusion, String) {
+    let Measured { measured: some, planned, without_ratio, .. } = measured;
+    if some < planned {
+        // A part of the cells may cost more or less than all of them.
+        let why = format!("{some} of {planned} cells were measured");
+        return (Conclusion::Undecided, why);
+    }
+    let Some(ours) = verdict.ours else {
+        let why = "no block was measured in all of its cells";
+        return (Conclusion::Undecided, why.into());
+    };
+    let count = verdict.pairs.len();
+    let (conclusion, why) = match told(count, *without_ratio, verdict.floor) {
+        Ok(floor) => rule::apply(&claim.expect, &ours, floor),
+        Err(why) => (Conclusion::Undecided, why),
+    };
+    let cells = match planned {
+        1 => String::new(),
+        cells => format!("{cells} cells, "),
+    };
+    let blocks = phrase::blocks(count);
+    let one_by_one = match claim.levels_against {
+        Some(_) => "; the two levels were measured one after the other",
+        None => "",
+    };
+    (conclusion, format!("{why} ({cells}{blocks}{one_by_one})"))
+}
+
+/// Why nothing that is measured here could be compared with the claim; `None` if something could.
+fn not_comparable(experiment: &Experiment, claim: &Claim, arms: &[PlannedArm]) -> Option<String> {
+    if let Some(why) = &claim.not_comparable {
+        return Some(why.clone());
+    }
+    let missing = |name: &String| {
+        let arm = arms.iter().find(|arm| arm.name == *name);
+        match arm {
+            Some(arm) => arm.missing.as_ref().map(|why| format!("arm {name} is missing: {why}")),
+            None => Some(format!("arm {name} is not part of this run")),
+        }
+    };
+    let against = claim.levels_against.is_none().then_some(&claim.against);
+    if let Some(why) = [Some(&claim.arm), against].into_iter().flatten().find_map(missing) {
+        return Some(why);
+    }
+    let levels = claim
+        .levels_against
+        .iter()
+        .flat_map(|two| [(&two.factor, &two.level), (&two.factor, &two.base)]);
+    let unknown = claim.levels.iter().chain(levels).find(|(factor, level)| {
+        let known = experiment.factors.get(*factor);
+        *factor != WORKLOAD && !known.is_some_and(|known| known.contains(level))
+    });
+    unknown.map(|(factor, level)| {
+        format!("this size of the experiment has no {} {}", factor.replace('_', " "), level.0)
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,244 @@
+//! Claims judged by trials with a known truth.
+
+use std::collections::BTreeMap;
+
+use super::*;
+use crate::experiment::{Crypto, Expectation, LevelsAgainst, Param, Work};
+use crate::synthetic::{Synthetic, experiment};
+
+const ARMS: [&str; 4] = ["plain", "control", "sealed", "own"];
+
+fn claim(arm: &str, against: &str, expect: Expectation) -> Claim {
+    Claim {
+        id: "claim".into(),
+        text: "claimed".into(),
+        source: "a page".into(),
+        metric: "transactions_per_second".into(),
+        arm: arm.into(),
+        against: against.into(),
+        levels: BTreeMap::new(),
+        levels_against: None,
+        expect,
+        not_comparable: None,
+    }
+}
+
+fn planned() -> Vec<PlannedArm> {
+    let arm =
+        |name: &&str| PlannedArm { name: (*name).into(), title: String::new(), missing: None };
+    ARMS.iter().map(arm).collect()
+}
+
+fn verdict(claim: Claim, run: &Synthetic) -> Verdict {
+    judge(&planned_with(claim), &planned(), &run.trials, 1).remove(0)
+}
+
+/// The workloads `select` and `insert` at the scales 1 and 50.
+fn planned_with(claim: Claim) -> Experiment {
+    let mut experiment = experiment(&ARMS);
+    experiment.factors.insert("scale".into(), vec!["1".into(), "50".into()]);
+    let work = || Work::Crypto(Crypto { block: Param::from("{scale}"), seconds: Param::from("1") });
+    experiment.workload = ["select", "insert"].map(|name| (name.to_owned(), work())).into();
+    experiment.claims.push(claim);
+    experiment
+}
+
+/// Two workloads at two scales; sealed loses 10 % in one workload and nothing in the other.
+fn run(blocks: u32) -> Synthetic {
+    let mut run = Synthetic::new(blocks);
+    for scale in ["1", "50"] {
+        let by_scale = if scale == "50" { 0.5 } else { 1.0 };
+        for (workload, sealed) in [("select", 0.9), ("insert", 1.0)] {
+            let levels = [(WORKLOAD, workload), ("scale", scale)];
+            for (arm, speed) in [("plain", 1.0), ("control", 1.0), ("sealed", sealed), ("own", 0.8)]
+            {
+                run.at(arm, &levels, speed * by_scale);
+            }
+        }
+    }
+    run
+}
+
+fn at(mut claim: Claim, levels: &[(&str, &str)]) -> Claim {
+    claim.levels = levels.iter().map(|(n, l)| ((*n).into(), Param::from(*l))).collect();
+    claim
+}
+
+#[test]
+fn a_claim_of_one_workload_is_judged_by_its_cells_alone() {
+    let claim = at(claim("sealed", "plain", Expectation::Ratio(0.9)), &[(WORKLOAD, "select")]);
+    let verdict = verdict(claim, &run(10));
+    assert_eq!(verdict.conclusion, Conclusion::Reproduced, "{}", verdict.why);
+    assert_eq!((verdict.cells.len(), verdict.pairs.len()), (2, 10));
+    assert!(verdict.why.ends_with("holds the published loss of 10.0 % (2 cells, 10 blocks)"));
+}
+
+#[test]
+fn all_cells_are_combined_by_the_geometric_mean() {
+    let verdict = verdict(claim("sealed", "plain", Expectation::Ratio(0.9_f64.sqrt())), &run(10));
+    assert_eq!((verdict.conclusion, verdict.cells.len()), (Conclusion::Reproduced, 4));
+}
+
+#[test]
+fn an_arm_may_be_compared_with_one_that_is_not_the_base() {
+    let claim = at(claim("sealed", "own", Expectation::Ratio(1.125)), &[(WORKLOAD, "select")]);
+    let verdict = verdict(claim, &run(10));
+    assert_eq!(verdict.conclusion, Conclusion::Reproduced, "{}", verdict.why);
+}
+
+#[test]
+fn two_levels_of_a_factor_are_compared_within_one_arm() {
+    let mut claim = claim("plain", "plain", Expectation::Ratio(0.5));
+    let (level, base) = ("50".into(), "1".into());
+    claim.levels_against = Some(LevelsAgainst { factor: "scale".into(), level, base });
+    let verdict = verdict(claim, &run(10));
+    assert_eq!(verdict.conclusion, Conclusion::Reproduced, "{}", verdict.why);
+    assert_eq!(verdict.cells.len(), 2);
+    let ends = "(4 cells, 10 blocks; the two levels were measured one after the other)";
+    assert!(verdict.why.ends_with(ends), "{}", verdict.why);
+}
+
+#[test]
+fn the_noise_of_both_levels_is_in_the_floor_of_a_claim_about_two() {
+    let level_claim = || {
+        let mut claim = claim("plain", "plain", Expectation::Ratio(0.5));
+        let (level, base) = ("50".into(), "1".into());
+        claim.levels_against = Some(LevelsAgainst { factor: "scale".into(), level, base });
+        at(claim, &[(WORKLOAD, "select")])
+    };
+    // The noise of the control at one level, then at the other, then at both.
+    let noisy = |scales: &[&str]| {
+        let mut run = run(10);
+        let of_scales = |t: &&mut Trial| scales.contains(&&*t.cell.0["scale"]);
+        for trial in run.trials.iter_mut().filter(|t| t.arm == "control").filter(of_scales) {
+            let up = (trial.block % 2 == 0) == (trial.cell.0["scale"] == "50");
+            let part = if up { 1.2 } else { 1.0 / 1.2 };
+            trial.metrics.values_mut().for_each(|value| *value *= part);
+        }
+        verdict(level_claim(), &run).floor.unwrap()
+    };
+    let (none, level, base, both) =
+        (noisy(&[]), noisy(&["50"]), noisy(&["1"]), noisy(&["1", "50"]));
+    assert!(none < 0.03 && level > 0.08 && base > 0.08, "{none} {level} {base}");
+    assert!(both > level.max(base), "{both} is not above {level} and {base}");
+    let mut without = run(10);
+    without.trials.retain(|t| t.arm != "control" || t.cell.0["scale"] == "50");
+    let verdict = verdict(level_claim(), &without);
+    assert_eq!((verdict.conclusion, verdict.floor), (Conclusion::Undecided, None));
+}
+
+#[test]
+fn a_claim_of_cells_that_were_not_all_measured_is_undecided() {
+    let mut run = run(10);
+    let is_last = |t: &Trial| t.cell.workload() == "select" && t.cell.0["scale"] == "50";
+    run.trials.retain(|trial| !is_last(trial));
+    let of_all = verdict(claim("sealed", "plain", Expectation::Ratio(0.9)), &run);
+    assert_eq!(of_all.conclusion, Conclusion::Undecided);
+    assert_eq!(of_all.why, "3 of 4 cells were measured");
+    assert_eq!((of_all.cells.len(), of_all.ours.is_some()), (3, true));
+    let of_one = at(claim("sealed", "plain", Expectation::Ratio(1.0)), &[(WORKLOAD, "insert")]);
+    assert!(verdict(of_one, &run).why.ends_with("(2 cells, 10 blocks)"));
+    let mut levels = at(claim("plain", "plain", Expectation::Ratio(0.5)), &[(WORKLOAD, "select")]);
+    let (level, base) = ("50".into(), "1".into());
+    levels.levels_against = Some(LevelsAgainst { factor: "scale".into(), level, base });
+    assert_eq!(verdict(levels, &run).why, "1 of 2 cells were measured");
+}
+
+#[test]
+fn cells_without_a_common_block_tell_nothing() {
+    let mut run = run(10);
+    run.trials.retain(|trial| (trial.cell.0["scale"] == "50") == (trial.block < 5));
+    let verdict = verdict(claim("sealed", "plain", Expectation::Ratio(0.9)), &run);
+    assert_eq!(verdict.conclusion, Conclusion::Undecided);
+    assert_eq!(verdict.why, "no block was measured in all of its cells");
+}
+
+#[test]
+fn a_claim_whose_limits_were_not_in_force_is_not_comparable() {
+    let of = |workload| {
+        let mut run = run(10);
+        run.unlimited("select");
+        let claim = claim("sealed", "plain", Expectation::Ratio(0.9));
+        verdict(at(claim, &[(WORKLOAD, workload)]), &run)
+    };
+    let select = of("select");
+    assert_eq!(select.conclusion, Conclusion::NotComparable);
+    assert_eq!(select.why, "a limit of the experiment was not in force: it needs root");
+    assert!(select.ours.is_some(), "ours is shown beside it");
+    assert_ne!(of("insert").conclusion, Conclusion::NotComparable, "its limits were in force");
+}
+
+#[test]
+fn a_block_in_which_an_arm_stood_still_keeps_a_claim_from_being_told() {
+    let mut run = run(10);
+    for trial in run.trials.iter_mut().filter(|t| t.arm == "sealed" && t.block == 3) {
+        trial.metrics.insert("transactions_per_second".into(), 0.0);
+    }
+    let claim = at(claim("sealed", "plain", Expectation::Ratio(0.9)), &[(WORKLOAD, "select")]);
+    let verdict = verdict(claim, &run);
+    assert_eq!(verdict.conclusion, Conclusion::Undecided);
+    assert!(verdict.why.starts_with("2 more blocks have no ratio"), "{}", verdict.why);
+}
+
+#[test]
+fn nine_blocks_are_said_and_four_are_too_few() {
+    let claim = at(claim("sealed", "plain", Expectation::Ratio(0.9)), &[(WORKLOAD, "select")]);
+    let nine = verdict(claim.clone(), &run(9));
+    assert_eq!(nine.conclusion, Conclusion::Reproduced);
+    assert!(nine.why.ends_with("(2 cells, 9 blocks; 10 are the least for publication)"));
+    let four = verdict(claim, &run(4));
+    assert_eq!(four.conclusion, Conclusion::Undecided);
+    assert!(four.why.starts_with("at least 5 blocks are needed"), "{}", four.why);
+    assert!(four.ours.is_some());
+}
+
+#[test]
+fn without_a_control_nothing_is_concluded() {
+    let mut run = run(10);
+    run.trials.retain(|trial| trial.arm != "control");
+    let verdict = verdict(claim("own", "plain", Expectation::Ratio(0.8)), &run);
+    assert_eq!(verdict.conclusion, Conclusion::Undecided);
+    assert!(verdict.why.contains("no control"), "{}", verdict.why);
+}
+
+#[test]
+fn a_noisy_machine_cannot_tell() {
+    let mut run = Synthetic::new(10);
+    run.noise = 0.2;
+    for (arm, speed) in [("plain", 1.0), ("control", 1.0), ("sealed", 0.97)] {
+        run.at(arm, &[(WORKLOAD, "select"), ("scale", "1")], speed);
+    }
+    let cell = [(WORKLOAD, "select"), ("scale", "1")];
+    let verdict = verdict(at(claim("sealed", "plain", Expectation::Ratio(0.97)), &cell), &run);
+    assert_eq!(verdict.conclusion, Conclusion::Undecided, "{}", verdict.why);
+}
+
+#[test]
+fn what_cannot_be_compared_says_why() {
+    let run = run(10);
+    let expect = Expectation::Ratio(0.9);
+    let why = |claim: Claim| {
+        let verdict = self::verdict(claim, &run);
+        assert_eq!(verdict.conclusion, Conclusion::NotComparable);
+        verdict.why
+    };
+    let mut other_machine = claim("sealed", "plain", expect);
+    other_machine.not_comparable = Some("it speaks of another cipher".into());
+    assert_eq!(why(other_machine.clone()), "it speaks of another cipher");
+    assert!(self::verdict(other_machine, &run).ours.is_some(), "ours is shown beside it");
+    let gocryptfs = claim("gocryptfs", "plain", expect);
+    assert_eq!(why(gocryptfs), "arm gocryptfs is not part of this run");
+    let large = at(claim("sealed", "plain", expect), &[("scale", "5000")]);
+    assert_eq!(why(large), "this size of the experiment has no scale 5000");
+    let unmeasured = at(claim("sealed", "plain", expect), &[(WORKLOAD, "update")]);
+    assert_eq!(why(unmeasured), "it was not measured");
+}
+
+#[test]
+fn a_missing_arm_gives_its_own_reason() {
+    let experiment = planned_with(claim("own", "plain", Expectation::Ratio(0.9)));
+    let mut arms = planned();
+    arms[3].missing = Some("mariadbd was not found".into());
+    let verdicts = judge(&experiment, &arms, &run(10).trials, 1);
+    assert_eq!(verdicts[0].why, "arm own is missing: mariadbd was not found");
+}

@@ -1,0 +1,76 @@
+//! Workloads, one file each: what a trial does to a server, and what it got done.
+
+pub(crate) mod billing;
+pub(crate) mod cipher;
+pub(crate) mod mysqlslap;
+pub(crate) mod pgbench;
+pub(crate) mod sql;
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use tidelock_servers::{Output, Tool};
+
+use crate::error::{Error, Result};
+
+/// What a trial got done.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Done {
+    /// Transactions, rows or records.
+    pub(crate) units: f64,
+    /// Seconds of the work itself.
+    pub(crate) seconds: f64,
+    /// Metrics that only the workload knows.
+    pub(crate) metrics: BTreeMap<String, f64>,
+    /// Values over time.
+    pub(crate) series: BTreeMap<String, Vec<(f64, f64)>>,
+}
+
+/// Runs a tool to its end; ends it, with all that it started, when the lab is interrupted and at
+/// its limit.
+///
+/// # Errors
+/// [`Error::Interrupted`]; what the tool said when it failed or took too long.
+pub(crate) fn run(tool: Tool<'_>, stop: &AtomicBool) -> Result<Output> {
+    let mut running = tool.spawn()?;
+    while running.runs() {
+        if stop.load(Ordering::Relaxed) {
+            return Err(Error::Interrupted);
+        }
+        running.check_limit()?;
+        thread::sleep(Duration::from_millis(5));
+    }
+    let output = running.wait()?;
+    if stop.load(Ordering::Relaxed) {
+        return Err(Error::Interrupted);
+    }
+    if output.status.success() {
+        return Ok(output);
+    }
+    let last: Vec<&str> = output.stderr.lines().rev().take(5).collect();
+    let last: Vec<&str> = last.into_iter().rev().collect();
+    Err(Error::Other(format!(
+        "`{}` ended with {}: {}",
+        output.command,
+        output.status,
+        last.join(" | ")
+    )))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tidelock_servers::Workspace;
+
+    #[test]
+    fn a_tool_that_hangs_ends_at_its_limit_with_its_name() {
+        let place = Workspace::new().unwrap();
+        let tool = place.tool("sleep").arg("600").limit(1);
+        let error = run(tool, &AtomicBool::new(false)).unwrap_err().to_string();
+        assert!(error.contains("sleep 600") && error.contains("within 1 s"), "{error}");
+        let tool = place.tool("sleep").arg("600").limit(600);
+        assert!(matches!(run(tool, &AtomicBool::new(true)), Err(Error::Interrupted)));
+    }
+}

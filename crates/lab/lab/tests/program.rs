@@ -1,0 +1,440 @@
+//! `tidelock-lab` as a user types it: every experiment in miniature; what can go wrong is in
+//! `faults`.
+//!
+//! Each test has its own work directory, so that the lab's lock is its own. The command `tidelock`
+//! and the library have to be built beside the program: `make test` does it.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::fs;
+use std::io::Write as _;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use tempfile::TempDir;
+use tidelock_servers::Account;
+
+#[path = "program/faults.rs"]
+mod faults;
+
+struct Bench {
+    dir: TempDir,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let dir = tempfile::Builder::new().prefix("tl-lab-").tempdir().unwrap();
+        // The servers' account passes through it.
+        fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        fs::create_dir(dir.path().join("work")).unwrap();
+        Self { dir }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn out(&self) -> PathBuf {
+        self.path("out")
+    }
+
+    /// `tidelock-lab ARGS --work WORK`.
+    fn measuring(&self, args: &[&str]) -> Command {
+        let mut command = lab(args);
+        command.arg("--work").arg(self.path("work"));
+        command
+    }
+
+    fn run(&self, args: &[&str]) -> Output {
+        let mut command = self.measuring(&[&["run"], args].concat());
+        command.arg("--out").arg(self.out()).output().unwrap()
+    }
+
+    fn resume(&self) -> Output {
+        self.measuring(&["resume"]).arg(self.out()).output().unwrap()
+    }
+
+    fn results(&self) -> String {
+        fs::read_to_string(self.out().join("results.jsonl")).unwrap()
+    }
+
+    fn trials(&self) -> Vec<Value> {
+        trials_of(&self.results())
+    }
+
+    /// Nothing that the lab started is left: no directory, no process in it, no agent that would
+    /// make one.
+    fn is_clean(&self) {
+        let work = self.path("work");
+        let left: Vec<_> = fs::read_dir(&work)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name())
+            .filter(|name| !name.to_string_lossy().ends_with(".lock"))
+            .collect();
+        assert!(left.is_empty(), "left in {}: {left:?}", work.display());
+        let listening = fs::read_to_string("/proc/net/unix").unwrap();
+        let below = work.display().to_string();
+        let agents: Vec<&str> = listening.lines().filter(|line| line.contains(&below)).collect();
+        assert!(agents.is_empty(), "still listening: {agents:?}");
+        for entry in fs::read_dir("/proc").unwrap().flatten() {
+            let cwd = fs::read_link(entry.path().join("cwd")).unwrap_or_default();
+            assert!(
+                !cwd.starts_with(&work),
+                "{} still works in {}",
+                entry.path().display(),
+                cwd.display()
+            );
+        }
+    }
+}
+
+fn trials_of(results: &str) -> Vec<Value> {
+    results.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
+}
+
+/// The trials that count: of each block those of its latest sitting.
+fn counted(trials: &[Value]) -> Vec<&Value> {
+    let sitting = |trial: &Value| trial["sitting"].as_u64().unwrap_or(0);
+    let of_block = |trial: &Value, other: &Value| {
+        ["cell", "phase", "block"].iter().all(|k| trial[k] == other[k])
+    };
+    let latest = |trial: &&Value| {
+        trials.iter().filter(|t| of_block(t, trial)).all(|t| sitting(t) <= sitting(trial))
+    };
+    trials.iter().filter(latest).collect()
+}
+
+/// Unmounted whatever becomes of the test.
+struct Mounted(PathBuf);
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(&self.0).status();
+    }
+}
+
+fn lab(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tidelock-lab"));
+    command.args(args).env("NO_COLOR", "1").stdin(Stdio::null());
+    command
+}
+
+fn succeeded(output: &Output) {
+    assert!(output.status.success(), "{}", told(output));
+}
+
+fn told(output: &Output) -> String {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    format!("{}\n{}{}", output.status, text(&output.stdout), text(&output.stderr))
+}
+
+/// An experiment of its own, quick and without a protected directory.
+fn quick(bench: &Bench, change: impl Fn(String) -> String) -> String {
+    let text = r#"
+name = "quick"
+question = "Does it work?"
+engine = "postgresql"
+arms = ["plain", "control"]
+[settings]
+max_connections = 10
+[workload.read]
+kind = "pgbench"
+script = "select-only"
+scale = 1
+clients = 1
+jobs = 1
+seconds = 1
+[stop]
+blocks = 3
+warm_up = 1
+"#;
+    let path = bench.path("quick.toml");
+    fs::write(&path, change(text.to_owned())).unwrap();
+    path.display().to_string()
+}
+
+/// Runs an experiment in miniature, then reports, gates and compares it.
+fn miniature(name: &str) -> (Bench, Vec<Value>) {
+    let bench = Bench::new();
+    succeeded(&bench.run(&[name, "--miniature", "--seed", "7"]));
+    bench.is_clean();
+    let trials = bench.trials();
+    let manifest: Value =
+        serde_json::from_str(&fs::read_to_string(bench.out().join("run.json")).unwrap()).unwrap();
+    let arms = manifest["experiments"][0]["arms"].as_array().unwrap();
+    for arm in arms.iter().filter(|arm| arm["missing"].is_null()) {
+        let of_arm = trials.iter().filter(|trial| trial["arm"] == arm["name"]).count();
+        assert!(of_arm > 0, "{name}: no trial of {arm}");
+    }
+    for trial in &trials {
+        let metrics = trial["metrics"].as_object().unwrap();
+        assert!(metrics.values().all(|value| value.as_f64().unwrap() >= 0.0), "{trial}");
+        assert!(metrics["units"].as_f64().unwrap() > 0.0, "{trial}");
+    }
+    let report = lab(&["report"]).arg(bench.out()).output().unwrap();
+    succeeded(&report);
+    let page = fs::read_to_string(bench.out().join("report.html")).unwrap();
+    assert!(page.contains(name), "the report does not name the experiment");
+    let again = lab(&["compare"]).arg(bench.out()).arg(bench.out()).output().unwrap();
+    succeeded(&again);
+    (bench, trials)
+}
+
+fn has_metric(trials: &[Value], metric: &str) -> bool {
+    trials.iter().any(|trial| trial["metrics"].get(metric).is_some())
+}
+
+#[test]
+fn crypto_in_miniature() {
+    let (_bench, trials) = miniature("crypto");
+    assert!(has_metric(&trials, "gigabytes_per_second"));
+    let rate = |arm: &str| {
+        let of_arm = trials.iter().filter(|trial| trial["arm"] == arm);
+        of_arm.map(|t| t["metrics"]["gigabytes_per_second"].as_f64().unwrap()).fold(0.0, f64::max)
+    };
+    // Hiding the instructions has to reach the cipher, else its arm would say nothing.
+    assert!(rate("sealed-software") < rate("sealed") / 2.0, "{trials:?}");
+}
+
+#[test]
+fn cpu_paths_in_miniature() {
+    let (_bench, trials) = miniature("cpu-paths");
+    let cpu = |arm: &str| {
+        let of_arm = trials.iter().filter(|trial| trial["arm"] == arm);
+        let values = of_arm.map(|t| t["metrics"]["cpu_per_unit"].as_f64().unwrap());
+        values.fold(f64::INFINITY, f64::min)
+    };
+    // A page opened without AES-NI costs many times what one with it costs.
+    assert!(
+        cpu("sealed-software") > 1.15 * cpu("sealed"),
+        "the server did not see OPENSSL_ia32cap"
+    );
+}
+
+#[test]
+fn shared_buffers_in_miniature() {
+    let (_bench, trials) = miniature("shared-buffers");
+    assert!(has_metric(&trials, "latency_p99") && has_metric(&trials, "cpu_per_unit"));
+    assert!(trials.iter().any(|trial| trial["phase"] == "fixed-rate"));
+}
+
+#[test]
+fn rds_encryption_in_miniature() {
+    let (_bench, trials) = miniature("rds-encryption");
+    assert!(has_metric(&trials, "elapsed") && has_metric(&trials, "rows_per_second"));
+}
+
+#[test]
+fn cybertec_matrix_in_miniature() {
+    let (_bench, trials) = miniature("cybertec-matrix");
+    assert!(has_metric(&trials, "transactions_per_second"));
+}
+
+#[test]
+fn wal_stress_in_miniature() {
+    let (_bench, trials) = miniature("wal-stress");
+    assert!(has_metric(&trials, "wal_bytes_per_second"));
+}
+
+#[test]
+fn provisioned_iops_in_miniature() {
+    let (_bench, trials) = miniature("provisioned-iops");
+    for phase in ["billing/phase1", "billing/phase2", "billing/phase3"] {
+        assert!(trials.iter().any(|trial| trial["cell"]["workload"] == phase), "{phase}");
+    }
+    let root = rustix::process::geteuid().is_root();
+    let sampled = trials.iter().any(|trial| trial["series"].get("write_iops").is_some());
+    let marked = trials.iter().all(is_marked);
+    assert!(if root { sampled } else { marked }, "{trials:?}");
+}
+
+#[test]
+fn regression_in_miniature() {
+    let (_bench, trials) = miniature("regression");
+    assert!(has_metric(&trials, "cpu_per_unit") && has_metric(&trials, "rows_per_second"));
+    for workload in ["scan_two_workers", "tpcb_asynchronous"] {
+        assert!(trials.iter().any(|trial| trial["cell"]["workload"] == workload), "{workload}");
+    }
+}
+
+/// Whether a trial says that it had neither its volume nor its control group.
+fn is_marked(trial: &Value) -> bool {
+    let warnings = trial["warnings"].as_array().unwrap();
+    let says = |text: &str| {
+        let unlimited = warnings.iter().filter(|w| w["kind"] == "unlimited");
+        unlimited.into_iter().any(|w| w["text"].as_str().unwrap().contains(text))
+    };
+    says("a volume") && says("limits of this experiment")
+}
+
+#[test]
+fn an_ordinary_user_s_trials_say_that_nothing_was_limited() {
+    let bench = Bench::new();
+    let limits = "[limits]\ncpus = 1\nvolume = \"ext4\"\n[workload.read]";
+    let file = quick(&bench, |text| {
+        text.replace("[workload.read]", limits).replace("blocks = 3", "blocks = 1")
+    });
+    let program = bench.path("tidelock-lab");
+    fs::copy(env!("CARGO_BIN_EXE_tidelock-lab"), &program).unwrap();
+    let mut command = Command::new(program);
+    command.args(["run", &file, "--work"]).arg(bench.path("work")).arg("--out");
+    command
+        .arg(bench.out())
+        .env("NO_COLOR", "1")
+        .stdin(Stdio::null())
+        .current_dir(bench.dir.path());
+    let account = Account::of_servers().unwrap();
+    if account.switches() {
+        for name in ["work", "out"] {
+            fs::create_dir_all(bench.path(name)).unwrap();
+            account.give(&bench.path(name)).unwrap();
+        }
+        account.apply(&mut command);
+        command.env("HOME", bench.path("work"));
+    }
+    succeeded(&command.output().unwrap());
+    let trials = bench.trials();
+    assert!(trials.len() == 2 && trials.iter().all(is_marked), "{trials:?}");
+}
+
+#[test]
+fn an_own_arm_runs_all_programs_of_its_directory() {
+    let bench = Bench::new();
+    let bin = bench.path("bin");
+    fs::create_dir(&bin).unwrap();
+    let ran = bench.path("ran");
+    fs::write(&ran, "").unwrap();
+    fs::set_permissions(&ran, fs::Permissions::from_mode(0o666)).unwrap();
+    let stock =
+        std::env::var("TIDELOCK_PG_BINDIR").unwrap_or_else(|_| tidelock_servers::BINDIR.to_owned());
+    for name in ["initdb", "pg_ctl", "postgres", "pgbench"] {
+        let script = format!(
+            "#!/bin/sh\necho {name} \"$*\" >> {}\nexec {stock}/{name} \"$@\"\n",
+            ran.display()
+        );
+        fs::write(bin.join(name), script).unwrap();
+        fs::set_permissions(bin.join(name), fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    let arm = "[[arm]]\nname = \"fork\"\ntitle = \"a fork\"\nlike = \"plain\"\nbin = \"bin\"\n\
+               [factors]\nmemory = [\"4MB\", \"5MB\"]\n[settings]\nwork_mem = \"{memory}\"";
+    let file = quick(&bench, |text| {
+        let text = text.replace("\"control\"", "\"fork\"").replace("[settings]", arm);
+        text.replace("blocks = 3", "blocks = 1")
+    });
+    succeeded(&bench.run(&[&file]));
+    let ran = fs::read_to_string(ran).unwrap();
+    let count = |start: &str| ran.lines().filter(|line| line.starts_with(start)).count();
+    assert_eq!(count("initdb -D"), 1, "{ran}");
+    let pg_ctl = |verb: &str| ran.lines().any(|l| l.starts_with("pg_ctl") && l.contains(verb));
+    assert!(pg_ctl(" start") && pg_ctl(" restart"), "{ran}");
+    assert_eq!(count("postgres -D"), 2, "one start and one restart: {ran}");
+    assert!(count("pgbench") > 2, "{ran}");
+    assert!(fs::read_to_string(bench.out().join("run.json")).unwrap().contains("postgres of fork"));
+
+    fs::remove_file(bin.join("postgres")).unwrap();
+    let mut again = bench.measuring(&["run", &file]);
+    let output = again.arg("--out").arg(bench.path("other")).output().unwrap();
+    assert_eq!(output.status.code(), Some(2), "{}", told(&output));
+    assert!(told(&output).contains("has no program postgres"), "{}", told(&output));
+    assert!(!bench.path("other").exists());
+}
+
+#[test]
+fn what_is_narrowed_keeps_what_conclusions_need_and_names_what_is_unknown() {
+    let plan = |args: &[&str]| lab(&[&["plan"], args].concat()).output().unwrap();
+    let sealed = plan(&["wal-stress", "--arms", "sealed"]);
+    succeeded(&sealed);
+    let arms: Vec<String> = told(&sealed)
+        .lines()
+        .filter_map(|line| {
+            line.trim().strip_prefix("arm ")?.split_whitespace().next().map(Into::into)
+        })
+        .collect();
+    assert_eq!(arms, ["plain", "control", "sealed"]);
+    for (only, known) in [
+        ("scael=15", "connections, scale, shared_buffers, workload"),
+        ("scale=31", "it has 7, 15"),
+        ("workload=tpcb", "it has read_only"),
+    ] {
+        let output = plan(&["shared-buffers", "cybertec-matrix", "--only", only]);
+        assert_eq!(output.status.code(), Some(2), "{}", told(&output));
+        assert!(told(&output).contains(known), "{}", told(&output));
+    }
+    // A factor that one of them has narrows that one.
+    let output = plan(&["shared-buffers", "cybertec-matrix", "--only", "scale=15"]);
+    succeeded(&output);
+    assert!(told(&output).contains("scale 15") && !told(&output).contains("scale 20"));
+    let output = plan(&["cybertec-matrix", "--only", "scale=15", "--only", "scale=20"]);
+    succeeded(&output);
+    assert!(["scale 15", "scale 20"].iter().all(|level| told(&output).contains(level)));
+    assert!(!told(&output).contains("scale 50"));
+}
+
+#[test]
+fn aurora_mysqlslap_in_miniature() {
+    let (bench, trials) = miniature("aurora-mysqlslap");
+    assert!(trials.iter().any(|trial| trial["arm"] == "own") && has_metric(&trials, "elapsed"));
+    let manifest = fs::read_to_string(bench.out().join("run.json")).unwrap();
+    assert!(manifest.contains("no profile for MariaDB"), "the missing arm is not named");
+}
+
+#[test]
+fn a_gate_that_cannot_tell_says_so_with_its_exit_code() {
+    let bench = Bench::new();
+    let file = quick(&bench, |text| text.replace("blocks = 3", "blocks = 1"));
+    succeeded(&bench.run(&[&file]));
+    let gate = |args: &[&str]| {
+        let mut command = lab(&["gate"]);
+        command.arg(bench.out()).args(args).output().unwrap()
+    };
+    let output = gate(&["--max-loss", "2%", "--arm", "control"]);
+    assert_eq!(output.status.code(), Some(7), "{}", told(&output));
+    assert_eq!(gate(&["--max-loss", "200%"]).status.code(), Some(2));
+}
+
+#[test]
+fn plan_and_list_measure_nothing() {
+    let list = lab(&["list"]).output().unwrap();
+    succeeded(&list);
+    let names: Vec<String> = String::from_utf8(list.stdout)
+        .unwrap()
+        .lines()
+        .map(|line| line.split_whitespace().next().unwrap().to_owned())
+        .collect();
+    assert_eq!(names.len(), 9);
+    for name in &names {
+        let plan = lab(&["plan", name]).output().unwrap();
+        succeeded(&plan);
+        assert!(told(&plan).contains("in all"), "{}", told(&plan));
+    }
+    let unknown = lab(&["plan", "shared-bufers"]).output().unwrap();
+    assert_eq!(unknown.status.code(), Some(2));
+}
+
+#[test]
+fn completions_and_manual_pages_are_its_own() {
+    let bench = Bench::new();
+    let pages = bench.path("pages");
+    succeeded(&lab(&["man"]).arg(&pages).output().unwrap());
+    let page = fs::read_to_string(pages.join("tidelock-lab-run.1")).unwrap();
+    assert!(page.contains("Run experiments"), "{page}");
+    let hidden = fs::read_dir(&pages).unwrap().flatten().map(|entry| entry.file_name());
+    assert!(!hidden.into_iter().any(|name| name == "tidelock-lab-cipher.1"));
+    let bash = lab(&["completions", "bash"]).output().unwrap();
+    succeeded(&bash);
+    assert!(told(&bash).contains("tidelock__lab"), "{}", told(&bash));
+}
+
+#[test]
+fn what_makes_no_sense_is_told_in_two_lines() {
+    let output = lab(&["gate"]).output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.starts_with("error: the following required arguments"), "{said}");
+    assert!(said.contains("\nhint:  usage: tidelock-lab gate "), "{said}");
+}

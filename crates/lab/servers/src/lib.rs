@@ -1,0 +1,44 @@
+//! Private database servers: their directories, their account, their tools, their life and death.
+//!
+//! ```text
+//!   Workspace  a short private directory below the base, removed on drop
+//!     home     what the command finds of its caller there
+//!     Tool     one run of one program as the right account, with a time limit
+//!     Cluster  one data directory: initdb, start, kill -9, sql; stopped on drop
+//!       Arm    what stands between the server and the kernel
+//!     Load     pgbench on it          cpu_seconds  what all its processes have used
+//!     mariadb  the same for MariaDB, with its own encryption or without
+//!   skip       what a test says that cannot run here
+//!   Bounded    any other program, to its end or to a limit
+//! ```
+//!
+//! The lab measures them and the tests torment them. Servers listen on a socket in the workspace
+//! only, so no port can be taken. PostgreSQL refuses to run as root: then everything here runs as
+//! the account `postgres`, keys and agent included. No process is ever addressed by name.
+#![forbid(unsafe_code)]
+
+mod account;
+mod arm;
+mod bounded;
+mod cluster;
+mod error;
+pub mod home;
+mod load;
+pub mod mariadb;
+mod process;
+pub mod skip;
+mod tool;
+mod workspace;
+
+pub use account::Account;
+pub use arm::{Arm, Programs};
+pub use bounded::{Bounded, LIMIT, Started, alone, listening};
+pub use cluster::Cluster;
+pub use error::{Error, Result, ensure};
+pub use load::{Load, Run, fill_pgbench};
+pub use process::{Process, cpu_seconds, ticks};
+pub use tool::{Output, Running, Tool};
+pub use workspace::Workspace;
+
+/// Where Debian puts the binaries of PostgreSQL 15; `TIDELOCK_PG_BINDIR` names another workspace.
+pub const BINDIR: &str = "/usr/lib/postgresql/15/bin";

@@ -1,0 +1,367 @@
+//! `tidelock migrate`: a running server moves into a protected directory and out of one, while
+//! clients write, and wherever it is killed.
+
+use std::fs;
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use tidelock_testkit::pg::{
+    Arm, Cluster, Error, Output, Process, Result, Running, Tool, Workspace, ensure, fill_pgbench,
+};
+
+/// A call of migrate, as the account of the servers.
+fn migrate<'p>(place: &'p Workspace, from: &Path, to: &Path, more: &[&str]) -> Result<Tool<'p>> {
+    let key = place.join(&format!("home/{}.key", to.file_name().unwrap_or_default().display()));
+    let mut tool = place.tool(place.programs()?.command).arg("migrate").arg(from).arg(to);
+    if !more.contains(&"--without-keys") && !more.contains(&"--abort") {
+        tool = tool.args(["--no-recovery", "--provider", &format!("file:{}", key.display())]);
+    }
+    Ok(tool.args(more).limit(300))
+}
+
+/// Rows that are written one by one; how many commits the clients were told of.
+fn writers<'p>(cluster: &Cluster<'p>) -> Result<Running> {
+    let script = cluster.workspace().join("home/insert.sql");
+    cluster.workspace().write(&script, "INSERT INTO written DEFAULT VALUES;\n")?;
+    let load = cluster.client("pgbench");
+    load.args(["-n", "-c", "3", "-j", "1", "-T", "200", "-f"]).arg(script).spawn()
+}
+
+fn acknowledged(output: &Output) -> Result<u64> {
+    let line = output.stdout.lines().find(|line| line.contains("actually processed"));
+    let number = line.and_then(|line| line.split(' ').filter_map(|it| it.parse().ok()).next());
+    number.ok_or_else(|| Error::Unexpected(output.text()))
+}
+
+fn told(output: &Output, line: &str) -> Result<String> {
+    let found = output.stdout.lines().find_map(|it| it.strip_prefix(line));
+    found.map(|rest| rest.trim().to_owned()).ok_or_else(|| Error::Unexpected(output.text()))
+}
+
+fn is_plain_control(dir: &Path) -> Result<bool> {
+    let path = dir.join("global/pg_control");
+    let bytes = fs::read(&path).map_err(Error::io(format!("reading {}", path.display())))?;
+    Ok(!bytes.starts_with(b"\x89TDLK"))
+}
+
+/// There and back; each time all that clients were told is there, and the old one does not start.
+#[test]
+fn no_acknowledged_commit_is_lost_from_plain_to_sealed_and_back() -> Result<()> {
+    let place = Workspace::new()?;
+    let first = Cluster::started(&place, "first", Arm::Plain)?;
+    let space = place.make_dir("space")?;
+    fill_pgbench(&first, 1)?;
+    first.sql(&format!(
+        "CREATE TABLE written (at timestamptz DEFAULT now());
+         CREATE TABLESPACE s LOCATION '{}';
+         CREATE TABLE in_space TABLESPACE s AS SELECT g FROM generate_series(1, 20000) g",
+        space.display()
+    ))?;
+    let ways = [(Arm::Plain, "first", "second"), (Arm::Sealed, "second", "third")];
+    let mut old_space = space;
+    for (arm, from, to) in ways {
+        let (from, to) = (Cluster::at(&place, from, arm)?, place.join(to));
+        let plain = arm == Arm::Sealed;
+        let new_arm = if plain { Arm::Plain } else { Arm::Sealed };
+        let new = Cluster::at(
+            &place,
+            to.file_name().unwrap_or_default().to_str().unwrap_or_default(),
+            new_arm,
+        )?;
+        let new_space = place.join(&format!("space-of-{}", new_arm));
+        let map = format!("{}={}", old_space.display(), new_space.display());
+        let before: u64 = number(&first.sql("SELECT count(*) FROM written")?)?;
+        let load = writers(&first)?;
+        let mut more = vec!["-T", &map, "--check", "sums", "--switch", "--yes"];
+        if plain {
+            more.push("--without-keys");
+        }
+        let output = migrate(&place, from.dir(), &to, &more)?.run()?;
+        let load = load.wait()?;
+        let seconds = told(&output, "downtime")?;
+        let counted = acknowledged(&load)?;
+        ensure(counted > 50, || format!("only {counted} commits: {}", load.text()))?;
+        let rows = number(&first.sql("SELECT count(*) FROM written")?)? - before;
+        // A client may have been cut off between its commit and the answer.
+        ensure(rows >= counted && rows <= counted + 3, || {
+            format!("{counted} commits acknowledged, {rows} rows")
+        })?;
+        eprintln!("{arm}: {counted} acknowledged, {rows} there, downtime {seconds}");
+        first.expect("SELECT count(*) FROM pgbench_accounts", "100000")?;
+        first.expect("SELECT count(*) FROM in_space", "20000")?;
+        first.expect("SHOW primary_conninfo", "")?;
+        first.expect("SELECT pg_is_in_recovery()", "f")?;
+        first.expect("SHOW data_directory", &to.display().to_string())?;
+        ensure(is_plain_control(&to)? == plain, || {
+            format!("{} is of the wrong kind", to.display())
+        })?;
+        from.start_fails()?;
+        let log = fs::read_to_string(from.log()).map_err(Error::io("reading the log"))?;
+        let refused = log.lines().last().unwrap_or_default();
+        ensure(refused.contains("pg_control") || log.contains("pg_control\": No such"), || {
+            log.clone()
+        })?;
+        ensure(!place.join(&format!("{}.tidelock-migration", to.display())).exists(), || {
+            "the record stays".into()
+        })?;
+        ensure(!from.dir().join("pg_replslot").join("tidelock_migrate_second").exists(), || {
+            "the slot stays".into()
+        })?;
+        if !plain {
+            new.stop("fast")?;
+            new.tidelock(&["verify", "-D"])?.arg(&to).run()?;
+            new.start()?;
+        }
+        old_space = new_space;
+        std::mem::forget(from);
+        if plain {
+            new.stop("fast")?;
+            // The bare programs check the plain copy.
+            place.tool("pg_checksums").arg("--check").arg("-D").arg(&to).run()?;
+        } else {
+            std::mem::forget(new);
+        }
+    }
+    Ok(())
+}
+
+fn number(text: &str) -> Result<u64> {
+    text.trim().parse().map_err(|_| Error::Unexpected(format!("{text:?} is not a number")))
+}
+
+/// Killed once at each of these, in this order.
+const POINTS: [&str; 9] = [
+    "the keyring is there",
+    "the copy has begun",
+    "the copy is whole",
+    "the copy is checked",
+    "the standby starts",
+    "the source is told to stop",
+    "the source has stopped",
+    "the source cannot be started",
+    "the new server is promoted",
+];
+
+fn reached(point: &str, from: &Path, to: &Path) -> bool {
+    let there = |name: &str| to.join(name).exists();
+    let record = fs::read_to_string(format!("{}.tidelock-migration", to.display()));
+    let stage = |name: &str| {
+        record.as_ref().is_ok_and(|text| text.contains(&format!("stage = \"{name}\"")))
+    };
+    match point {
+        "the keyring is there" => there(".tidelock/keyring"),
+        "the copy has begun" => there("base/1"),
+        "the copy is whole" => there("backup_manifest"),
+        "the copy is checked" => stage("following"),
+        "the standby starts" => there("postmaster.pid"),
+        "the source is told to stop" => stage("switching"),
+        "the source has stopped" => stage("switching") && !from.join("postmaster.pid").exists(),
+        "the source cannot be started" => from.join("global/pg_control.migrated").exists(),
+        _ => stage("switching") && !there("standby.signal"),
+    }
+}
+
+/// Kills the command alone at this point: what it has started goes on, as after any kill.
+fn kill_at(mut running: Running, reached: impl Fn() -> bool) -> Result<bool> {
+    while running.runs() {
+        if reached() {
+            if let Some(process) = Process::new(i32::try_from(running.id()).unwrap_or(0)) {
+                process.signal(Signal::KILL)?;
+            }
+            while running.runs() {
+                thread::sleep(Duration::from_millis(1));
+            }
+            return Ok(true);
+        }
+        thread::sleep(Duration::from_millis(1));
+        running.check_limit()?;
+    }
+    Ok(false)
+}
+
+/// What a killed call had started may still be at work: then the next one says so.
+fn again<'p>(tool: impl Fn() -> Result<Tool<'p>>) -> Result<Output> {
+    let start = Instant::now();
+    loop {
+        let output = tool()?.attempt()?;
+        let busy = output.status.code() == Some(3) && output.stderr.contains("is at work");
+        if !busy || start.elapsed() > Duration::from_secs(60) {
+            return Ok(output);
+        }
+        thread::sleep(Duration::from_millis(100));
+    }
+}
+
+#[test]
+fn killed_at_each_step_another_call_goes_on_and_no_commit_is_lost() -> Result<()> {
+    let place = Workspace::new()?;
+    let from = Cluster::started(&place, "from", Arm::Plain)?;
+    let to = Cluster::at(&place, "to", Arm::Sealed)?;
+    fill_pgbench(&from, 1)?;
+    from.sql("CREATE TABLE written (at timestamptz DEFAULT now())")?;
+    let load = writers(&from)?;
+    let call = || migrate(&place, from.dir(), to.dir(), &["--switch", "--yes"]);
+    let mut killed = Vec::new();
+    for point in POINTS {
+        let start = Instant::now();
+        // One that is refused because the last one's copy goes on has reached nothing.
+        while !kill_at(call()?.spawn()?, || reached(point, from.dir(), to.dir()))? {
+            ensure(start.elapsed() < Duration::from_secs(60), || format!("never: {point}"))?;
+            if reached("the new server is promoted", from.dir(), to.dir()) {
+                break;
+            }
+        }
+        killed.push(point);
+    }
+    let output = again(call)?;
+    // The last of them may have been done before its kill.
+    ensure(output.status.success() || output.stderr.contains("no server runs"), || output.text())?;
+    let counted = acknowledged(&load.wait()?)?;
+    let rows = number(&from.sql("SELECT count(*) FROM written")?)?;
+    ensure(counted > 50 && rows >= counted && rows <= counted + 3, || {
+        format!("{counted} commits acknowledged, {rows} rows")
+    })?;
+    eprintln!("killed at {}: {counted} acknowledged, {rows} there", killed.len());
+    from.expect("SELECT pg_is_in_recovery()", "f")?;
+    from.expect("SHOW data_directory", &to.dir().display().to_string())?;
+    ensure(!is_plain_control(to.dir())?, || "pg_control is plain".into())?;
+    to.stop("fast")?;
+    to.tidelock(&["verify", "-D"])?.arg(to.dir()).run().map(drop)
+}
+
+/// Taken back while it follows, and when the source has stopped already.
+#[test]
+#[ignore = "long: make test-full"]
+fn abort_leaves_the_source_running_as_before() -> Result<()> {
+    let place = Workspace::new()?;
+    let from = Cluster::started(&place, "from", Arm::Plain)?;
+    from.sql("CREATE TABLE t AS SELECT g FROM generate_series(1, 1000) g")?;
+    let slots = "SELECT count(*) FROM pg_replication_slots";
+    let aborted = |to: &Cluster<'_>| -> Result<()> {
+        let output = again(|| migrate(&place, from.dir(), to.dir(), &["--abort"]))?;
+        ensure(output.stdout.contains("as before"), || output.text())?;
+        ensure(to.postmaster().is_err(), || "the standby runs".into())?;
+        from.expect(slots, "0")?;
+        from.expect(
+            "SELECT count(*) FROM t; INSERT INTO t VALUES (0); DELETE FROM t WHERE g = 0",
+            "1000",
+        )?;
+        let none = migrate(&place, from.dir(), to.dir(), &["--abort"])?.fails()?;
+        ensure(none.stderr.contains("has begun"), || none.text())
+    };
+    let one = Cluster::at(&place, "one", Arm::Sealed)?;
+    // A table that others write to all the time is let go, and holds up nobody.
+    from.sql("CREATE TABLE busy (a int)")?;
+    let writer = from.psql("postgres", "BEGIN; INSERT INTO busy VALUES (1); SELECT pg_sleep(60)");
+    let writer = writer.spawn()?;
+    from.wait_for("SELECT count(*) > 0 FROM pg_locks WHERE relation = 'busy'::regclass", "t")?;
+    let output = migrate(&place, from.dir(), one.dir(), &["--check", "counts", "--yes"])?.run()?;
+    drop(writer);
+    ensure(output.stdout.contains("--switch"), || output.text())?;
+    ensure(output.stderr.contains("1 table not compared"), || output.text())?;
+    ensure(output.stdout.contains("1 table, 1000 rows"), || output.text())?;
+    from.expect(slots, "1")?;
+    aborted(&one)?;
+    let two = Cluster::at(&place, "two", Arm::Sealed)?;
+    let call = migrate(&place, from.dir(), two.dir(), &["--check", "none", "--switch", "--yes"])?;
+    let stopped = || reached("the source cannot be started", from.dir(), two.dir());
+    ensure(kill_at(call.spawn()?, stopped)?, || "it was not killed".into())?;
+    // The kill may have come after its promotion was asked for: then the new one has the data.
+    let output = again(|| migrate(&place, from.dir(), two.dir(), &["--abort"]))?;
+    if output.status.success() {
+        from.expect(slots, "0")?;
+        from.expect("SELECT count(*) FROM t", "1000")
+    } else {
+        ensure(output.stderr.contains("is promoted"), || output.text())
+    }
+}
+
+#[test]
+fn what_stands_in_the_way_is_refused_with_the_line_to_change() -> Result<()> {
+    let place = Workspace::new()?;
+    let from = Cluster::new(&place, "from", Arm::Plain)?;
+    let to = place.join("to");
+    let refused = |said: &str, hint: &str| -> Result<()> {
+        let output = migrate(&place, from.dir(), &to, &["--yes"])?.fails()?;
+        ensure(output.status.code() == Some(3), || output.text())?;
+        ensure(output.stderr.contains(said) && output.stderr.contains(hint), || {
+            format!("{said}: {}", output.text())
+        })?;
+        ensure(!to.exists(), || "something was made".into())
+    };
+    refused("no server runs", "start it")?;
+    from.set("wal_level", "minimal")?;
+    from.set("max_wal_senders", "0")?;
+    from.start()?;
+    refused("wal_level is minimal", "wal_level = 'replica'")?;
+    refused("max_wal_senders is 0", "max_wal_senders = 10")?;
+    from.set("wal_level", "replica")?;
+    from.set("max_wal_senders", "4")?;
+    from.set("max_replication_slots", "1")?;
+    from.restart()?;
+    from.sql("SELECT pg_create_physical_replication_slot('other')")?;
+    refused("max_replication_slots is 1", "max_replication_slots = 11")?;
+    refused("replication slot other", "--leave-behind")?;
+    from.sql("SELECT pg_drop_replication_slot('other')")?;
+    from.sql("ALTER SYSTEM SET synchronous_standby_names = '*'; ALTER SYSTEM SET synchronous_commit = 'local'; SELECT pg_reload_conf()")?;
+    from.wait_for("SHOW synchronous_standby_names", "*")?;
+    refused("synchronous_standby_names is *", "name the standbys")?;
+    from.sql("ALTER SYSTEM RESET ALL; SELECT pg_reload_conf()")?;
+    let hba = from.dir().join("pg_hba.conf");
+    let lines = fs::read_to_string(&hba).map_err(Error::io("reading pg_hba.conf"))?;
+    let without: Vec<&str> = lines.lines().filter(|line| !line.contains("replication")).collect();
+    place.write(&hba, &without.join("\n"))?;
+    from.sql("SELECT pg_reload_conf()")?;
+    from.wait_for("SHOW synchronous_standby_names", "")?;
+    refused("refuses a connection for replication", "local replication postgres peer")?;
+    place.write(&hba, &lines)?;
+    from.sql("SELECT pg_reload_conf()")?;
+    let space = place.make_dir("space")?;
+    from.sql(&format!("CREATE TABLESPACE s LOCATION '{}'", space.display()))?;
+    refused("has no new place", "-T ")?;
+    from.sql("DROP TABLESPACE s")?;
+    place.make_dir("to")?;
+    place.write(&to.join("file"), "")?;
+    let output = migrate(&place, from.dir(), &to, &["--yes"])?.fails()?;
+    ensure(output.stderr.contains("is not empty"), || output.text())?;
+    fs::remove_dir_all(&to).map_err(Error::io("removing"))?;
+    let output = migrate(&place, from.dir(), &to, &[])?.fails()?;
+    ensure(
+        output.stderr.contains("--yes") && output.stdout.contains("protected, with new keys"),
+        || output.text(),
+    )?;
+    from.expect("SELECT count(*) FROM pg_replication_slots", "0")
+}
+
+/// By the stock tools: tar of a plain base backup, and cp of a sealed directory.
+#[test]
+#[ignore = "long: make test-full"]
+fn a_plain_backup_restores_into_a_protected_directory_and_the_other_way_round() -> Result<()> {
+    let place = Workspace::new()?;
+    let rows = "SELECT count(*), sum(g) FROM t";
+    let source = Cluster::started(&place, "source", Arm::Plain)?;
+    source.sql("CREATE TABLE t AS SELECT g FROM generate_series(1, 20000) g")?;
+    let out = place.join("home/backup");
+    let backup = ["-d", &source.conninfo(), "-Ft", "-X", "fetch", "-c", "fast", "-D"];
+    place.tool("pg_basebackup").args(backup).arg(&out).run()?;
+    source.stop("fast")?;
+    let sealed = Cluster::empty(&place, "sealed", Arm::Sealed)?;
+    sealed.tool("tar").arg("-xf").arg(out.join("base.tar")).arg("-C").arg(sealed.dir()).run()?;
+    ensure(!is_plain_control(sealed.dir())?, || "pg_control is plain".into())?;
+    sealed.listen_here()?;
+    sealed.start()?;
+    sealed.expect(rows, "20000|200010000")?;
+    sealed.stop("fast")?;
+    sealed.tidelock(&["verify", "-D"])?.arg(sealed.dir()).run()?;
+
+    let plain = Cluster::at(&place, "plain", Arm::Plain)?;
+    let plain_dir = place.make_dir("plain")?;
+    sealed.tool("cp").arg("-a").arg(sealed.dir().join(".")).arg(&plain_dir).run()?;
+    ensure(is_plain_control(&plain_dir)?, || "pg_control is sealed".into())?;
+    ensure(!plain_dir.join(".tidelock").exists(), || "the keyring came along".into())?;
+    plain.listen_here()?;
+    plain.start()?;
+    plain.expect(rows, "20000|200010000")
+}

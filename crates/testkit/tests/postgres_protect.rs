@@ -1,0 +1,221 @@
+//! `tidelock protect` and `unprotect`: an existing server sealed and made plain again by one
+//! command each, wherever they are killed.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use tidelock_testkit::pg::{
+    Arm, Cluster, Error, Output, Process, Result, Running, Tool, Workspace, ensure, fill_pgbench,
+};
+
+/// A server with pages, a tablespace and a marker in plain text.
+fn filled<'p>(place: &'p Workspace, name: &str) -> Result<(Cluster<'p>, PathBuf)> {
+    let cluster = Cluster::started(place, name, Arm::Plain)?;
+    let space = place.make_dir(&format!("space-of-{name}"))?;
+    fill_pgbench(&cluster, 1)?;
+    cluster.sql(&format!(
+        "CREATE TABLESPACE s LOCATION '{}';
+         CREATE TABLE t TABLESPACE s AS SELECT g, '{MARKER}' || g AS told FROM generate_series(1, 20000) g;
+         CHECKPOINT",
+        space.display()
+    ))?;
+    Ok((cluster, space))
+}
+
+const MARKER: &str = "plain-to-everybody-";
+
+fn same_rows(cluster: &Cluster<'_>) -> Result<()> {
+    cluster.expect("SELECT count(*) FROM pgbench_accounts", "100000")?;
+    cluster.expect("SELECT count(*), sum(g) FROM t", "20000|200010000")
+}
+
+/// A call, as the account of the servers.
+fn tidelock<'p>(place: &'p Workspace, what: &str, dir: &Path, more: &[&str]) -> Result<Tool<'p>> {
+    let tool = place.tool(place.programs()?.command).args([what, "--yes", "-D"]).arg(dir);
+    Ok(tool.args(more).limit(300))
+}
+
+fn protect<'p>(place: &'p Workspace, dir: &Path) -> Result<Tool<'p>> {
+    let key = format!("file:{}", place.join("home/key").display());
+    let copy = place.join("home/keyring-copy");
+    let copy = copy.display().to_string();
+    tidelock(place, "protect", dir, &["--no-recovery", "--provider", &key, "--keyring-copy", &copy])
+}
+
+fn unprotect<'p>(place: &'p Workspace, dir: &Path) -> Result<Tool<'p>> {
+    tidelock(place, "unprotect", dir, &[])
+}
+
+/// How often the marker stands in files below these directories.
+fn seen(dirs: &[&Path]) -> Result<usize> {
+    let found = std::process::Command::new("grep").arg("-rlF").arg(MARKER).args(dirs).output();
+    let found = found.map_err(Error::io("running grep"))?;
+    Ok(String::from_utf8_lossy(&found.stdout).lines().count())
+}
+
+fn library_in(cluster: &Cluster<'_>) -> Result<bool> {
+    let maps = format!("/proc/{}/maps", cluster.postmaster()?.id());
+    let maps = fs::read_to_string(&maps).map_err(Error::io("reading maps"))?;
+    Ok(maps.contains("libtidelock_preload"))
+}
+
+#[test]
+fn a_running_server_is_sealed_and_made_plain_again_by_one_command_each() -> Result<()> {
+    let place = Workspace::new()?;
+    let (cluster, space) = filled(&place, "main")?;
+    ensure(seen(&[cluster.dir(), &space])? > 0, || "the control finds nothing".into())?;
+    let told = protect(&place, cluster.dir())?.run()?;
+    for line in ["stops ", "disk ", "clients ", "undo ", "with the library"] {
+        ensure(told.stdout.contains(line), || format!("no {line}: {}", told.text()))?;
+    }
+    ensure(library_in(&cluster)?, || "the library is not loaded".into())?;
+    same_rows(&cluster)?;
+    cluster.sql("INSERT INTO t VALUES (0, 'later'); CHECKPOINT")?;
+    ensure(seen(&[cluster.dir(), &space])? == 0, || "the marker is seen".into())?;
+    ensure(place.join("home/keyring-copy").exists(), || "no second copy".into())?;
+    let again = protect(&place, cluster.dir())?.fails()?;
+    ensure(again.stderr.contains("already"), || again.text())?;
+    let told = unprotect(&place, cluster.dir())?.run()?;
+    ensure(told.stdout.contains("without the library"), || told.text())?;
+    ensure(!library_in(&cluster)?, || "the library is loaded".into())?;
+    ensure(!cluster.dir().join(".tidelock").exists(), || "the keyring stays".into())?;
+    cluster.expect("SELECT count(*) FROM t", "20001")?;
+    cluster.sql("DELETE FROM t WHERE g = 0")?;
+    same_rows(&cluster)?;
+    cluster.stop("fast")?;
+    place.tool("pg_checksums").arg("--check").arg("-D").arg(cluster.dir()).run().map(drop)
+}
+
+/// Where a call is killed.
+const POINTS: [&str; 5] =
+    ["it has begun", "the server has stopped", "some files are sealed", "all are", "it runs again"];
+
+fn reached(point: &str, dir: &Path) -> bool {
+    let record = fs::read_to_string(format!("{}.tidelock-protection", dir.display()));
+    let stage = |name: &str| {
+        record.as_ref().is_ok_and(|text| text.contains(&format!("stage = \"{name}\"")))
+    };
+    let runs = dir.join("postmaster.pid").exists();
+    match point {
+        "it has begun" => record.is_ok(),
+        "the server has stopped" => record.is_ok() && !runs,
+        "some files are sealed" => {
+            let first = fs::read(dir.join("global/pg_control")).unwrap_or_default();
+            first.starts_with(b"\x89TDLK")
+        }
+        "all are" => stage("converted"),
+        _ => stage("converted") && runs,
+    }
+}
+
+/// Kills the command alone: what it has started goes on, as after any kill.
+fn kill_at(mut running: Running, reached: impl Fn() -> bool) -> Result<bool> {
+    while running.runs() {
+        if reached() {
+            if let Some(process) = Process::new(i32::try_from(running.id()).unwrap_or(0)) {
+                process.signal(Signal::KILL)?;
+            }
+            while running.runs() {
+                thread::sleep(Duration::from_millis(1));
+            }
+            return Ok(true);
+        }
+        thread::sleep(Duration::from_millis(1));
+        running.check_limit()?;
+    }
+    Ok(false)
+}
+
+/// What a killed call had started may still be at work: then the next one says so.
+fn again<'p>(tool: impl Fn() -> Result<Tool<'p>>) -> Result<Output> {
+    let start = Instant::now();
+    loop {
+        let output = tool()?.attempt()?;
+        let busy = !output.status.success() && output.stderr.contains("is at work");
+        if !busy || start.elapsed() > Duration::from_secs(60) {
+            return Ok(output);
+        }
+        thread::sleep(Duration::from_millis(100));
+    }
+}
+
+#[test]
+#[ignore = "long: make test-full"]
+fn killed_at_each_step_protect_goes_on() -> Result<()> {
+    let place = Workspace::new()?;
+    let (cluster, space) = filled(&place, "main")?;
+    for point in POINTS {
+        let start = Instant::now();
+        let at = || reached(point, cluster.dir());
+        while !kill_at(protect(&place, cluster.dir())?.spawn()?, at)? {
+            ensure(start.elapsed() < Duration::from_secs(60), || format!("never: {point}"))?;
+        }
+    }
+    let done = again(|| protect(&place, cluster.dir()))?;
+    ensure(done.status.success(), || done.text())?;
+    ensure(library_in(&cluster)?, || "the library is not loaded".into())?;
+    same_rows(&cluster)?;
+    ensure(seen(&[cluster.dir(), &space])? == 0, || "the marker is seen".into())
+}
+
+#[test]
+fn killed_at_each_step_unprotect_takes_it_back() -> Result<()> {
+    let place = Workspace::new()?;
+    let (cluster, _) = filled(&place, "main")?;
+    for point in POINTS {
+        // The key file of the last round belongs to another keyring.
+        for old in ["home/key", "home/keyring-copy"] {
+            let _ = fs::remove_file(place.join(old));
+        }
+        let at = || reached(point, cluster.dir());
+        ensure(kill_at(protect(&place, cluster.dir())?.spawn()?, at)?, || {
+            format!("never: {point}")
+        })?;
+        let back = again(|| unprotect(&place, cluster.dir()))?;
+        ensure(back.status.success(), || format!("{point}: {}", back.text()))?;
+        ensure(!library_in(&cluster)?, || format!("{point}: the library is loaded"))?;
+        ensure(!cluster.dir().join(".tidelock").exists(), || format!("{point}: a keyring"))?;
+        same_rows(&cluster)?;
+        let record = format!("{}.tidelock-protection", cluster.dir().display());
+        ensure(!Path::new(&record).exists(), || format!("{point}: the record stays"))?;
+    }
+    cluster.stop("fast")?;
+    place.tool("pg_checksums").arg("--check").arg("-D").arg(cluster.dir()).run().map(drop)
+}
+
+#[test]
+fn what_would_leave_a_server_that_does_not_come_back_is_refused_before_it_stops() -> Result<()> {
+    let place = Workspace::new()?;
+    let cluster = Cluster::started(&place, "main", Arm::Plain)?;
+    let dir = cluster.dir();
+    let refused = |more: &[&str], said: &str| -> Result<()> {
+        let output = tidelock(&place, "protect", dir, more)?.fails()?;
+        ensure(output.status.code() == Some(3) && output.stderr.contains(said), || {
+            format!("{said}: {}", output.text())
+        })?;
+        cluster.postmaster().map(drop)?;
+        ensure(!dir.join(".tidelock").exists(), || "a keyring was made".into())
+    };
+    let inside = dir.join("copy").display().to_string();
+    refused(&["--no-recovery"], "no second copy")?;
+    refused(&["--no-keyring-copy"], "recovery key")?;
+    refused(&["--no-recovery", "--keyring-copy", &inside], "lies inside")?;
+    let shm = ["--no-recovery", "--no-keyring-copy", "--provider", "file:/dev/shm/tl-none.key"];
+    refused(&shm, "lies in memory")?;
+    let conf = dir.join("postgresql.conf");
+    let mut follower = place.tool("tail").arg("-f").arg(&conf).spawn()?;
+    let fds = format!("/proc/{}/fd", follower.id());
+    let opened = || {
+        let all = fs::read_dir(&fds).into_iter().flatten().flatten();
+        all.filter_map(|it| fs::read_link(it.path()).ok()).any(|path| path == conf)
+    };
+    let start = Instant::now();
+    while !opened() && start.elapsed() < Duration::from_secs(30) {
+        thread::sleep(Duration::from_millis(5));
+    }
+    refused(&["--no-recovery", "--no-keyring-copy"], "tail (process")?;
+    ensure(follower.runs(), || "tail has ended".into())
+}
