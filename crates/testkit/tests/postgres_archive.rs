@@ -267,7 +267,9 @@ fn kill_nine_of_the_server_and_of_put_leaves_whole_segments_only() -> Result<()>
     ensure(report.contains("0 problems, 0 notes"), || report.clone())?;
     let again =
         Archive::at(&place, "again", &format!("file:{}", place.join("home/b.key").display()))?;
-    let (mut compared, mut killed) = (0, 0);
+    let mut compared = 0;
+    // A put that ends before its kill was given too long.
+    let mut longest = Duration::from_millis(40);
     for entry in fs::read_dir(&archive.dir).map_err(Error::io("listing the archive"))? {
         let name = entry.map_err(Error::io("listing the archive"))?.file_name();
         let original = primary.dir().join("pg_wal").join(&name);
@@ -276,10 +278,15 @@ fn kill_nine_of_the_server_and_of_put_leaves_whole_segments_only() -> Result<()>
         }
         // The same name again is compared, and refused where it differs.
         archive.put(&original)?.run()?;
-        for _ in 0..3 {
+        let mut killed = 0;
+        while killed < 2 {
             let mut running = again.put(&original)?.spawn()?;
-            thread::sleep(Duration::from_micros(random.u64(..40_000)));
-            killed += u32::from(running.runs());
+            thread::sleep(longest.mul_f64(random.f64()));
+            if running.runs() {
+                killed += 1;
+            } else {
+                longest = longest.mul_f64(0.9);
+            }
             drop(running);
         }
         // What is there now is whole, or nothing is.
@@ -303,7 +310,7 @@ fn kill_nine_of_the_server_and_of_put_leaves_whole_segments_only() -> Result<()>
             break;
         }
     }
-    ensure(compared == 20 && killed > 20, || format!("{compared} compared, {killed} killed"))?;
+    ensure(compared == 20, || format!("{compared} compared"))?;
     let left = fs::read_dir(&again.dir).map_err(Error::io("listing the archive"))?.count();
     ensure(left == 21, || format!("{left} names in the archive"))
 }
