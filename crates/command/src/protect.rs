@@ -277,10 +277,8 @@ impl Protect {
             opens.map_err(stopped("key check"))?;
         }
         if record.was_running {
-            if Running::on(dir).is_none() {
-                target.start(&record.options, record.log.as_deref()).map_err(stopped("start"))?;
-            }
-            answers(target, &self.username, Loaded::Yes).map_err(stopped("check"))?;
+            come_up(target, &record, &self.username, Loaded::Yes)
+                .map_err(|(step, why)| stopped(step)(why))?;
         }
         PROTECTION.remove(dir)?;
         console::print(format_args!(
@@ -382,10 +380,8 @@ impl Unprotect {
             service::remove(unit).map_err(stopped("service"))?;
         }
         if record.was_running {
-            if Running::on(dir).is_none() {
-                target.start(&record.options, record.log.as_deref()).map_err(stopped("start"))?;
-            }
-            answers(target, &self.username, Loaded::No).map_err(stopped("check"))?;
+            come_up(target, record, &self.username, Loaded::No)
+                .map_err(|(step, why)| stopped(step)(why))?;
         }
         PROTECTION.remove(dir)?;
         console::print(format_args!("plain         {}\n", dir.display()))
@@ -405,6 +401,32 @@ impl Unprotect {
 fn half_done(dir: &Path) -> Result<bool> {
     let keyring = KeyOptions::default().unlock(&Protected::open(dir)?)?;
     Ok(keyring.conversion().is_some())
+}
+
+/// Starts the server unless it runs, and asks it. One that a call had told to stop before it was
+/// killed is waited for, and started again.
+fn come_up(
+    target: &Target,
+    record: &Record,
+    user: &str,
+    wanted: Loaded,
+) -> std::result::Result<(), (&'static str, Error)> {
+    let settled = || Running::settled(target.dir()).map(|it| it.pid);
+    let mut tries = 3;
+    loop {
+        let mut server = settled();
+        if server.is_none() {
+            let log = record.log.as_deref();
+            target.start(&record.options, log).map_err(|why| ("start", why))?;
+            server = settled();
+        }
+        tries -= 1;
+        match answers(target, user, wanted) {
+            Ok(()) => return Ok(()),
+            Err(_) if tries > 0 && settled() != server => {}
+            Err(why) => return Err(("check", why)),
+        }
+    }
 }
 
 /// The server runs, with the library or without it, and answers.

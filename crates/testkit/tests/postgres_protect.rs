@@ -186,6 +186,31 @@ fn killed_at_each_step_unprotect_takes_it_back() -> Result<()> {
     place.tool("pg_checksums").arg("--check").arg("-D").arg(cluster.dir()).run().map(drop)
 }
 
+/// pg_ctl stops the server on, and keeps the lock until it is down.
+#[test]
+fn killed_while_the_server_stops_it_is_taken_back_once_the_server_is_down() -> Result<()> {
+    let place = Workspace::new()?;
+    let cluster = Cluster::new(&place, "main", Arm::Plain)?;
+    let (dir, release) = (cluster.dir(), place.join("home/release"));
+    // The server ends when all its WAL is archived.
+    cluster.set("archive_mode", "on")?;
+    let wait = format!("while ! test -e {}; do sleep 0.1; done", release.display());
+    cluster.set("archive_command", &wait)?;
+    cluster.start()?;
+    cluster.sql("CREATE TABLE t AS SELECT 1 AS a; SELECT pg_switch_wal()")?;
+    let stopping = || {
+        let text = fs::read_to_string(dir.join("postmaster.pid"));
+        text.is_ok_and(|text| text.contains("stopping"))
+    };
+    ensure(kill_at(protect(&place, dir)?.spawn()?, stopping)?, || "it never stopped".into())?;
+    let early = unprotect(&place, dir)?.fails()?;
+    ensure(early.stderr.contains("is at work"), || early.text())?;
+    fs::write(&release, "").map_err(Error::io("letting the server end"))?;
+    let back = again(|| unprotect(&place, dir))?;
+    ensure(back.status.success(), || back.text())?;
+    cluster.expect("SELECT a FROM t", "1")
+}
+
 #[test]
 fn what_would_leave_a_server_that_does_not_come_back_is_refused_before_it_stops() -> Result<()> {
     let place = Workspace::new()?;

@@ -3,7 +3,10 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::thread::sleep;
+use std::time::Duration;
 
+use crate::console;
 use crate::error::{Error, Result};
 use crate::owner::Owner;
 use crate::postgres::programs::{Programs, run};
@@ -105,6 +108,28 @@ impl Running {
             host => host.into(),
         };
         Some(Self { pid, port, host })
+    }
+
+    /// The server that runs on `dir`, once it neither starts nor stops.
+    pub(crate) fn settled(dir: &Path) -> Option<Self> {
+        let mut told = false;
+        loop {
+            let running = Self::on(dir)?;
+            let Some(doing) = running.doing(dir) else { return Some(running) };
+            if !told {
+                let line = format_args!("waits         for the server, which is {doing}\n");
+                let _ = console::print(line);
+                told = true;
+            }
+            sleep(Duration::from_millis(100));
+        }
+    }
+
+    /// `starting` or `stopping`, by the last line of postmaster.pid.
+    fn doing(&self, dir: &Path) -> Option<&'static str> {
+        let text = fs::read_to_string(dir.join("postmaster.pid")).ok()?;
+        let state = text.lines().nth(7)?.trim();
+        ["starting", "stopping"].into_iter().find(|it| *it == state)
     }
 
     /// The file that it writes its log to, as `pg_ctl -l` has it.

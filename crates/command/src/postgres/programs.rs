@@ -3,11 +3,13 @@
 //! Root never runs them itself: whoever owns a directory says by its files which program that is.
 
 use std::fs::File;
+use std::io::{Read, Seek};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::rc::Rc;
 
 use nix::unistd::{Uid, User};
+use rustix::fs::{MemfdFlags, memfd_create};
 use tidelock_agent::RunDir;
 use tidelock_contract::control::FOLDER;
 use tidelock_keyring::KEYRING;
@@ -175,20 +177,49 @@ pub(crate) fn is_protected(dir: &Path) -> bool {
 
 /// Runs a program to its end; what it printed on standard output.
 ///
+/// It prints to memory and not to a pipe: a pipe would end it together with a caller that is
+/// killed, and a server that pg_ctl is stopping would go on to stop with nobody holding the lock.
+///
 /// # Errors
 /// [`Error::Tool`] with the last line that it said; [`Error::Io`].
 pub(crate) fn run(mut command: Command) -> Result<String> {
     let called = called(&command);
-    let output = command.output().map_err(Error::io("run", command.get_program()))?;
-    if output.status.success() {
-        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+    let (out, err) = (Printed::new()?, Printed::new()?);
+    command.stdout(out.end()?).stderr(err.end()?);
+    let status = command.status().map_err(Error::io("run", command.get_program()))?;
+    if status.success() {
+        return out.text();
     }
-    let said = [&*output.stderr, &*output.stdout].map(String::from_utf8_lossy);
+    let said = [err.text()?, out.text()?];
     let said: Vec<&str> = said.iter().flat_map(|text| text.lines()).collect();
     // What ends a message is seldom all of it; pg_ctl names the log in its last line.
     let from = said.len().saturating_sub(3);
     let said = said.get(from..).unwrap_or_default().join("; ");
-    Err(Error::Tool { program: called, ended: output.status.to_string(), said })
+    Err(Error::Tool { program: called, ended: status.to_string(), said })
+}
+
+/// What a program prints.
+struct Printed(File);
+
+impl Printed {
+    fn new() -> Result<Self> {
+        let file = memfd_create("printed", MemfdFlags::CLOEXEC);
+        file.map(|file| Self(file.into()))
+            .map_err(|errno| Error::io("make", "a file in memory")(errno.into()))
+    }
+
+    /// The program's.
+    fn end(&self) -> Result<Stdio> {
+        Ok(self.0.try_clone().map_err(Error::io("share", "a file in memory"))?.into())
+    }
+
+    fn text(&self) -> Result<String> {
+        let failed = || Error::io("read", "a file in memory");
+        let mut bytes = Vec::new();
+        let mut file = &self.0;
+        file.rewind().and_then(|()| file.read_to_end(&mut bytes)).map_err(failed())?;
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
+    }
 }
 
 /// `pg_ctl`, whatever runs it.
