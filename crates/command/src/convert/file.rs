@@ -195,7 +195,9 @@ impl<'c> Worker<'c> {
             return Ok(Target::Plain(file));
         }
         let (keys, slot) = (self.conditions.keys, self.slots[1]);
-        let (head, _) = keys.create_in(slot, item.class).map_err(|fault| broken(path, fault))?;
+        let (mut head, _) =
+            keys.create_in(slot, item.class).map_err(|fault| broken(path, fault))?;
+        head.truncate(usize::try_from(keys.layout.written_header().get()).unwrap_or(head.len()));
         Ok(Target::Sealed { file, head, slot, layout: keys.layout })
     }
 

@@ -52,8 +52,8 @@ pub trait Kernel {
     /// Writes to a place; may write less than asked.
     fn pwrite(&self, file: Fd, bytes: Sealed<'_>, at: DiskOffset) -> Result<usize, Errno>;
 
-    /// Writes the header region (`start` bytes: both copies, then zeros) and the first bytes behind
-    /// it in one call.
+    /// Writes the first `start` bytes of the header region (both copies, then zeros) and bytes
+    /// behind them in one call.
     fn pwrite_first(
         &self,
         file: Fd,

@@ -47,14 +47,12 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
     pub fn decide(&self, at: Fd, path: &[u8], follow: bool) -> Result<Decided, Errno> {
         let mut lexical = PathBuffer::new();
         if let Some(decided) = self.judge_text(at, path, &mut lexical) {
-            let probe = O_PATH | O_NOFOLLOW | O_CLOEXEC;
+            // Where a last link counts, it is ELOOP as any other.
+            let probe = O_PATH | O_CLOEXEC | if follow { 0 } else { O_NOFOLLOW };
             match self.system.open(at, path, probe, 0, Links::Refuse) {
                 Ok(fd) => {
-                    let link = follow && self.system.stat(fd).is_ok_and(|stat| stat.symlink);
                     self.system.close(fd)?;
-                    if !link {
-                        return Ok(decided);
-                    }
+                    return Ok(decided);
                 }
                 Err(Errno::LOOP | Errno::NOENT | Errno::NOSYS) => {}
                 Err(error) => return Err(error),

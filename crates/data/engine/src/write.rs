@@ -124,6 +124,8 @@ impl<'p, S: System, C: UnitCipher, P: Decide> OpenFile<'p, S, C, P> {
     fn pass(&self, from: &[IoSlice<'_>], target: Target) -> Result<Pass<'p, S>, Errno> {
         if let Target::At(at) = target
             && are_whole_units(from, at)?
+            // Whoever has no key yet needs the gate alone, for the first header.
+            && self.is_keyed()
             && let Some(key) = self.key()?
             && self.whole_since()?.is_some()
             && let Some(shared) = Shared::try_take(self.kernel(), self.stripe())
@@ -216,6 +218,7 @@ impl<'p, S: System, C: UnitCipher, P: Decide> OpenFile<'p, S, C, P> {
         target: Target,
     ) -> Result<(usize, u64), Errno> {
         if let Target::At(at) = target
+            && self.is_keyed()
             && let Some(done) = self.write_inside(alone, from, at)?
         {
             return Ok((done, at + done as u64));

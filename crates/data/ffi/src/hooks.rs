@@ -81,6 +81,7 @@ pub mod open;
 pub mod print;
 pub mod proc;
 pub mod processes;
+pub mod signals;
 pub mod size;
 pub mod stat;
 pub use crate::stdio as streams;

@@ -18,7 +18,7 @@
 use core::arch::naked_asm;
 use core::ffi::c_void;
 use core::sync::atomic::{
-    AtomicU64, AtomicUsize, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed,
+    AtomicBool, AtomicU64, AtomicUsize, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed,
     Ordering::Release,
 };
 
@@ -39,6 +39,10 @@ const GUARD: usize = 4096;
 static POOL: AtomicUsize = AtomicUsize::new(0);
 /// The thread that stands on each stack, 0 for none.
 static OWNERS: [AtomicU64; STACKS] = [const { AtomicU64::new(0) }; STACKS];
+
+/// Some thread has called sigaltstack. It is kept over fork, as alternate stacks are; a program
+/// that exec starts has neither.
+static HAS_ALTERNATE: AtomicBool = AtomicBool::new(false);
 
 /// A stack of ours, given back when dropped.
 struct Stack {
@@ -204,9 +208,15 @@ fn has_enough() -> bool {
     pool != 0 && place < STACKS * SIZE && place % SIZE > ENOUGH
 }
 
-/// True if the caller stands on an alternate signal stack.
+/// True if the caller stands on an alternate signal stack. The kernel is asked only in programs
+/// that have set one up; who does that by an instruction of its own is not seen.
 fn is_alternate() -> bool {
-    sys::alternate_stack() & libc::SS_ONSTACK != 0
+    HAS_ALTERNATE.load(Relaxed) && sys::alternate_stack() & libc::SS_ONSTACK != 0
+}
+
+/// A thread of this program sets up an alternate stack, perhaps.
+pub(crate) fn note_alternate() {
+    HAS_ALTERNATE.store(true, Relaxed);
 }
 
 /// In a forked child only the forking thread exists: what others stood on is free.

@@ -20,6 +20,9 @@ pub struct Layout {
     data_offset: u32,
 }
 
+/// The block that a header takes on the disk.
+const HEADER_WRITTEN: u32 = 4096;
+
 /// A data offset that this format does not know.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("a data offset of {0} bytes is not one of 4096, 8192, 16384, 65536, 131072")]
@@ -50,6 +53,16 @@ impl Layout {
     #[must_use]
     pub const fn start(self) -> DiskOffset {
         DiskOffset(self.data_offset as u64)
+    }
+
+    /// How much of the header is written: its first 4096 bytes. What lies between them and unit 0
+    /// stays a hole, so that no header takes more than one block of a disk.
+    #[must_use]
+    pub const fn written_header(self) -> DiskOffset {
+        DiskOffset(
+            if self.data_offset < HEADER_WRITTEN { self.data_offset } else { HEADER_WRITTEN }
+                as u64,
+        )
     }
 
     /// Where this plain byte lies on the disk.

@@ -58,11 +58,12 @@ impl DiskSize {
         }
     }
 
-    /// True if a plain size has exactly this disk size: nothing at all, or a header and a whole
-    /// body.
+    /// True if a plain size has exactly this disk size: nothing at all, the written part of a
+    /// header, or a header and a whole body.
     #[must_use]
     pub const fn is_canonical(self, layout: Layout) -> bool {
         self.0 == 0
+            || self.0 == layout.written_header().get()
             || self.0 >= layout.data_offset() as u64
                 && self.plain(layout).on_disk(layout).0 == self.0
     }
@@ -108,6 +109,17 @@ mod tests {
     fn a_file_shorter_than_its_header_is_empty() {
         for disk in [0, 1, 255, 4095, 4096] {
             assert_eq!(DiskSize(disk).plain(Layout::DEFAULT), PlainSize(0));
+        }
+    }
+
+    #[test]
+    fn the_written_part_of_a_header_is_a_whole_empty_file() {
+        for (offset, wholes) in [(4096, [0, 4096, 4096]), (8192, [0, 4096, 8192])] {
+            let layout = Layout::new(offset).unwrap();
+            for size in 0..=u64::from(offset) {
+                assert_eq!(DiskSize(size).plain(layout), PlainSize(0));
+                assert_eq!(DiskSize(size).is_canonical(layout), wholes.contains(&size), "{size}");
+            }
         }
     }
 }

@@ -50,7 +50,11 @@ impl<S: System, C: UnitCipher, P: Decide> OpenFile<'_, S, C, P> {
         Writing::begin(by, Areas::new(self.stripe(), start, start + len as u64))
     }
 
-    /// The header and the first bytes in one write; how many of the bytes are there.
+    /// The header and the first bytes; how many of the bytes are there.
+    ///
+    /// In one write where the bytes follow the written part of the header. Otherwise the header
+    /// comes first, and a hole stays between: who dies before the second write leaves an empty
+    /// file.
     pub(super) fn put_first(
         &self,
         by: &AtWork<'_, S>,
@@ -58,32 +62,34 @@ impl<S: System, C: UnitCipher, P: Decide> OpenFile<'_, S, C, P> {
         header: SealedHeader,
         sealed: Sealed<'_>,
     ) -> Result<usize, Errno> {
-        let start = self.layout().start();
+        let (front, start) = (self.layout().written_header(), self.layout().start());
+        let joined = if front == start { sealed } else { Sealed::EMPTY };
         let write = || {
-            let _writing = self.announce(by, start, sealed.len());
-            self.kernel().pwrite_first(self.hidden(), &header, start, sealed)
+            let _writing = self.announce(by, start, joined.len());
+            self.kernel().pwrite_first(self.hidden(), &header, front, joined)
         };
-        let head = usize::try_from(start.get()).unwrap_or(0);
+        let head = usize::try_from(front.get()).unwrap_or(0);
         let mut written = write();
-        if matches!(written, Ok(count) if count <= head && count < head + sealed.len()) {
+        if matches!(written, Ok(count) if count <= head && count < head + joined.len()) {
             // The second try tells whether there is room.
             written = write();
         }
-        match written {
-            Ok(count) if count == head + sealed.len() => Ok(sealed.len()),
+        let done = match written {
+            Ok(count) if count >= head && sealed.len() == count - head => Ok(sealed.len()),
             Ok(count) if count > head => {
                 let more =
                     self.put(by, sealed.skip(count - head), Self::behind(start, count - head));
                 Ok(count - head + more.unwrap_or(0))
             }
-            Ok(count) if count == head && sealed.is_empty() => Ok(0),
-            refused => {
-                // A file that could not get its header is not left behind half made.
-                *pending = Some(header);
-                self.kernel().set_size(self.hidden(), DiskSize(0))?;
-                Err(refused.err().unwrap_or(Errno::NOSPC))
-            }
+            Ok(count) if count == head && joined.is_empty() => self.put(by, sealed, start),
+            refused => Err(refused.err().unwrap_or(Errno::NOSPC)),
+        };
+        if done.is_err() {
+            // A file that could not get its header is not left behind half made.
+            *pending = Some(header);
+            self.kernel().set_size(self.hidden(), DiskSize(0))?;
         }
+        done
     }
 
     fn behind(at: DiskOffset, count: usize) -> DiskOffset {
@@ -105,11 +111,14 @@ impl<S: System, C: UnitCipher, P: Decide> OpenFile<'_, S, C, P> {
     /// The file's key; or a new one, with the header that must be written before any byte. Under
     /// the lock.
     pub(crate) fn key_or_new_header(&self) -> Result<(KeySlot, Option<SealedHeader>), Errno> {
-        if let Some(key) = self.key()? {
+        let stat = if self.is_keyed() { None } else { Some(self.stat()?) };
+        if stat.as_ref().is_none_or(|stat| stat.size.0 > 0)
+            && let Some(key) = self.key()?
+        {
             return Ok((key, None));
         }
         let traits = self.traits();
-        if self.stat()?.size.0 > u64::from(self.layout().data_offset()) {
+        if stat.is_some_and(|stat| stat.size.0 > u64::from(self.layout().data_offset())) {
             // Zeros where the header was: only an open may mend that.
             return Err(Errno::IO);
         }

@@ -15,11 +15,12 @@ use tidelock_engine::Errno;
 use crate::guard;
 use crate::hooks::{
     attributes, beneath, bytes, close, control, direct, duplicate, is_empty, limits, locks, map,
-    names, open, proc, processes, size, stat, sync, transfer, vectors, wait, within,
+    names, open, proc, processes, signals, size, stat, sync, transfer, vectors, wait, within,
 };
 use crate::ledger::numbers::numbers;
 use crate::process::process;
 use crate::raw::{self, Outcome as _, Word as _};
+use crate::stack;
 
 pub unsafe fn syscall(
     number: c_long,
@@ -31,6 +32,10 @@ pub unsafe fn syscall(
     f: c_long,
 ) -> c_long {
     let words = [a, b, c, d, e, f];
+    if number == libc::SYS_sigaltstack {
+        // Also before the library has started.
+        stack::note_alternate();
+    }
     if process().is_some() || guard::is_at_work() && is_guarded(number) {
         // SAFETY: the contract of syscall: the arguments that the call of this number wants.
         if let Some(answer) = unsafe { by_function(number, words) } {

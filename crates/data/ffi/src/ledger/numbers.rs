@@ -67,6 +67,7 @@ functions {
     fchmod 91 => attributes::fchmod(fd, mode);
     chown 92 => attributes::chown(path, owner, group);
     fchown 93 => attributes::fchown(fd, owner, group);
+    sigaltstack 131 => signals::sigaltstack(new, before);
     statfs 137 => attributes::statfs_of(path, into);
     fstatfs 138 => attributes::fstatfs(fd, into);
     setrlimit 160 => limits::setrlimit(resource, limit);
@@ -143,7 +144,7 @@ straight {
         getgroups 115; setgroups 116; setresuid 117; getresuid 118; setresgid 119; getresgid 120;
         getpgid 121; setfsuid 122; setfsgid 123; getsid 124; capget 125; capset 126;
         rt_sigpending 127; rt_sigtimedwait 128; rt_sigqueueinfo 129; rt_sigsuspend 130;
-        sigaltstack 131; personality 135; ustat 136; sysfs 139; getpriority 140; setpriority 141;
+        personality 135; ustat 136; sysfs 139; getpriority 140; setpriority 141;
         sched_setparam 142; sched_getparam 143; sched_setscheduler 144; sched_getscheduler 145;
         sched_get_priority_max 146; sched_get_priority_min 147; sched_rr_get_interval 148;
         vhangup 153; prctl 157; arch_prctl 158; adjtimex 159; settimeofday 164; reboot 169;

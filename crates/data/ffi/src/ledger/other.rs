@@ -257,7 +257,7 @@ const LIBC: &[&str] = &[
      sem_trywait sem_wait semctl semget semop semtimedop setcontext setdomainname setegid
      seteuid setfsgid setfsuid setgid setgroups sethostname setitimer setjmp setlogmask setpgid
      setpgrp setpriority setprotoent setregid setresgid setresuid setreuid setsid setuid
-     sigabbrev_np sigaction sigaddset sigaltstack sigandset sigblock sigdelset sigdescr_np
+     sigabbrev_np sigaction sigaddset sigandset sigblock sigdelset sigdescr_np
      sigemptyset sigfillset siggetmask sighold sigignore siginterrupt sigisemptyset sigismember
      siglongjmp signal sigorset sigpause sigpending sigprocmask sigqueue sigrelse sigreturn
      sigset sigsetmask sigstack sigsuspend sigtimedwait sigvec sigwait sigwaitinfo ssignal

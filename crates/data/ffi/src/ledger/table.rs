@@ -244,6 +244,9 @@ hooks {
         processes::forkpty(master: *mut c_int, name: *mut c_char, settings: *const c_void, size:
             *const c_void) -> pid_t: forkpty;
     }
+    "As it is; noted, since the library stands on stacks of its own." {
+        signals::sigaltstack(new: *const stack_t, before: *mut stack_t) -> c_int: sigaltstack;
+    }
     "By number: see below." {
         direct::syscall(number: c_long, a: c_long, b: c_long, c: c_long, d: c_long, e: c_long, f:
             c_long) -> c_long: syscall;
