@@ -1,9 +1,9 @@
 //! An aligned 8 KiB read or write of a paged file, or a seek to its end, takes exactly one system
-//! call, as strace sees it.
+//! call, as strace sees it. What small files are used for takes so many as are listed here.
 //!
-//! So it takes no lock and allocates nothing: the library's locks and its own allocator (which
-//! serves AWS-LC too) block signals by a system call while they are held. Whoever calls libc's
-//! allocator or locks between the marks ends the program, which replaces them.
+//! So an aligned page takes no lock and allocates nothing: the library's locks and its own
+//! allocator (which serves AWS-LC too) block signals by a system call while they are held. Whoever
+//! calls libc's allocator or locks between the marks ends the program, which replaces them.
 
 use std::fs;
 
@@ -29,6 +29,51 @@ fn an_aligned_page_takes_one_system_call() {
         assert!(others.is_empty(), "besides {name}: {others:#?}");
         assert_eq!(calls.len(), 32, "{name}: {calls:#?}");
     }
+}
+
+/// Which system calls each section of the program takes, in their order. A call more is a choice to
+/// be made, see docs/decisions/0017-small-files.md and 0019-small-writes.md.
+const CALLS: [(&str, &str); 8] = [
+    ("open and close", "openat2 fstat pread64 dup3 dup3 close dup3"),
+    ("sync", "openat2 fstat pread64 dup3 dup3 fsync close dup3"),
+    ("fstat", "fstat"),
+    ("stat", "newfstatat openat2 close"),
+    ("write within a page", "rt_sigprocmask pread64 pwrite64 rt_sigprocmask"),
+    ("append", "rt_sigprocmask fstat pread64 pwrite64 lseek rt_sigprocmask"),
+    ("write on", "rt_sigprocmask lseek fstat pwrite64 lseek rt_sigprocmask"),
+    ("pwrite of blocks", "rt_sigprocmask fstat pwrite64 rt_sigprocmask"),
+];
+
+#[test]
+fn calls_of_small_files_are_counted() {
+    let place = Workspace::new("few-calls").unwrap();
+    let program = compile("small_files_by_few_calls", Build::Common, &place.programs()).unwrap();
+    let product = Product::find().unwrap_or_else(|error| panic!("{error}"));
+    let dir = place.protect(&product, "postgres").unwrap_or_else(|error| panic!("{error}"));
+    let trace = dir.with_extension("trace");
+    // The program alone: the agent looks after those that come and go meanwhile.
+    let traced = place.run_traced(&product, &program, &dir, &trace, &[]);
+    let ended = traced.unwrap_or_else(|error| panic!("{error}\nhint: install strace"));
+    assert!(ended.good(), "{ended}");
+    assert!(ended.output.contains("bad 0\n"), "{}", ended.output);
+
+    let found = sections(&by_the_marker(&fs::read_to_string(&trace).unwrap()));
+    let names = found.iter().map(|(name, calls)| {
+        let calls = calls.iter().map(|call| call.split('(').next().unwrap_or_default());
+        (name.as_str(), calls.collect::<Vec<_>>().join(" "))
+    });
+    let want: Vec<_> = CALLS.map(|(name, calls)| (name, calls.to_owned())).into();
+    assert_eq!(names.collect::<Vec<_>>(), want, "{found:#?}");
+}
+
+/// The lines of the process that writes the marks.
+fn by_the_marker(trace: &str) -> String {
+    let marker = trace.lines().find(|line| line.contains(" write(-1, \"begin"));
+    let process = marker.and_then(|line| line.split(' ').next()).unwrap_or_default();
+    let own = trace.lines().filter(|line| line.split(' ').next() == Some(process));
+    // A call that another process interrupted in the trace has two lines.
+    let whole = own.filter(|line| !line.contains("<... "));
+    whole.flat_map(|line| [line, "\n"]).collect()
 }
 
 #[test]

@@ -95,10 +95,20 @@ impl<K: Kernel> Drop for Shared<'_, K> {
 pub(crate) struct Alone<'k, K: Kernel> {
     kernel: &'k K,
     stripe: Stripe,
-    mask: u64,
+    /// To go back to; none if the caller has blocked signals itself.
+    mask: Option<u64>,
     pub(crate) at_work: AtWork<'k, K>,
     /// The size changes, or several writes are one change.
     changes: Cell<bool>,
+}
+
+/// What the caller has done about signals.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Signals {
+    /// Nothing: they are blocked with the gate.
+    Open,
+    /// They are blocked for longer than the gate is had.
+    Blocked,
 }
 
 /// Why a gate could not be had at once.
@@ -116,7 +126,7 @@ impl<'k, K: Kernel> Alone<'k, K> {
     /// EDEADLK in a signal handler that interrupted a write of its own thread to the same file.
     pub(crate) fn take(kernel: &'k K, stripe: Stripe) -> Result<Self, Errno> {
         loop {
-            match Self::try_take(kernel, stripe) {
+            match Self::try_take(kernel, stripe, Signals::Open) {
                 Ok(alone) => return Ok(alone),
                 Err(Denied::Own) => return Err(Errno::DEADLK),
                 Err(Denied::Busy) => wait_until_free(kernel, stripe)?,
@@ -125,8 +135,12 @@ impl<'k, K: Kernel> Alone<'k, K> {
     }
 
     /// Has the gate if nobody else has it; waits only for whole-unit writes that are under way.
-    pub(crate) fn try_take(kernel: &'k K, stripe: Stripe) -> Result<Self, Denied> {
-        let alone = Self::prepare(kernel, stripe);
+    pub(crate) fn try_take(
+        kernel: &'k K,
+        stripe: Stripe,
+        signals: Signals,
+    ) -> Result<Self, Denied> {
+        let alone = Self::prepare(kernel, stripe, signals);
         let word = word(kernel, stripe);
         let me = u64::from(kernel.actor(stripe.root).number()) << HOLDER_AT;
         let mut seen = word.load(Relaxed);
@@ -144,8 +158,8 @@ impl<'k, K: Kernel> Alone<'k, K> {
     }
 
     /// All but the word itself.
-    fn prepare(kernel: &'k K, stripe: Stripe) -> Self {
-        let mask = kernel.block_signals();
+    fn prepare(kernel: &'k K, stripe: Stripe, signals: Signals) -> Self {
+        let mask = (signals == Signals::Open).then(|| kernel.block_signals());
         let at_work = AtWork::begin(kernel, stripe.root);
         Self { kernel, stripe, mask, at_work, changes: Cell::new(false) }
     }
@@ -191,7 +205,9 @@ impl<'k, K: Kernel> Alone<'k, K> {
     fn forget(self) {
         let mut this = core::mem::ManuallyDrop::new(self);
         this.at_work.end();
-        this.kernel.restore_signals(this.mask);
+        if let Some(mask) = this.mask {
+            this.kernel.restore_signals(mask);
+        }
     }
 }
 
@@ -206,7 +222,9 @@ impl<K: Kernel> Drop for Alone<'_, K> {
             self.kernel.wake(word);
         }
         self.at_work.end();
-        self.kernel.restore_signals(self.mask);
+        if let Some(mask) = self.mask {
+            self.kernel.restore_signals(mask);
+        }
     }
 }
 
@@ -274,7 +292,7 @@ fn take_from_the_dead<K: Kernel>(kernel: &K, stripe: Stripe, seen: u64) {
     if holder == me || kernel.lives(stripe.root, holder) {
         return;
     }
-    let heir = Alone::prepare(kernel, stripe);
+    let heir = Alone::prepare(kernel, stripe, Signals::Open);
     let taken = seen & !HOLDER | u64::from(me) << HOLDER_AT;
     if word(kernel, stripe).compare_exchange(seen, taken, AcqRel, Relaxed).is_err() {
         return heir.forget();

@@ -12,11 +12,11 @@ mod window;
 use std::io::IoSlice;
 
 use tidelock_cipher::{KeySlot, UnitCipher, open_units, seal_units};
-use tidelock_format::{BLOCK_USIZE, Span, UNIT, ZeroRule};
+use tidelock_format::{BLOCK_USIZE, PlainSize, Span, UNIT, ZeroRule};
 
 use crate::errno::Errno;
 use crate::file::{OpenFile, place, whole_blocks};
-use crate::gate::{Alone, Denied, Shared, wait_until_free};
+use crate::gate::{Alone, Denied, Shared, Signals, wait_until_free};
 use crate::kernel::{SCRATCH_MAX, System};
 use crate::roots::Decide;
 
@@ -25,6 +25,33 @@ use crate::roots::Decide;
 enum Target {
     At(u64),
     End,
+}
+
+/// How a small write went.
+enum Inside<S: System> {
+    /// So many bytes are there.
+    Done(usize),
+    /// It is not the common case; what was found out on the way.
+    Not(Seen<S>),
+}
+
+/// What a write that has the gate knows of the file already.
+struct Seen<S: System> {
+    size: Option<PlainSize>,
+    /// The first bytes of the first unit as they are on the disk, and how many.
+    unit: Option<(S::Scratch, usize)>,
+}
+
+impl<S: System> Default for Seen<S> {
+    fn default() -> Self {
+        Self { size: None, unit: None }
+    }
+}
+
+impl<S: System> Seen<S> {
+    fn bytes(&self) -> &[u8] {
+        self.unit.as_ref().and_then(|(bytes, count)| bytes.get(..*count)).unwrap_or_default()
+    }
 }
 
 /// How a write passes the file's gate.
@@ -56,7 +83,8 @@ impl<'p, S: System, C: UnitCipher, P: Decide> OpenFile<'p, S, C, P> {
         if from.iter().all(|piece| piece.is_empty()) {
             return Ok(0);
         }
-        self.write_at(from, self.target(at)).map(|(count, _)| count)
+        let target = if self.appends() { Target::End } else { Target::At(at) };
+        self.write_at(from, target, Signals::Open).map(|(count, _)| count)
     }
 
     /// write(2): at the file's offset, or at the end with O_APPEND; moves the offset.
@@ -77,8 +105,12 @@ impl<'p, S: System, C: UnitCipher, P: Decide> OpenFile<'p, S, C, P> {
             return Ok(0);
         }
         let _turn = self.turn();
-        let target = self.target(self.kernel().position(self.hidden())?);
-        let (count, end) = self.write_at(from, target)?;
+        let target = if self.appends() {
+            Target::End
+        } else {
+            Target::At(self.kernel().position(self.hidden())?)
+        };
+        let (count, end) = self.write_at(from, target, Signals::Blocked)?;
         if count > 0 {
             self.kernel().set_position(self.hidden(), end)?;
         }
@@ -95,17 +127,18 @@ impl<'p, S: System, C: UnitCipher, P: Decide> OpenFile<'p, S, C, P> {
         self.write_alone(alone, from, Target::At(at)).map(|(count, _)| count)
     }
 
-    fn write_at(&self, from: &[IoSlice<'_>], target: Target) -> Result<(usize, u64), Errno> {
+    fn write_at(
+        &self,
+        from: &[IoSlice<'_>],
+        target: Target,
+        signals: Signals,
+    ) -> Result<(usize, u64), Errno> {
         loop {
-            match self.pass(from, target)? {
+            match self.pass(from, target, signals)? {
                 Pass::Busy => wait_until_free(self.kernel(), self.stripe())?,
                 pass => return self.carry_out(pass, from, target),
             }
         }
-    }
-
-    fn target(&self, at: u64) -> Target {
-        if self.appends() { Target::End } else { Target::At(at) }
     }
 
     /// True if these bytes would be written at once, with one system call: that takes little of the
@@ -121,7 +154,12 @@ impl<'p, S: System, C: UnitCipher, P: Decide> OpenFile<'p, S, C, P> {
 
     /// Passes the gate without waiting.
     #[inline]
-    fn pass(&self, from: &[IoSlice<'_>], target: Target) -> Result<Pass<'p, S>, Errno> {
+    fn pass(
+        &self,
+        from: &[IoSlice<'_>],
+        target: Target,
+        signals: Signals,
+    ) -> Result<Pass<'p, S>, Errno> {
         if let Target::At(at) = target
             && are_whole_units(from, at)?
             // Whoever has no key yet needs the gate alone, for the first header.
@@ -134,7 +172,7 @@ impl<'p, S: System, C: UnitCipher, P: Decide> OpenFile<'p, S, C, P> {
         {
             return Ok(Pass::Shared(key, shared));
         }
-        match Alone::try_take(self.kernel(), self.stripe()) {
+        match Alone::try_take(self.kernel(), self.stripe(), signals) {
             Ok(alone) => Ok(Pass::Alone(alone)),
             Err(Denied::Busy) => Ok(Pass::Busy),
             Err(Denied::Own) => Err(Errno::DEADLK),
@@ -217,15 +255,18 @@ impl<'p, S: System, C: UnitCipher, P: Decide> OpenFile<'p, S, C, P> {
         from: &[u8],
         target: Target,
     ) -> Result<(usize, u64), Errno> {
+        let mut seen = Seen::default();
         if let Target::At(at) = target
             && self.is_keyed()
-            && let Some(done) = self.write_inside(alone, from, at)?
         {
-            return Ok((done, at + done as u64));
+            match self.write_inside(alone, from, at)? {
+                Inside::Done(count) => return Ok((count, at + count as u64)),
+                Inside::Not(found) => seen = found,
+            }
         }
         let (key, mut pending) = self.key_or_new_header()?;
         let fresh = pending.is_some();
-        let result = self.write_windows(alone, key, &mut pending, from, target);
+        let result = self.write_windows(alone, key, &mut pending, from, target, &seen);
         if fresh {
             self.settle_key(key, pending.is_none());
         }
@@ -233,29 +274,29 @@ impl<'p, S: System, C: UnitCipher, P: Decide> OpenFile<'p, S, C, P> {
     }
 
     /// The common case of a small write: within one unit that has bytes, and not at the end of the
-    /// file. The read of what the edges need shows that, so the size need not be asked for. `None`
-    /// if it is another case.
-    fn write_inside(
-        &self,
-        alone: &Alone<'_, S>,
-        from: &[u8],
-        at: u64,
-    ) -> Result<Option<usize>, Errno> {
+    /// file. The read of what the edges need shows that, so the size need not be asked for. Where
+    /// the edges need nothing, the size is asked for instead.
+    fn write_inside(&self, alone: &Alone<'_, S>, from: &[u8], at: u64) -> Result<Inside<S>, Errno> {
         let span = span(at, from.len())?;
         let start = span.unit_start();
-        let Some(key) = self.key()?.filter(|_| span.end() <= start + UNIT) else { return Ok(None) };
+        let none = Inside::Not(Seen::default());
+        let Some(key) = self.key()?.filter(|_| span.end() <= start + UNIT) else { return Ok(none) };
+        if self.traits().zero_rule == ZeroRule::Block && span.is_whole_blocks() {
+            let size = self.size_now()?;
+            return Ok(Inside::Not(Seen { size: Some(size), unit: None }));
+        }
         let inside = |at: u64| usize::try_from(at - start).map_err(|_| Errno::INVAL);
         let (first, to) = (inside(span.block_start())?, inside(span.block_end())?);
         let mut image = self.kernel().scratch(to + BLOCK_USIZE)?;
         let count =
             self.kernel().pread(self.hidden(), &mut image, self.layout().disk(place(start)?))?;
         let rule = self.traits().zero_rule;
-        let image = image.get_mut(..to).ok_or(Errno::IO)?;
         let hole = rule == ZeroRule::Unit
             && image.first_chunk().is_none_or(|first| *first == [0; BLOCK_USIZE]);
         if count < to + BLOCK_USIZE || hole {
-            return Ok(None);
+            return Ok(Inside::Not(Seen { size: None, unit: Some((image, count)) }));
         }
+        let image = image.get_mut(..to).ok_or(Errno::IO)?;
         open_units(self.cipher(), key, span.first_unit(), rule, image);
         image.get_mut(inside(at)?..inside(span.end())?).ok_or(Errno::IO)?.copy_from_slice(from);
         let mut out = self.kernel().scratch(to)?;
@@ -265,11 +306,11 @@ impl<'p, S: System, C: UnitCipher, P: Decide> OpenFile<'p, S, C, P> {
         let there =
             self.put(&alone.at_work, sealed, self.layout().disk(place(start + first as u64)?))?;
         if there == sealed.len() {
-            return Ok(Some(from.len()));
+            return Ok(Inside::Done(from.len()));
         }
         match (first + whole_blocks(there)).saturating_sub(inside(at)?) {
             0 => Err(Errno::NOSPC),
-            count => Ok(Some(count.min(from.len()))),
+            count => Ok(Inside::Done(count.min(from.len()))),
         }
     }
 }

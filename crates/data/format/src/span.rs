@@ -48,6 +48,12 @@ impl Span {
         (self.start | self.end).is_multiple_of(UNIT)
     }
 
+    /// True if both ends lie between blocks, so that no other byte is sealed again.
+    #[must_use]
+    pub const fn is_whole_blocks(self) -> bool {
+        (self.start | self.end).is_multiple_of(BLOCK)
+    }
+
     /// The unit that holds the first byte.
     #[must_use]
     pub const fn first_unit(self) -> UnitNumber {

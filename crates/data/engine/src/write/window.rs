@@ -4,7 +4,7 @@
 use tidelock_cipher::{KeySlot, SealedHeader, UnitCipher, is_zero, open_units, seal_units};
 use tidelock_format::{BLOCK_USIZE, PlainSize, UNIT, UNIT_USIZE, UnitNumber, ZeroRule};
 
-use super::{Target, span};
+use super::{Seen, Target, span};
 use crate::errno::Errno;
 use crate::file::{OpenFile, place, whole_blocks};
 use crate::gate::Alone;
@@ -28,8 +28,12 @@ impl<S: System, C: UnitCipher, P: Decide> OpenFile<'_, S, C, P> {
         pending: &mut Option<SealedHeader>,
         from: &[u8],
         target: Target,
+        seen: &Seen<S>,
     ) -> Result<(usize, u64), Errno> {
-        let mut size = self.size_now()?;
+        let mut size = match seen.size {
+            Some(size) => size,
+            None => self.size_now()?,
+        };
         let at = match target {
             Target::At(at) => at,
             Target::End => size.0,
@@ -51,7 +55,8 @@ impl<S: System, C: UnitCipher, P: Decide> OpenFile<'_, S, C, P> {
             let window = Window::at(start, rest.len())?;
             let wanted = window.wanted;
             let data = rest.get(..wanted).unwrap_or_default();
-            match self.write_window(alone, key, pending, data, &window, size) {
+            // Where a unit was seen, all bytes belong to it, and this is the only pass.
+            match self.write_window(alone, key, pending, data, &window, size, seen.bytes()) {
                 Ok(count) => {
                     done += count;
                     size = size.max(PlainSize(start + count as u64));
@@ -71,7 +76,9 @@ impl<S: System, C: UnitCipher, P: Decide> OpenFile<'_, S, C, P> {
         Ok((done, at + done as u64))
     }
 
-    /// One pass through scratch memory: reads what the edges need, seals, writes once.
+    /// One pass through scratch memory: reads what the edges need, seals, writes once. `seen` is
+    /// what is known of the first unit on the disk.
+    #[expect(clippy::too_many_arguments, reason = "a pass, and what the write knows before it")]
     fn write_window(
         &self,
         alone: &Alone<'_, S>,
@@ -80,6 +87,7 @@ impl<S: System, C: UnitCipher, P: Decide> OpenFile<'_, S, C, P> {
         data: &[u8],
         window: &Window,
         size: PlainSize,
+        seen: &[u8],
     ) -> Result<usize, Errno> {
         let traits = self.traits();
         let unit_start = window.first.0 * UNIT;
@@ -90,9 +98,11 @@ impl<S: System, C: UnitCipher, P: Decide> OpenFile<'_, S, C, P> {
 
         let mut from = window.skip - window.skip % BLOCK_USIZE;
         let mut to = end.next_multiple_of(BLOCK_USIZE);
-        if window.skip > 0 || (last == 0 && end < UNIT_USIZE) {
+        let bare = pending.is_none() && self.needs_nothing(window, end, size);
+        image.get_mut(end..to).ok_or(Errno::IO)?.fill(0);
+        if !bare && (window.skip > 0 || (last == 0 && end < UNIT_USIZE)) {
             let head = image.get_mut(..UNIT_USIZE).ok_or(Errno::IO)?;
-            let existing = self.load_unit(key, window.first, size, head)?;
+            let existing = self.load_unit(key, window.first, size, seen, head)?;
             if traits.zero_rule == ZeroRule::Unit {
                 from = if existing.hole { 0 } else { from.min(existing.blocks) };
                 if existing.hole && last == 0 {
@@ -100,10 +110,10 @@ impl<S: System, C: UnitCipher, P: Decide> OpenFile<'_, S, C, P> {
                 }
             }
         }
-        if last > 0 && end < last + UNIT_USIZE {
+        if !bare && last > 0 && end < last + UNIT_USIZE {
             let number = UnitNumber(window.first.0 + (last / UNIT_USIZE) as u64);
             let tail = image.get_mut(last..last + UNIT_USIZE).ok_or(Errno::IO)?;
-            let existing = self.load_unit(key, number, size, tail)?;
+            let existing = self.load_unit(key, number, size, &[], tail)?;
             if traits.zero_rule == ZeroRule::Unit && existing.hole {
                 to = to.max(last + existing.blocks);
             }
@@ -181,12 +191,25 @@ impl<S: System, C: UnitCipher, P: Decide> OpenFile<'_, S, C, P> {
         }
     }
 
-    /// Reads and opens what there is of one unit into `image`; zeros behind it.
+    /// True if no byte beside those of the window is sealed again: its edges lie between blocks, or
+    /// behind the end, which cuts none either; and the zero rule asks for nothing more. What the
+    /// scratch memory holds before the window is then sealed with it, but not written.
+    fn needs_nothing(&self, window: &Window, end: usize, size: PlainSize) -> bool {
+        let plain_end = window.first.0 * UNIT + end as u64;
+        self.traits().zero_rule == ZeroRule::Block
+            && window.skip.is_multiple_of(BLOCK_USIZE)
+            && size.is_whole_blocks()
+            && (end.is_multiple_of(BLOCK_USIZE) || plain_end >= size.0)
+    }
+
+    /// Reads and opens what there is of one unit into `image`; zeros behind it. `seen` are the
+    /// first bytes of the unit on the disk, where they are known.
     fn load_unit(
         &self,
         key: KeySlot,
         unit: UnitNumber,
         size: PlainSize,
+        seen: &[u8],
         image: &mut [u8],
     ) -> Result<Existing, Errno> {
         let start = unit.0 * UNIT;
@@ -200,6 +223,10 @@ impl<S: System, C: UnitCipher, P: Decide> OpenFile<'_, S, C, P> {
         }
         let rule = self.traits().zero_rule;
         let mut count = 0;
+        if let Some(known) = seen.get(..blocks) {
+            body.copy_from_slice(known);
+            count = blocks;
+        }
         while count < blocks {
             let at = self.layout().disk(place(start + count as u64)?);
             let rest = body.get_mut(count..).unwrap_or_default();
@@ -239,7 +266,7 @@ impl<S: System, C: UnitCipher, P: Decide> OpenFile<'_, S, C, P> {
         let cut = usize::try_from(cut_block - start).map_err(|_| Errno::INVAL)?;
         let mut image = self.kernel().scratch(UNIT_USIZE)?;
         let image = image.get_mut(..UNIT_USIZE).ok_or(Errno::IO)?;
-        if self.load_unit(key, unit, size, image)?.hole {
+        if self.load_unit(key, unit, size, &[], image)?.hole {
             return self.clear_tail(size);
         }
         let to = usize::try_from(end.block_end() - start).map_err(|_| Errno::INVAL)?;
