@@ -1,6 +1,6 @@
 //! Bytes that the kernel may have. Only this module makes them, and only by encrypting.
 
-use tidelock_format::{HeaderRegion, UNIT_USIZE, UnitNumber};
+use tidelock_format::{HeaderRegion, UnitNumber};
 
 use crate::unit::{KeySlot, UnitCipher};
 
@@ -73,10 +73,7 @@ pub fn seal_units<'o, C: UnitCipher + ?Sized>(
 ) -> Option<Sealed<'o>> {
     let out = out.get_mut(..plain.len() + zeros)?;
     let (body, tail) = out.split_at_mut(plain.len());
-    let units = plain.chunks(UNIT_USIZE).zip(body.chunks_mut(UNIT_USIZE));
-    for (number, (plain, sealed)) in (first.0..).map(UnitNumber).zip(units) {
-        cipher.seal(slot, number, plain, sealed);
-    }
+    cipher.seal(slot, first, plain, body);
     tail.fill(0);
     Some(Sealed(out))
 }

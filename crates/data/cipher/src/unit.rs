@@ -44,11 +44,13 @@ pub trait UnitCipher {
     fn create(&self, root: Root, class: Class, layout: Layout)
     -> Result<SealedHeader, UnlockError>;
 
-    /// Seals one unit, or its first `plain.len()` bytes (a multiple of 16, 16 to 4096).
-    fn seal(&self, slot: KeySlot, unit: UnitNumber, plain: &[u8], sealed: &mut [u8]);
+    /// Seals the units from `first` on; of the last perhaps its first bytes only. All lengths are
+    /// multiples of 16.
+    fn seal(&self, slot: KeySlot, first: UnitNumber, plain: &[u8], sealed: &mut [u8]);
 
-    /// Opens one unit in place, or its first `bytes.len()` bytes (a multiple of 16, 16 to 4096).
-    fn open(&self, slot: KeySlot, unit: UnitNumber, bytes: &mut [u8]);
+    /// Opens the units from `first` on in place; of the last perhaps its first bytes only. All
+    /// lengths are multiples of 16.
+    fn open(&self, slot: KeySlot, first: UnitNumber, bytes: &mut [u8]);
 }
 
 /// Why a file has no key here.
@@ -98,12 +100,32 @@ pub fn open_units<C: UnitCipher + ?Sized>(
     rule: ZeroRule,
     bytes: &mut [u8],
 ) {
+    if rule == ZeroRule::Unit {
+        return open_but_zero_units(cipher, slot, first, bytes);
+    }
     for (number, unit) in (first.0..).map(UnitNumber).zip(bytes.chunks_mut(UNIT_USIZE)) {
-        match rule {
-            ZeroRule::Unit if is_zero(unit) => {}
-            ZeroRule::Unit => cipher.open(slot, number, unit),
-            ZeroRule::Block => open_but_zero_blocks(cipher, slot, number, unit),
+        open_but_zero_blocks(cipher, slot, number, unit);
+    }
+}
+
+/// Runs of units between holes, each in one go.
+fn open_but_zero_units<C: UnitCipher + ?Sized>(
+    cipher: &C,
+    slot: KeySlot,
+    first: UnitNumber,
+    bytes: &mut [u8],
+) {
+    let (mut number, mut rest) = (first.0, bytes);
+    while !rest.is_empty() {
+        let holes = rest.chunks(UNIT_USIZE).take_while(|unit| is_zero(unit)).count();
+        let (_, behind) = rest.split_at_mut((holes * UNIT_USIZE).min(rest.len()));
+        let units = behind.chunks(UNIT_USIZE).take_while(|unit| !is_zero(unit)).count();
+        let (run, behind) = behind.split_at_mut((units * UNIT_USIZE).min(behind.len()));
+        if !run.is_empty() {
+            cipher.open(slot, UnitNumber(number + holes as u64), run);
         }
+        number += (holes + units) as u64;
+        rest = behind;
     }
 }
 

@@ -7,7 +7,7 @@
 //!   Process         process.rs               the engine of this process
 //!        |
 //!   Linux           system.rs, futex.rs      Kernel and System: rustix, sys.rs
-//!   Xts             xts.rs                   UnitCipher: AWS-LC
+//!   Xts             xts.rs, vaes.rs          UnitCipher: AWS-LC, or VAES without AVX-512
 //!                   scratch.rs, memory.rs    fixed pool; locked memory
 //!                   stack.rs                 where the program's stack may be too small
 //!                   touch.rs                 memory that the program names: there, or EFAULT
@@ -44,6 +44,9 @@ pub mod stdio;
 pub mod sys;
 mod system;
 mod touch;
+#[cfg(not(feature = "fips"))]
+#[doc(hidden)]
+pub mod vaes;
 mod xts;
 
 #[cfg(feature = "fips")]

