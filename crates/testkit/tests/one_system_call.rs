@@ -7,6 +7,7 @@
 
 use std::fs;
 
+use rustix::fs::SeekFrom;
 use tidelock_testkit::twins::{Build, Product, Workspace, compile, sections};
 
 #[test]
@@ -64,6 +65,12 @@ fn calls_of_small_files_are_counted() {
     });
     let want: Vec<_> = CALLS.map(|(name, calls)| (name, calls.to_owned())).into();
     assert_eq!(names.collect::<Vec<_>>(), want, "{found:#?}");
+
+    // And a header takes one block of the disk: behind it is a hole, up to the data at 8192.
+    let file = fs::File::open(dir.join("base/5/16384")).unwrap();
+    assert_eq!(rustix::fs::seek(&file, SeekFrom::Hole(0)), Ok(4096));
+    assert_eq!(rustix::fs::seek(&file, SeekFrom::Data(4096)), Ok(8192));
+    assert_eq!(file.metadata().unwrap().len(), 16_384);
 }
 
 /// The lines of the process that writes the marks.

@@ -97,6 +97,7 @@ twins! {
     seek_to_the_end_beside_a_writer
     signal_storm_on_odd_sizes
     signal_storm_on_pages
+    small_files_by_few_calls
     small_stacks
     stat_family_tells_plain_sizes
     stat_of_old_programs
