@@ -102,13 +102,18 @@ impl<'p, S: System, C: UnitCipher, P: Decide> OpenFile<'p, S, C, P> {
         self.process.roots.layout(self.traits().root())
     }
 
-    /// What a map that would write gets, after a line that names the file.
-    pub fn refuse_map(&self) -> Errno {
-        let mut path = PathBuffer::new();
-        // Without its name the line is still worth something.
-        let _ = path.fill(|room| self.process.system().path_of(self.hidden(), room));
-        self.process.system().report(path.as_bytes(), Refusal::SharedMap);
-        Refusal::SharedMap.errno()
+    /// What a map gets that is not possible, after a line that names the file: one for each file,
+    /// since programs fall back and ask again.
+    pub fn refuse_map(&self, why: Refusal) -> Errno {
+        let system = self.process.system();
+        let first = |stat: FileStat| self.process.told.is_first(stat.device, stat.inode);
+        if system.stat(self.hidden()).is_ok_and(first) {
+            let mut path = PathBuffer::new();
+            // Without its name the line is still worth something.
+            let _ = path.fill(|room| system.path_of(self.hidden(), room));
+            system.report(path.as_bytes(), why);
+        }
+        why.errno()
     }
 
     /// Size and identity; the size is that on the disk, perhaps in the middle of a change.

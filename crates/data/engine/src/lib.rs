@@ -43,6 +43,7 @@ mod roster;
 mod sequence;
 mod shown;
 mod table;
+mod told;
 mod turn;
 mod whole;
 mod words;

@@ -16,6 +16,7 @@ use crate::path::PathBuffer;
 use crate::refusal::Refusal;
 use crate::roots::{Decide, Decided, Roots};
 use crate::table::{Claim, DESCRIPTORS, Entry, OpenFlags, Slot, Table, Traits};
+use crate::told::Told;
 use crate::words::{Stripe, WORDS_U32};
 
 const O_NOFOLLOW: i32 = 0o400_000;
@@ -30,6 +31,8 @@ pub struct Process<S, C, P> {
     pub(crate) keys: KeyTable,
     pub(crate) moving: Moving,
     pub(crate) outside: Outside,
+    /// Files whose maps were refused.
+    pub(crate) told: Told,
 }
 
 /// Where a real file goes when it is opened, and which number the program sees.
@@ -62,6 +65,7 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
             keys,
             moving: Moving::new(),
             outside: Outside::new(),
+            told: Told::new(),
         }
     }
 

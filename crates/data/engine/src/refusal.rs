@@ -38,12 +38,25 @@ pub enum Refusal {
     /// The call is not possible on sealed bytes.
     #[error("{0} is not possible on a sealed file")]
     Unsupported(&'static str),
-    /// A map by which the program would write.
+    /// A shared map by which the program could write.
     #[error(
-        "a shared map of a sealed file would be plain; for PostgreSQL set \
-         dynamic_shared_memory_type = posix"
+        "a shared map of a sealed file would be plain, so it is refused; let the program write \
+         without maps (PostgreSQL: dynamic_shared_memory_type = posix; docs/profiles.md names \
+         others)"
     )]
     SharedMap,
+    /// A shared map for reading.
+    #[error(
+        "a shared map of a sealed file would show sealed bytes, so it is refused; let the program \
+         read without maps (docs/profiles.md names the settings)"
+    )]
+    SharedMapToRead,
+    /// A private map of more than a copy may have.
+    #[error(
+        "a private map of a sealed file is a copy, of 256 MiB at most; let the program map less \
+         at a time (git: core.packedGitWindowSize = 128m)"
+    )]
+    LargeMap,
     /// More different files are open than there is room for keys.
     #[error("too many different sealed files are open at once in this process")]
     TooManyKeys,
@@ -73,7 +86,7 @@ impl Refusal {
         match self {
             Self::Unsupported(_) => Errno::OPNOTSUPP,
             Self::TooManyKeys => Errno::NFILE,
-            Self::SharedMap => Errno::NODEV,
+            Self::SharedMap | Self::SharedMapToRead | Self::LargeMap => Errno::NODEV,
             Self::WithoutKeys => Errno::PERM,
             Self::AnotherDirectory => Errno::ACCES,
             _ => Errno::IO,

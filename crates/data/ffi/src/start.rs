@@ -8,7 +8,9 @@ use core::ffi::c_char;
 
 use tidelock_engine::{Fd, System};
 use tidelock_runtime::limits;
-use tidelock_runtime::start::{Part, attach_links, part, protect, refuse_inherited};
+use tidelock_runtime::start::{
+    Part, attach_links, part, protect, refuse_inherited, tell_of_anchors,
+};
 use tidelock_runtime::upgrade::{self, Upgrade};
 
 use crate::environment::{self, Environment};
@@ -45,7 +47,10 @@ pub unsafe fn start(environment: *const *const c_char) {
         let _ = upgrade.leave_out_logs(starting());
     }
     match part(agents, exe, [environment.value(NAMED), upgrade.map(|it| it.copier)]) {
-        Part::Guards => guard::start(agents, exe),
+        Part::Guards => {
+            guard::start(agents, exe);
+            tell_of_anchors(starting());
+        }
         Part::Protects { listed } => {
             upgrade::refuse_unprepared(&HOST, exe, upgrade);
             if upgrade::ends_with(exe) {
@@ -77,6 +82,7 @@ fn begin_with_keys(environment: Environment, agents: &[u8], exe: &[u8]) {
     begin();
     attach_links(starting());
     refuse_inherited(starting(), &HOST);
+    tell_of_anchors(starting());
 }
 
 /// Lets glibc start the library: for the preload library only, which calls this once.

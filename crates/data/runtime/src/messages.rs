@@ -16,7 +16,6 @@ use rustix::fs::FileType;
 use rustix::net::{AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
 use tidelock_cipher::UnitCipher;
 use tidelock_engine::{Refusal, Shown, System};
-use tidelock_format::Class;
 
 use crate::host::{Engine, Host};
 
@@ -78,8 +77,24 @@ pub fn refusal<S: System, C: UnitCipher>(process: &Engine<S, C>, path: &[u8], wh
     send(line.as_bytes());
 }
 
-/// Globs of the owner are for files of class bytes. A name that a shell or a glob would read
-/// otherwise is for people to write.
+/// Says that a descriptor which the program was given cannot be used.
+pub(crate) fn handed_on(what: &str) {
+    let mut line = Line::<600>::new();
+    line.push(b"tidelock: ");
+    if let Some(program) = PROGRAM.get() {
+        // What fits.
+        let _ = write!(line, "{}: ", Shown(program));
+    }
+    let _ = writeln!(
+        line,
+        "{what} is a sealed file that another program has opened; it cannot be handed on, so every \
+         use fails (EBADF): let this program open the file by its name"
+    );
+    send(line.as_bytes());
+}
+
+/// Globs of the owner are for files that only the last rule covers. A name that a shell or a glob
+/// would read otherwise is for people to write.
 fn advise<S: System, C: UnitCipher, const N: usize>(
     process: &Engine<S, C>,
     path: &[u8],
@@ -95,7 +110,7 @@ fn advise<S: System, C: UnitCipher, const N: usize>(
     let simple = |byte: &u8| byte.is_ascii_alphanumeric() || b"/._-+=:@%~".contains(byte);
     match below {
         Some((dir, name, directory))
-            if directory.policy().kind(name) == Some(Class::Bytes)
+            if directory.policy().is_owners(name)
                 && dir.iter().chain(name).all(simple)
                 && dir.len() + name.len() < MAX_ADVICE =>
         {
@@ -108,7 +123,7 @@ fn advise<S: System, C: UnitCipher, const N: usize>(
                 line.push(part);
             }
         }
-        Some((_, name, directory)) if directory.policy().kind(name) != Some(Class::Bytes) => {
+        Some((_, name, directory)) if !directory.policy().is_owners(name) => {
             line.push(b"; move it away: pages and WAL are never plain here");
         }
         _ => line.push(b"; remove it, or keep it plain by `tidelock profile set --plain`"),

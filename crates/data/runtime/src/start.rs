@@ -313,6 +313,25 @@ fn refuse_if_ours<S: System, C: UnitCipher>(process: &Engine<S, C>, host: &dyn H
     }
 }
 
+/// Says so where standard input or output is a sealed file of the program that started this one, as
+/// in `sh -c 'cat a > b'`: what is handed on is the anchor, and every use of it ends with EBADF.
+pub fn tell_of_anchors<S: System, C: UnitCipher>(process: &Engine<S, C>) {
+    for (number, what) in [(0, "standard input"), (1, "standard output")] {
+        let mut path = [0u8; 4096];
+        if is_anchor(process.system(), Fd(number), &mut path) {
+            messages::handed_on(what);
+        }
+    }
+}
+
+fn is_anchor(system: &impl System, fd: Fd, path: &mut [u8]) -> bool {
+    let end = [b"/", FOLDER.as_bytes(), b"/", ANCHOR.as_bytes()].concat();
+    // A link and not what it leads to: opened with O_PATH.
+    let odd = system.stat(fd).is_ok_and(|stat| !stat.regular && !stat.directory);
+    let named = system.path_of(fd, path).ok().and_then(|count| path.get(..count));
+    odd && named.is_some_and(|path| path.ends_with(&end))
+}
+
 /// Remembers nothing of parents' threads in a forked child.
 pub fn after_fork_in_child<S: System, C: UnitCipher>(process: &Engine<S, C>) {
     for root in process.roots().numbers() {

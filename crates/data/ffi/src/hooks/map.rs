@@ -16,7 +16,7 @@ mod copies;
 use core::ffi::{c_int, c_void};
 
 use libc::{off_t, size_t};
-use tidelock_engine::Errno;
+use tidelock_engine::{Errno, Refusal};
 
 use crate::hooks::{File, place};
 use crate::process::process;
@@ -43,12 +43,12 @@ pub unsafe fn mmap(
     }
     let file = sealed_or!(fd, straight());
     if flags & libc::MAP_TYPE != libc::MAP_PRIVATE {
-        // One for reading has another way, and is asked for often.
         let writes = protection & libc::PROT_WRITE != 0;
-        return raw::fail(if writes { file.refuse_map() } else { Errno::NODEV });
+        let why = if writes { Refusal::SharedMap } else { Refusal::SharedMapToRead };
+        return raw::fail(file.refuse_map(why));
     }
     if len > LARGEST {
-        return raw::fail(Errno::NODEV);
+        return raw::fail(file.refuse_map(Refusal::LargeMap));
     }
     if !file.flags().access().read {
         return raw::fail(Errno::ACCES);
