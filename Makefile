@@ -29,7 +29,8 @@ tests = @rm -f $(SKIPPED); ended=0; \
     $(GUARDED) test $(CRATES) --no-fail-fast $(1) || ended=$$?; \
     if [ -e $(SKIPPED) ]; then sort -u $(SKIPPED); fi; exit $$ended
 
-.PHONY: build portable packages test-packages demo fetch test test-full check fmt bench lab install
+.PHONY: build portable packages test-packages demo demo-sqlite fetch test test-full check fmt bench
+.PHONY: lab install
 build:
 	$(CARGO) build --release --locked -p tidelock -p tidelock-lab
 	$(CARGO) build --release --locked -p tidelock-preload
@@ -60,6 +61,10 @@ demo: packages build
 	$(CARGO) build --release --locked -p tidelock-testkit --bin demo
 	$(TARGET)/release/demo $(DEMO)
 
+# Ten seconds after the build: no server, one command in front.
+demo-sqlite: packages build
+	ci/demo-sqlite $(TARGET)/release
+
 # What the tests need beside packages: the suites of PostgreSQL, from Debian's source package,
 # servers of its oldest and newest major, and doubles of key services.
 fetch: test-packages
@@ -78,6 +83,8 @@ test-full: test
 	ci/packages full
 	ci/pg-majors full
 	ci/vault
+	ci/sqlite-testfixture
+	ci/python-env engines
 	$(call tests,-- --ignored,7200)
 
 # All experiments in the size that fits two cores, in an hour and a quarter, and their report. Root

@@ -13,6 +13,7 @@
 mod library;
 mod program;
 mod target;
+mod temporary;
 mod upgrade;
 
 use std::collections::BTreeSet;
@@ -32,6 +33,7 @@ use tidelock_providers::Descriptor;
 pub(crate) use library::Library;
 pub(crate) use program::Program;
 use upgrade::Upgrade;
+pub(crate) use upgrade::outlive;
 
 use crate::audit::trail;
 use crate::console;
@@ -102,6 +104,7 @@ impl Exec {
             }
             sockets.push(socket);
         }
+        let temporary = temporary::choose(&directories, &sockets);
         let mut become_it = Command::new(&program.called);
         for variable in self.secret_variables(&directories) {
             become_it.env_remove(variable);
@@ -117,6 +120,9 @@ impl Exec {
             .env(PRELOAD, preload(&library, std::env::var_os(PRELOAD)))
             .env(AGENT, joined(&sockets))
             .env(NAMED, &program.path);
+        if let Some(folder) = temporary {
+            become_it.env(temporary::VARIABLE, folder);
+        }
         if let Some(upgrade) = upgrade {
             return upgrade.run(become_it);
         }

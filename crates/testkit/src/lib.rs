@@ -10,6 +10,7 @@
 //!          +-- volume: loop devices whose power is cut (bin/{torn,headers,powercut}.rs)
 //!          +-- ledger: docs/hooks.md, and the imports of real programs (bin/hooks-doc.rs)
 //!          +-- tools: docs/tools.md, row by row
+//!          +-- acknowledged: programs that are killed, and what they had promised
 //!          +-- differential: random calls at one time, and all orders that a plain file allows
 //!          +-- twins: each file-call behaviour as a C program, run twice (tests/twins.rs)
 //!
@@ -21,6 +22,7 @@
 //! Nothing here is linked into the library or the command.
 #![forbid(unsafe_code)]
 
+pub mod acknowledged;
 pub mod differential;
 pub mod headers;
 pub mod ledger;

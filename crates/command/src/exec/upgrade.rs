@@ -186,7 +186,10 @@ impl Logs {
 
 /// Waits for the child, whatever signal comes: SIGTERM is handed on, and the terminal's reach it
 /// anyway.
-fn outlive(child: &mut Child) -> io::Result<ExitStatus> {
+///
+/// # Errors
+/// The system's.
+pub(crate) fn outlive(child: &mut Child) -> io::Result<ExitStatus> {
     let (asked, seen) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
     flag::register(SIGTERM, Arc::clone(&asked))?;
     for number in [SIGINT, SIGQUIT, SIGHUP] {

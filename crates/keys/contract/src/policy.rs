@@ -157,16 +157,34 @@ impl Policy {
     }
 
     fn first_match(&self, prefix: &[u8], tail: &[u8]) -> Decision {
-        for (index, rule) in self.rules.iter().enumerate() {
-            if rule.glob.matches_joined(prefix, tail) {
-                return match (&rule.action, u16::try_from(index)) {
-                    (Action::Plain(_), Ok(index)) => Decision::Plain(RuleIndex(index)),
-                    (Action::Plain(_), Err(_)) => Decision::Seal(Class::Bytes),
-                    (Action::Seal(class), _) => Decision::Seal(*class),
-                };
-            }
+        let Some(index) = self.first_rule(prefix, tail) else {
+            return Decision::Seal(Class::Bytes);
+        };
+        match (self.rules.get(index).map(|rule| &rule.action), u16::try_from(index)) {
+            (Some(Action::Plain(_)), Ok(index)) => Decision::Plain(RuleIndex(index)),
+            (Some(Action::Seal(class)), _) => Decision::Seal(*class),
+            _ => Decision::Seal(Class::Bytes),
         }
-        Decision::Seal(Class::Bytes)
+    }
+
+    fn first_rule(&self, prefix: &[u8], tail: &[u8]) -> Option<usize> {
+        self.rules.iter().position(|rule| rule.glob.matches_joined(prefix, tail))
+    }
+
+    /// The place in [`Policy::rules`] of the rule that decides about a path; `None` if there is
+    /// none, and the file is sealed as bytes. Neither allocates nor locks.
+    #[must_use]
+    pub fn deciding_rule(&self, relative: &[u8]) -> Option<usize> {
+        match (self.tablespace_tail(relative), &self.tablespace) {
+            (Some(tail), Some(tablespace)) => self.first_rule(tablespace.prefix.bytes(), tail),
+            _ => self.first_rule(relative, &[]),
+        }
+    }
+
+    /// True if only the last rule covers the path: a glob of the owner can make it plain.
+    #[must_use]
+    pub fn is_owners(&self, relative: &[u8]) -> bool {
+        self.deciding_rule(relative).is_some_and(|rule| rule + 1 == self.rules.len())
     }
 
     /// True if the files below a directory stay what they are when its name changes from `from` to

@@ -582,7 +582,10 @@ impl Error {
                 "write each provider as a [[provider]] of its own, then run the command again"
             }
             Self::NoConfigHome => "set HOME, or name the provider with --provider",
-            Self::NoProfile { .. } => "the profiles are postgres and generic",
+            Self::NoProfile { .. } => {
+                "the profiles are postgres, wal-archive, sqlite, redis, duckdb, rocksdb and \
+                 generic; name a file of your own by a path, with a slash in it"
+            }
             Self::ProfileSyntax { .. } => "`tidelock profile show postgres` prints one",
             Self::Profile(ProfileError::Rename { .. }) => "use a glob that covers both names",
             Self::Profile(ProfileError::NotThere { .. }) => {

@@ -20,6 +20,10 @@ pub use compile::ProfileError;
 const POSTGRES: &str = include_str!("../profiles/postgres.toml");
 const GENERIC: &str = include_str!("../profiles/generic.toml");
 const WAL_ARCHIVE: &str = include_str!("../profiles/wal-archive.toml");
+const SQLITE: &str = include_str!("../profiles/sqlite.toml");
+const REDIS: &str = include_str!("../profiles/redis.toml");
+const DUCKDB: &str = include_str!("../profiles/duckdb.toml");
+const ROCKSDB: &str = include_str!("../profiles/rocksdb.toml");
 
 /// A profile as it is written.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -99,7 +103,8 @@ pub struct Rename {
 
 impl Profile {
     /// The names of the built-in profiles.
-    pub const BUILTIN: [&'static str; 3] = ["postgres", "generic", "wal-archive"];
+    pub const BUILTIN: [&'static str; 7] =
+        ["postgres", "wal-archive", "sqlite", "redis", "duckdb", "rocksdb", "generic"];
 
     /// The text of a built-in profile, comments included.
     #[must_use]
@@ -108,6 +113,10 @@ impl Profile {
             "postgres" => Some(POSTGRES),
             "generic" => Some(GENERIC),
             "wal-archive" => Some(WAL_ARCHIVE),
+            "sqlite" => Some(SQLITE),
+            "redis" => Some(REDIS),
+            "duckdb" => Some(DUCKDB),
+            "rocksdb" => Some(ROCKSDB),
             _ => None,
         }
     }
@@ -120,6 +129,17 @@ impl Profile {
         let text =
             Self::builtin_text(name).ok_or_else(|| Error::NoProfile { name: name.into() })?;
         Self::parse(text)
+    }
+
+    /// Reads TOML and compiles it, so that everything that could be wrong with it is.
+    ///
+    /// # Errors
+    /// Those of [`Profile::parse`], [`Profile::layout`] and [`Profile::compile`].
+    pub fn parse_whole(text: &str) -> Result<Self, Error> {
+        let profile = Self::parse(text)?;
+        profile.layout()?;
+        profile.compile(&[], &[])?;
+        Ok(profile)
     }
 
     /// Reads TOML.

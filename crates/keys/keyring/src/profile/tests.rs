@@ -232,5 +232,54 @@ fn a_misspelt_field_is_refused() {
 
 #[test]
 fn an_unknown_profile_is_refused_by_name() {
-    assert!(matches!(Profile::builtin("oracle"), Err(Error::NoProfile { .. })));
+    let error = Profile::builtin("oracle").unwrap_err();
+    assert!(matches!(error, Error::NoProfile { .. }));
+    for name in Profile::BUILTIN {
+        assert!(error.hint().contains(name), "{name}: {}", error.hint());
+    }
+}
+
+#[test]
+fn built_in_profiles_keep_their_own_rules() {
+    for name in Profile::BUILTIN {
+        Profile::parse_whole(Profile::builtin_text(name).unwrap()).unwrap();
+    }
+}
+
+fn kind(profile: &str, path: &str) -> Option<Class> {
+    let policy = Profile::builtin(profile).unwrap().compile(&[], &[]).unwrap();
+    policy.kind(path.as_bytes())
+}
+
+#[test]
+fn only_the_index_of_a_log_of_sqlite_is_plain() {
+    for path in ["app.db-shm", "a/b/app.sqlite3-shm"] {
+        assert_eq!(kind("sqlite", path), None, "{path}");
+    }
+    for path in ["app.db", "app.db-wal", "app.db-journal", "a/app", "etilqs_0123", "x-shm/y"] {
+        assert_eq!(kind("sqlite", path), Some(Class::Paged), "{path}");
+    }
+}
+
+#[test]
+fn redis_keeps_its_configuration_plain_and_its_data_sealed() {
+    for path in ["redis.conf", "redis.conf-12-3.tmp", "redis.pid"] {
+        assert_eq!(kind("redis", path), None, "{path}");
+    }
+    for path in ["dump.rdb", "temp-12.rdb", "appendonlydir/appendonly.aof.1.incr.aof", "a/x.conf"] {
+        assert_eq!(kind("redis", path), Some(Class::Bytes), "{path}");
+    }
+}
+
+#[test]
+fn the_owner_may_change_what_only_the_last_rule_covers() {
+    let policy = postgres();
+    assert!(policy.is_owners(b"log/x") && !policy.is_owners(b"base/5/1259"));
+    assert!(!policy.is_owners(b"PG_VERSION") && policy.is_owners(b"PG_15_202209061/5/x"));
+    assert!(!policy.is_owners(b"PG_15_202209061/5/1259"), "a tablespace");
+    let rule = policy.deciding_rule(b"pg_wal/x").unwrap();
+    assert_eq!(policy.rules()[rule].glob.to_string(), "pg_wal/**");
+    let sqlite = Profile::builtin("sqlite").unwrap().compile(&["notes/*".into()], &[]).unwrap();
+    assert_eq!((sqlite.kind(b"notes/x"), sqlite.is_owners(b"notes/x")), (None, false));
+    assert!(sqlite.is_owners(b"app.db") && !sqlite.is_owners(b"app.db-shm"));
 }

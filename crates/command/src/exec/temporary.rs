@@ -1,0 +1,52 @@
+//! Where SQLite puts its temporary files: below the protected directory.
+//!
+//! VACUUM, large sorts and statement journals write pages to files in `SQLITE_TMPDIR`, else in
+//! /var/tmp, and remove their names at once. The pages would reach the disk in the clear. The
+//! variable of the caller stays; one that leads out is warned of.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use tidelock_contract::Notice;
+use tidelock_contract::control::notice_beside;
+
+use crate::console;
+use crate::protected::Protected;
+
+/// What SQLite asks for first.
+pub(super) const VARIABLE: &str = "SQLITE_TMPDIR";
+/// The profile of directories that hold databases of SQLite.
+const PROFILE: &str = "sqlite";
+
+/// What the variable shall be; `None` if it stays as it is. Each directory has the agent of the
+/// same place in `sockets`, and beside that lies the policy.
+pub(super) fn choose(directories: &[Protected], sockets: &[PathBuf]) -> Option<PathBuf> {
+    let (chosen, _) = directories.iter().zip(sockets).find(|(_, socket)| is_of_sqlite(socket))?;
+    match std::env::var_os(VARIABLE) {
+        None => Some(chosen.path.clone()),
+        Some(given) => {
+            warn_if_outside(&given, directories, &chosen.path);
+            None
+        }
+    }
+}
+
+fn is_of_sqlite(socket: &Path) -> bool {
+    let notice = std::fs::read(notice_beside(socket)).ok();
+    let notice = notice.and_then(|bytes| Notice::decode(&bytes).ok());
+    notice.is_some_and(|notice| notice.policy.profile() == PROFILE)
+}
+
+fn warn_if_outside(given: &OsString, directories: &[Protected], instead: &Path) {
+    let real = std::fs::canonicalize(given).unwrap_or_else(|_| given.into());
+    if directories.iter().all(|it| !real.starts_with(&it.path)) {
+        console::warn(
+            format!(
+                "{VARIABLE} is {}, outside of the protected directory: what VACUUM and large \
+                 sorts write there is plain",
+                real.display()
+            ),
+            format!("unset it, or set {VARIABLE}={}", instead.display()),
+        );
+    }
+}

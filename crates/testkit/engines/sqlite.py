@@ -1,0 +1,79 @@
+"""Commits rows to a database of SQLite and acknowledges them, or checks what is there.
+
+sqlite.py write DATABASE MODE RECORD WRITER COUNT
+    Opens the database in the journal mode MODE, makes it if need be, and commits COUNT transactions
+    after those that are there. Appends "WRITER NUMBER" to RECORD when a commit has returned.
+sqlite.py check DATABASE
+    Prints "ok" if SQLite and the rows' own sums find nothing wrong, then "WRITER NUMBER" for each.
+"""
+
+import hashlib
+import os
+import sqlite3
+import sys
+
+
+TABLES = """
+CREATE TABLE IF NOT EXISTS rows (writer, number, content, UNIQUE (writer, number));
+CREATE TABLE IF NOT EXISTS counts (writer PRIMARY KEY, many);
+"""
+
+
+def content(writer, number):
+    """What the row must have: of every length up to four pages, so that rows overflow."""
+    seed = hashlib.sha256(f"{writer} {number}".encode()).digest()
+    return (seed * 512)[: int.from_bytes(seed[:2], "big") % 16384]
+
+
+def connect(path):
+    return sqlite3.connect(path, timeout=300, isolation_level=None)
+
+
+def write(path, mode, record, writer, count):
+    database = connect(path)
+    found = database.execute(f"PRAGMA journal_mode={mode}").fetchone()[0]
+    assert found == mode, found
+    database.execute("PRAGMA synchronous=FULL")
+    # Checkpoints in the middle of everything.
+    database.execute("PRAGMA wal_autocheckpoint=16")
+    database.executescript(TABLES)
+    database.execute("INSERT OR IGNORE INTO counts VALUES (?, 0)", (writer,))
+    done = database.execute("SELECT many FROM counts WHERE writer = ?", (writer,))
+    first = done.fetchone()[0] + 1
+    acknowledged = os.open(record, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    for number in range(first, first + count):
+        database.execute("BEGIN IMMEDIATE")
+        row = (writer, number, content(writer, number))
+        database.execute("INSERT INTO rows VALUES (?, ?, ?)", row)
+        database.execute("UPDATE counts SET many = many + 1 WHERE writer = ?", (writer,))
+        if number % 7 == 0:
+            # Pages become free, and files shrink and grow.
+            database.execute("CREATE TABLE gone AS SELECT * FROM rows")
+            database.execute("DROP TABLE gone")
+        database.execute("COMMIT")
+        os.write(acknowledged, b"%s %d\n" % (writer.encode(), number))
+        if number % 11 == 0:
+            database.execute("VACUUM")
+
+
+def check(path):
+    database = connect(path)
+    wrong = [text for (text,) in database.execute("PRAGMA integrity_check") if text != "ok"]
+    if not database.execute("SELECT 1 FROM sqlite_schema WHERE name = 'counts'").fetchall():
+        # Killed before the first commit of all.
+        print("; ".join(wrong) or "ok")
+        return
+    rows = database.execute("SELECT writer, number, content FROM rows ORDER BY 1, 2").fetchall()
+    wrong += [f"content of {w} {n}" for w, n, c in rows if c != content(w, n)]
+    for writer, many in database.execute("SELECT writer, many FROM counts"):
+        if [n for w, n, _ in rows if w == writer] != list(range(1, many + 1)):
+            wrong.append(f"numbers of {writer}, which counts {many}")
+    print("; ".join(wrong) or "ok")
+    for writer, number, _ in rows:
+        print(writer, number)
+
+
+if sys.argv[1] == "write":
+    write(*sys.argv[2:6], int(sys.argv[6]))
+else:
+    check(sys.argv[2])

@@ -1,0 +1,75 @@
+//! Engines by the profiles that are shipped, killed with signal 9 and checked against an
+//! independent record: Redis, and DuckDB and RocksDB by their wheels for Python.
+
+#![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use tidelock_servers::{alone, skip};
+use tidelock_testkit::acknowledged::{self, Promises};
+use tidelock_testkit::twins::{Product, Workspace};
+
+/// What `ci/python-env engines` has made, beside the build.
+fn python() -> Option<PathBuf> {
+    let me = env::current_exe().unwrap();
+    let built = me.ancestors().find(|dir| dir.ends_with("deps"))?.parent()?.parent()?;
+    let python = built.join("python-engines/bin/python");
+    python.exists().then_some(python)
+}
+
+fn nothing_acknowledged_is_lost(engine: &str, program: Option<&str>) {
+    let Some(python) = python() else {
+        skip::missing("target/python-engines (ci/python-env engines)");
+        return;
+    };
+    if let Some(program) = program.filter(|program| !Path::new(program).exists()) {
+        skip::missing(program);
+        return;
+    }
+    let product = Product::find().unwrap_or_else(|error| panic!("{error}"));
+    let place = Workspace::new(engine).unwrap();
+    let dir = place.protect(&product, engine).unwrap_or_else(|error| panic!("{error}"));
+    let record = dir.with_extension("record");
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("engines/engine.py");
+    let run = |what: &str| -> Command {
+        let exec = place.command(&product);
+        // A group of its own, so that a server which the script starts is killed with it.
+        let mut command = alone(exec.get_program());
+        command.env_clear().envs(exec.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        command.arg("exec").arg("-D").arg(&dir).arg("--").arg(&python).arg(&script);
+        command.args([engine, what]).arg(&dir);
+        command
+    };
+    let mut promises = Promises::new(&record);
+    let mut last = 0;
+    for round in 0..ROUNDS {
+        let mut writer = run("write");
+        writer.arg(&record);
+        acknowledged::kill_after(&mut [writer], &record, 10 + round * 37 % 101).unwrap();
+        last = promises.check(&mut run("check")).unwrap();
+    }
+    assert!(last > 10 * ROUNDS as u64, "{last}");
+    place.verify(&product, &dir).unwrap_or_else(|error| panic!("{error}"));
+}
+
+const ROUNDS: usize = 25;
+
+#[test]
+#[ignore = "long: make test-full"]
+fn nothing_that_redis_acknowledged_is_lost_by_kill_9() {
+    nothing_acknowledged_is_lost("redis", Some("/usr/bin/redis-server"));
+}
+
+#[test]
+#[ignore = "long: make test-full"]
+fn nothing_that_duckdb_acknowledged_is_lost_by_kill_9() {
+    nothing_acknowledged_is_lost("duckdb", None);
+}
+
+#[test]
+#[ignore = "long: make test-full"]
+fn nothing_that_rocksdb_acknowledged_is_lost_by_kill_9() {
+    nothing_acknowledged_is_lost("rocksdb", None);
+}

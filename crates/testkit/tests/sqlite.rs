@@ -1,0 +1,249 @@
+//! SQLite under the library, by sqlite3 and Python: both journal modes, locks, kills, power cuts.
+
+#![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
+use std::fs;
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use tidelock_servers::{Bounded as _, skip};
+use tidelock_testkit::acknowledged::{self, Promises};
+use tidelock_testkit::marker::Marker;
+use tidelock_testkit::twins::{Product, Workspace};
+
+/// A protected directory of profile sqlite, and what runs there.
+struct Place {
+    product: Product,
+    place: Workspace,
+    dir: PathBuf,
+}
+
+impl Place {
+    /// `None` without sqlite3 or Python.
+    fn new() -> Option<Self> {
+        for program in ["/usr/bin/sqlite3", PYTHON] {
+            if !Path::new(program).exists() {
+                skip::missing(program);
+                return None;
+            }
+        }
+        let product = Product::find().unwrap_or_else(|error| panic!("{error}"));
+        let place = Workspace::new("sqlite").unwrap();
+        let dir = place.protect(&product, "sqlite").unwrap_or_else(|error| panic!("{error}"));
+        Some(Self { product, place, dir })
+    }
+
+    fn database(&self) -> String {
+        self.dir.join("app.db").display().to_string()
+    }
+
+    /// `tidelock exec -D DIR -- PROGRAM`.
+    fn exec(&self, program: &str) -> Command {
+        let mut command = self.place.command(&self.product);
+        command.arg("exec").arg("-D").arg(&self.dir).args(["--", program]);
+        command
+    }
+
+    /// The output of sqlite3, which has to succeed.
+    fn sql(&self, statements: &str) -> String {
+        let database = self.database();
+        ended_well(self.exec("sqlite3").args(["-batch", "-bail", &database, statements]))
+    }
+
+    fn python(&self, script: &str) -> Command {
+        let mut python = self.exec(PYTHON);
+        python.arg(engine(script));
+        python
+    }
+
+    fn writer(&self, mode: &str, record: &Path, name: &str, count: u32) -> Command {
+        let mut writer = self.python("sqlite.py");
+        writer.args(["write", &self.database(), mode]).arg(record).args([name, &count.to_string()]);
+        writer
+    }
+
+    fn check(&self) -> Command {
+        let mut check = self.python("sqlite.py");
+        check.args(["check", &self.database()]);
+        check
+    }
+
+    /// No file has the marker, and each is what it must be.
+    fn nothing_leaks(&self, marker: &Marker) {
+        let seen = marker.search(&[&self.dir]).unwrap();
+        assert!(seen.files > 0 && seen.findings.is_empty(), "{seen:?}");
+        self.place.verify(&self.product, &self.dir).unwrap_or_else(|error| panic!("{error}"));
+    }
+}
+
+const PYTHON: &str = "/usr/bin/python3";
+/// More than any test waits for.
+const ENDLESS: u32 = 1_000_000;
+
+fn engine(script: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("engines").join(script)
+}
+
+fn run(command: &mut Command) -> Output {
+    command.finish().unwrap()
+}
+
+fn ended_well(command: &mut Command) -> String {
+    let done = run(command);
+    let told = String::from_utf8_lossy(&done.stderr);
+    assert!(done.status.success(), "{command:?}: {}\n{told}", done.status);
+    String::from_utf8(done.stdout).unwrap()
+}
+
+#[test]
+fn rows_of_both_journal_modes_are_sealed_while_the_database_is_open_and_after() {
+    let Some(place) = Place::new() else { return };
+    let marker = Marker::new();
+    let text = marker.text();
+    for mode in ["delete", "truncate", "persist", "wal"] {
+        let database = place.dir.join(format!("{mode}.db")).display().to_string();
+        // The search looks at journals, log and shared memory while they are there.
+        let statements = format!(
+            "PRAGMA journal_mode={mode}; PRAGMA cache_size=1;
+             CREATE TABLE t AS WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n
+               WHERE i < 400) SELECT i, '{text}' || i AS x FROM n;
+             CREATE INDEX u ON t (x); BEGIN; UPDATE t SET x = x || 'y'; DELETE FROM t WHERE i % 3 = 0;
+             .shell ls {dir}
+             .shell cat {dir}/* | grep -a -c {text}
+             COMMIT; VACUUM; SELECT count(*), sum(i), max(x) FROM t; PRAGMA integrity_check;",
+            dir = place.dir.display()
+        );
+        let statements: Vec<&str> = statements.lines().map(str::trim).collect();
+        let mut shell = place.exec("sqlite3");
+        shell.args(["-batch", "-bail", &database]);
+        let script = place.dir.with_extension("sql");
+        fs::write(&script, statements.join("\n")).unwrap();
+        let said = ended_well(&mut place.place.fed(&shell, &script));
+        let journal = if mode == "wal" { "-wal" } else { "-journal" };
+        assert!(
+            said.contains(&format!("{mode}.db{journal}")),
+            "{mode}: no journal was there: {said}"
+        );
+        assert!(said.contains("\n0\n"), "{mode}: the marker was there: {said}");
+        assert!(said.ends_with(&format!("267|53467|{text}98y\nok\n")), "{mode}: {said}");
+        place.nothing_leaks(&marker);
+    }
+}
+
+#[test]
+fn processes_exclude_each_other_as_on_a_plain_file() {
+    let Some(place) = Place::new() else { return };
+    let mut plain = Command::new(PYTHON);
+    let plain = ended_well(plain.arg(engine("sqlite_locks.py")).arg(place.place.plain()));
+    let sealed = ended_well(place.python("sqlite_locks.py").arg(&place.dir));
+    assert!(plain.contains("database is locked") && plain.contains("\\nok"), "{plain}");
+    assert_eq!(plain, sealed);
+    place.place.verify(&place.product, &place.dir).unwrap_or_else(|error| panic!("{error}"));
+}
+
+#[test]
+fn temporary_files_lie_in_the_directory_and_a_map_is_read_instead() {
+    let Some(place) = Place::new() else { return };
+    place.sql(
+        "CREATE TABLE t AS WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n
+         WHERE i < 400) SELECT i, randomblob(1000) AS x FROM n",
+    );
+    let mapped = place.sql("PRAGMA mmap_size=1000000; SELECT sum(i), sum(length(x)) FROM t");
+    assert!(mapped.ends_with("80200|400000\n"), "{mapped}");
+    let trace = place.dir.with_extension("trace");
+    let mut vacuum = place.exec("sqlite3");
+    vacuum.args(["-batch", &place.database(), "PRAGMA cache_size=1; VACUUM"]);
+    ended_well(&mut traced(&vacuum, &trace, &["-e", "trace=open,openat,openat2"]));
+    let trace = fs::read_to_string(&trace).unwrap();
+    let temporary: Vec<&str> = trace.lines().filter(|line| line.contains("etilqs")).collect();
+    let below = place.dir.join("etilqs").display().to_string();
+    assert!(!temporary.is_empty(), "VACUUM made no temporary file");
+    assert!(temporary.iter().all(|line| line.contains(&below)), "{temporary:#?}");
+    // The caller's own choice stays, with a warning.
+    let elsewhere = place.place.plain();
+    let mut shell = place.exec("/bin/sh");
+    let done = run(shell.env("SQLITE_TMPDIR", &elsewhere).args(["-c", "echo $SQLITE_TMPDIR"]));
+    let words = String::from_utf8_lossy(&done.stderr);
+    let kept = String::from_utf8_lossy(&done.stdout);
+    assert_eq!(kept.trim(), elsewhere.display().to_string());
+    assert!(words.contains("outside of the protected directory"), "{words}");
+}
+
+/// The command under strace.
+fn traced(command: &Command, trace: &Path, options: &[&str]) -> Command {
+    let mut strace = Command::new("strace");
+    strace.args(["-f", "-qq", "-o"]).arg(trace).args(options);
+    strace.arg(command.get_program()).args(command.get_args());
+    strace.env_clear();
+    strace.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    strace
+}
+
+fn nothing_acknowledged_is_lost(mode: &str, rounds: usize) {
+    let Some(place) = Place::new() else { return };
+    let record = place.dir.with_extension("record");
+    let mut promises = Promises::new(&record);
+    for round in 0..rounds {
+        let mut writers = ["a", "b"].map(|name| place.writer(mode, &record, name, ENDLESS));
+        acknowledged::kill_after(&mut writers, &record, 5 + round * 7 % 13).unwrap();
+        promises.check(&mut place.check()).unwrap();
+    }
+    place.place.verify(&place.product, &place.dir).unwrap_or_else(|error| panic!("{error}"));
+}
+
+#[test]
+fn nothing_acknowledged_is_lost_by_kill_9() {
+    nothing_acknowledged_is_lost("delete", 1);
+    nothing_acknowledged_is_lost("wal", 1);
+}
+
+#[test]
+#[ignore = "long: make test-full"]
+fn nothing_acknowledged_is_lost_by_a_hundred_kills_of_each_mode() {
+    for mode in ["delete", "truncate", "persist", "wal"] {
+        nothing_acknowledged_is_lost(mode, 100);
+    }
+}
+
+/// Kills a writer of a few transactions at its N-th call that changes a file, for each N: from
+/// `first` on in steps of `step`, until it ends unharmed. How many were killed.
+fn killed_at_each_call(mode: &str, first: usize, step: usize) -> usize {
+    let Some(place) = Place::new() else { return 1 };
+    if run(Command::new("strace").arg("-V")).status.code() != Some(0) {
+        skip::missing("strace");
+        return 1;
+    }
+    let record = place.dir.with_extension("record");
+    let mut promises = Promises::new(&record);
+    for (killed, number) in (first..).step_by(step).enumerate() {
+        let writer = place.writer(mode, &record, "a", 3);
+        let (calls, kill) = (format!("trace={CHANGES}"), format!("inject={CHANGES}:signal=KILL:"));
+        let options = ["-e", &calls, "-e", &format!("{kill}when={number}")];
+        let done = run(&mut traced(&writer, Path::new("/dev/null"), &options));
+        promises.check(&mut place.check()).unwrap_or_else(|why| panic!("{mode} {number}: {why}"));
+        if done.status.success() {
+            return killed;
+        }
+        let by_kill = done.status.signal() == Some(9) || done.status.code() == Some(128 + 9);
+        assert!(by_kill, "{}: {}", done.status, String::from_utf8_lossy(&done.stderr));
+    }
+    0
+}
+
+/// Of the library and of SQLite, none of the command before it.
+const CHANGES: &str = "pwrite64,pwritev,ftruncate,fdatasync,unlink,unlinkat";
+
+#[test]
+#[ignore = "long: make test-full"]
+fn nothing_acknowledged_is_lost_whatever_the_call_at_which_it_is_killed() {
+    for mode in ["delete", "truncate", "persist", "wal"] {
+        let killed = killed_at_each_call(mode, 1, 1);
+        assert!(killed > 20, "{mode}: only {killed} calls");
+    }
+}
+
+#[test]
+fn nothing_acknowledged_is_lost_at_some_of_its_calls() {
+    assert!(killed_at_each_call("wal", 3, 17) > 0);
+}
