@@ -12,7 +12,7 @@ mod undo;
 use std::io::{IsTerminal, Write as _};
 use std::path::{Path, PathBuf};
 
-use tidelock_keyring::{Keyring, Profile};
+use tidelock_keyring::Keyring;
 use tidelock_providers::{Config, FileProvider, Places, ProviderChoice, RecoveryKey};
 
 pub(crate) use auto::{configured_owner, open_or_make};
@@ -28,7 +28,8 @@ use crate::owner::Owner;
 pub(crate) struct Init {
     /// The directory
     dir: PathBuf,
-    /// What is sealed and how: postgres, generic, wal-archive, or the path of a profile
+    /// What is sealed and how: the name of a built-in profile (`tidelock profile
+    /// show`), or the path of one
     #[arg(long, value_name = "PROFILE", default_value = "postgres")]
     profile: String,
     #[command(flatten)]
@@ -68,15 +69,6 @@ pub(crate) fn refuse_to_print_into_logs(asked: bool, hint: &str) -> Result<()> {
         "the recovery key is printed on a terminal only, and standard output is not one",
         hint,
     ))
-}
-
-/// A built-in profile, or the path of one, with a slash in it.
-fn profile(name: &str) -> Result<Profile> {
-    if !name.contains('/') {
-        return Ok(Profile::builtin(name)?);
-    }
-    let text = std::fs::read_to_string(name).map_err(Error::io("read the profile", name))?;
-    Ok(Profile::parse(&text)?)
 }
 
 /// Root, who makes it for another user, configures the machine; everybody else their own account.

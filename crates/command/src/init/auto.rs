@@ -14,7 +14,7 @@ use tidelock_providers::{Named, Places, ProviderChoice, RecoveryKey};
 use super::nearby;
 use super::place::{self, NewDirectory};
 use super::undo::Undo;
-use super::{profile, write_recovery_key};
+use super::write_recovery_key;
 use crate::audit::trail;
 use crate::console;
 use crate::error::{Error, Result};
@@ -65,7 +65,7 @@ fn make(dir: &Path, named: &Named) -> Result<()> {
     let Named { file, config, .. } = named;
     refuse_data(dir)?;
     let place = NewDirectory::check(dir, configured_owner(named)?)?;
-    let profile = profile(config.profile.as_deref().unwrap_or("postgres"))?;
+    let profile = crate::profile::named(config.profile.as_deref().unwrap_or("postgres"))?;
     nearby::refuse_wrong_level(&place.path, &profile.name)?;
     let layout = profile.layout()?;
     let policy = profile.compile(&config.plain, &[]).map_err(tidelock_keyring::Error::from)?;

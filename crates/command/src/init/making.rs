@@ -10,9 +10,7 @@ use tidelock_providers::{Descriptor, New, ProviderChoice, RecoveryKey};
 
 use super::place::NewDirectory;
 use super::undo::Undo;
-use super::{
-    make_key_file, nearby, profile, refuse_to_print_into_logs, write_config, write_recovery_key,
-};
+use super::{make_key_file, nearby, refuse_to_print_into_logs, write_config, write_recovery_key};
 use crate::console;
 use crate::error::{Error, Result};
 use crate::folder::Entry;
@@ -67,7 +65,7 @@ impl Making {
     /// # Errors
     /// The profile is none; a recovery key would go into a log.
     pub(crate) fn check(&self, place: &NewDirectory, name: &str) -> Result<(Policy, Layout)> {
-        let profile = profile(name)?;
+        let profile = crate::profile::named(name)?;
         nearby::refuse_wrong_level(&place.path, &profile.name)?;
         let layout = profile.layout()?;
         let policy =

@@ -1,4 +1,7 @@
-//! `tidelock profile check`: what a program's imports would meet.
+//! `tidelock profile check`: is a profile valid, and what would a program meet?
+//!
+//! Without a program the profile alone is checked. A program that stands behind `--` is also run
+//! ([`watch`]).
 //!
 //! The imports of the program and of the libraries that it needs, against the ledger of the preload
 //! library. System calls that a program makes without libc are not imports: on a sealed file they
@@ -16,19 +19,30 @@ use tidelock_keyring::Profile;
 use crate::console;
 use crate::error::{Error, Result};
 use crate::exec::Program;
+use crate::profile;
 use crate::profile::imports::Imports;
+use crate::profile::watch::{self, Watched};
 
-/// Check what a program would meet: how it is loaded, and each file call that it imports
+/// Check a profile, what a program would meet, and behind `--` what it does when it runs
+///
+/// Of a program: how it is loaded, and each file call that it imports.
 #[derive(clap::Args)]
 pub(crate) struct Check {
-    /// The program: a path, or a name in $PATH
-    program: OsString,
-    /// The profile in which it should be listed
+    /// The program: a path, or a name in $PATH; not run
+    #[arg(conflicts_with = "run")]
+    program: Option<OsString>,
+    /// The profile in which it should be listed: a built-in one, or the path of one
     #[arg(long, value_name = "PROFILE", default_value = "postgres")]
     profile: String,
+    /// Where the program that runs keeps its files
+    #[arg(long = "in", value_name = "DIR", default_value = ".", requires = "run")]
+    place: PathBuf,
     /// Print JSON
     #[arg(long)]
     json: bool,
+    /// Run this program as it is, plain and without keys, and observe it with strace
+    #[arg(last = true, value_name = "PROGRAM [ARG]...")]
+    run: Vec<OsString>,
 }
 
 #[derive(Serialize)]
@@ -46,6 +60,8 @@ struct Output {
     passed: Vec<Group>,
     /// File calls, perhaps, that the ledger does not have.
     unknown: Vec<String>,
+    /// What it did when it ran.
+    watched: Option<Watched>,
 }
 
 #[derive(Serialize)]
@@ -57,33 +73,59 @@ struct Group {
 
 impl Check {
     /// # Errors
-    /// The library would not be loaded into it; it imports what the ledger does not know.
+    /// The profile is none; the library would not be loaded into the program; it imports or makes a
+    /// call that the ledger does not know.
     pub(crate) fn run(self) -> Result<()> {
-        let program = Program::find(&self.program)?;
+        let profile = profile::named(&self.profile)?;
+        let Some(name) = self.program.as_ref().or(self.run.first()) else {
+            return console::print(format_args!(
+                "{}: valid; {}, {}\n",
+                self.profile,
+                console::count(profile.rules.len(), "rule"),
+                console::count(profile.programs.len(), "listed program")
+            ));
+        };
+        let program = Program::find(name)?;
         program.refuse_unless_it_loads()?;
-        let profile = Profile::builtin(&self.profile)?;
         let imports = Imports::of(&program.path)?;
-        let exe = program.path.as_os_str().as_encoded_bytes();
-        let listed = profile.programs.iter().any(|entry| names_program(entry.as_bytes(), exe));
-        let report = report(program, self.profile, listed, imports);
+        let listed = is_listed(&profile, &program);
+        let watched = match self.run.split_first() {
+            Some((_, arguments)) => {
+                let policy = profile.compile(&[], &[]).map_err(tidelock_keyring::Error::from)?;
+                Some(watch::watch(&self.place, &policy, &program, arguments)?)
+            }
+            None => None,
+        };
+        let mut report = report(program, self.profile, listed, imports);
+        report.watched = watched;
         if self.json {
             console::print_json("profile check", &report)?;
         } else {
             console::print(text(&report))?;
         }
-        if report.unknown.is_empty() {
+        let made = report.watched.as_ref().map_or(0, |watched| watched.unknown.len());
+        if report.unknown.is_empty() && made == 0 {
             return Ok(());
         }
         Err(Error::Verification {
             what: format!(
-                "{} imports {} that the ledger does not know",
+                "{} imports or makes {} that the ledger does not know",
                 report.program.display(),
-                console::count(report.unknown.len(), "function")
+                console::count(report.unknown.len() + made, "call")
             ),
             hint: "if one of them takes a file, it would go round the library: please report it"
                 .to_owned(),
         })
     }
+}
+
+/// By its name as it was called, or by the file that runs.
+fn is_listed(profile: &Profile, program: &Program) -> bool {
+    let called = std::path::absolute(&program.called).unwrap_or_else(|_| program.called.clone());
+    [called.as_path(), &program.path].iter().any(|path| {
+        let exe = path.as_os_str().as_encoded_bytes();
+        profile.programs.iter().any(|entry| names_program(entry.as_bytes(), exe))
+    })
 }
 
 fn report(program: Program, profile: String, listed: bool, imports: Imports) -> Output {
@@ -123,6 +165,7 @@ fn report(program: Program, profile: String, listed: bool, imports: Imports) -> 
         refused: refused.into_values().collect(),
         passed: passed.into_values().collect(),
         unknown,
+        watched: None,
     }
 }
 
@@ -151,6 +194,9 @@ fn text(report: &Output) -> String {
     }
     if !report.unknown.is_empty() {
         add("unknown", report.unknown.join(" "));
+    }
+    for (label, words) in report.watched.iter().flat_map(watch::lines) {
+        add(label, words);
     }
     lines.concat()
 }
