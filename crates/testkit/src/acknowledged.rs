@@ -76,6 +76,19 @@ impl Promises {
 /// # Errors
 /// When it cannot be started, ends by itself, or does not get so far within [`LIMIT`].
 pub fn kill_after(writers: &mut [Command], record: &Path, lines: usize) -> io::Result<()> {
+    cut_after(writers, record, lines, || Ok(()))
+}
+
+/// The same, with something that happens before the kill: a power cut.
+///
+/// # Errors
+/// As [`kill_after`], and those of `cut`.
+pub fn cut_after(
+    writers: &mut [Command],
+    record: &Path,
+    lines: usize,
+    cut: impl FnOnce() -> io::Result<()>,
+) -> io::Result<()> {
     let wanted = lines_of(record)?.len() + lines;
     let mut started = Vec::new();
     for writer in writers {
@@ -93,6 +106,7 @@ pub fn kill_after(writers: &mut [Command], record: &Path, lines: usize) -> io::R
         }
         thread::sleep(Duration::from_millis(2));
     }
+    cut()?;
     // Each with its group, if it leads one.
     for mut writer in started {
         writer.end();

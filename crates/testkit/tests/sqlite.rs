@@ -2,15 +2,18 @@
 
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::time::Duration;
 
 use tidelock_servers::{Bounded as _, skip};
 use tidelock_testkit::acknowledged::{self, Promises};
 use tidelock_testkit::marker::Marker;
 use tidelock_testkit::twins::{Product, Workspace};
+use tidelock_testkit::volume::{FileSystem, Volume};
 
 /// A protected directory of profile sqlite, and what runs there.
 struct Place {
@@ -32,6 +35,17 @@ impl Place {
         let place = Workspace::new("sqlite").unwrap();
         let dir = place.protect(&product, "sqlite").unwrap_or_else(|error| panic!("{error}"));
         Some(Self { product, place, dir })
+    }
+
+    /// On a volume instead.
+    fn on(volume: &Volume) -> Option<Self> {
+        let mut place = Self::new()?;
+        place.dir = volume.root().join("sealed");
+        let key = place.place.plain().join("key");
+        let mut init = place.place.command(&place.product);
+        init.arg("init").arg(&place.dir).args(["--profile", "sqlite", "--no-recovery"]);
+        ended_well(init.arg("--provider").arg(format!("file:{}", key.display())));
+        Some(place)
     }
 
     fn database(&self) -> String {
@@ -247,3 +261,72 @@ fn nothing_acknowledged_is_lost_whatever_the_call_at_which_it_is_killed() {
 fn nothing_acknowledged_is_lost_at_some_of_its_calls() {
     assert!(killed_at_each_call("wal", 3, 17) > 0);
 }
+
+/// Commits that a writer heard of are there after the power is gone.
+fn nothing_acknowledged_is_lost_by_power_cuts(fs: FileSystem, mode: &str, rounds: usize) {
+    if skip::unless_root("a volume of one's own") {
+        return;
+    }
+    let mut volume = Volume::create(fs, 400).unwrap();
+    let Some(place) = Place::on(&volume) else { return };
+    // On another file system, which keeps its power.
+    let record = place.place.plain().join("record");
+    let mut promises = Promises::new(&record);
+    for round in 0..rounds {
+        let mut writer = [place.writer(mode, &record, "a", ENDLESS)];
+        let cut = || volume.cut().map_err(std::io::Error::other);
+        acknowledged::cut_after(&mut writer, &record, 3 + round * 7 % 19, cut).unwrap();
+        volume.remount().unwrap();
+        promises
+            .check(&mut place.check())
+            .unwrap_or_else(|why| panic!("{fs} {mode} {round}: {why}"));
+    }
+    place.place.verify(&place.product, &place.dir).unwrap_or_else(|error| panic!("{error}"));
+}
+
+#[test]
+#[ignore = "long: make test-full"]
+fn nothing_acknowledged_is_lost_by_power_cuts_on_ext4() {
+    nothing_acknowledged_is_lost_by_power_cuts(FileSystem::Ext4, "delete", 50);
+    nothing_acknowledged_is_lost_by_power_cuts(FileSystem::Ext4, "wal", 50);
+}
+
+#[test]
+#[ignore = "long: make test-full"]
+fn nothing_acknowledged_is_lost_by_power_cuts_on_xfs() {
+    nothing_acknowledged_is_lost_by_power_cuts(FileSystem::Xfs, "delete", 50);
+    nothing_acknowledged_is_lost_by_power_cuts(FileSystem::Xfs, "wal", 50);
+}
+
+/// SQLite's own suite: how it ends with the library is how it ends without.
+#[test]
+#[ignore = "long: make test-full"]
+fn the_suite_of_sqlite_ends_as_without_the_library() {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../build/sqlite3");
+    let Ok(source) = source.canonicalize() else {
+        skip::missing("build/sqlite3 (ci/sqlite-testfixture)");
+        return;
+    };
+    let Some(place) = Place::new() else { return };
+    let (libraries, program) = (source.join(".libs"), source.join(".libs/testfixture"));
+    let suite = |mut command: Command, dir: &Path| {
+        command.arg(source.join("test/veryquick.test")).current_dir(dir);
+        let done = command.env("LD_LIBRARY_PATH", &libraries).finish_within(SUITE).unwrap();
+        let said = String::from_utf8_lossy(&done.stdout).into_owned();
+        let count = said.lines().rfind(|line| line.contains("errors out of"));
+        let failed = said.lines().find(|line| line.starts_with("!Failures on these tests:"));
+        let failed: BTreeSet<String> = failed
+            .into_iter()
+            .flat_map(|line| line.split_ascii_whitespace().skip(4))
+            .map(str::to_owned)
+            .collect();
+        let count = count.unwrap_or_else(|| panic!("it did not end: {said}"));
+        (count.split_once("errors out of").unwrap().1.to_owned(), failed)
+    };
+    let sealed = suite(place.exec(program.to_str().unwrap()), &place.dir);
+    let plain = suite(Command::new(&program), &place.place.plain());
+    assert_eq!(plain, sealed);
+}
+
+/// Of one arm; ten minutes on a machine that does nothing else.
+const SUITE: Duration = Duration::from_secs(3000);

@@ -1,0 +1,13 @@
+use strict;
+use File::Copy;
+chdir $ARGV[0] or die;
+my $text = join "", map { "line $_\n" } 0 .. 4999;
+open my $f, ">", "a" or die; print $f $text; close $f or die;
+open $f, ">>", "a" or die; print $f "appended\n"; close $f or die;
+print -s "a", " ", (stat "a")[7], "\n";
+copy("a", "b") or die;
+open $f, "+<", "b" or die; seek $f, 4093, 0; print $f "changed"; truncate $f, 10001; close $f or die;
+rename "b", "c" or die;
+open $f, "<", "c" or die; seek $f, 4090, 0; read $f, my $part, 15; $part =~ s/\n/|/g;
+opendir my $d, "." or die;
+print -s "c", " $part ", join(",", sort grep { !/^\.\.?$/ } readdir $d), "\n";
