@@ -4,7 +4,7 @@
 //! process was: the directory descriptor of the call, else the last chdir.
 
 use std::collections::HashMap;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 /// A call that had ended when it was written, or could be put together.
 #[derive(Debug, PartialEq, Eq)]
@@ -73,9 +73,8 @@ fn parse(text: &str, place: &Path) -> Option<Call> {
             }
             Piece::Text(text) => {
                 let from = base.take();
-                let path = from.as_deref().unwrap_or(place).join(text);
                 // AT_EMPTY_PATH: the descriptor itself.
-                paths.push(path.components().collect());
+                paths.push(without_dots(&from.as_deref().unwrap_or(place).join(text)));
             }
         }
     }
@@ -83,6 +82,21 @@ fn parse(text: &str, place: &Path) -> Option<Call> {
     // What a call gives is about a file too, unless it is the one that it named.
     let done = !result.trim_start().starts_with('-');
     Some(Call { name: name.to_owned(), arguments: arguments.to_owned(), done, paths })
+}
+
+/// Without `.` and `..`, by the text alone: a link in the middle is not followed.
+fn without_dots(path: &Path) -> PathBuf {
+    let mut plain = PathBuf::new();
+    for component in path.components() {
+        match component {
+            Component::ParentDir => {
+                plain.pop();
+            }
+            Component::CurDir => {}
+            other => plain.push(other),
+        }
+    }
+    plain
 }
 
 enum Piece {
@@ -173,6 +187,7 @@ mod tests {
         assert_eq!(paths(r#"7 fstat(5</data/a\40b>, {st_size=1}) = 0"#), ["/data/a b"]);
         let line = r#"7 mmap(NULL, 4096, PROT_READ, MAP_SHARED, 3</data/m>, 0) = 0x7f0000"#;
         assert_eq!(paths(line), ["/data/m"]);
+        assert_eq!(paths(r#"7 openat(AT_FDCWD</data>, "../a/./b", O_RDONLY) = 3</a/b>"#), ["/a/b"]);
         let line = r#"7 copy_file_range(3</data/a>, NULL, 4</data/b>, NULL, 9, 0) = 9"#;
         assert_eq!(paths(line), ["/data/a", "/data/b"]);
         assert_eq!(paths(r#"7 read(5<socket:[1]>, ""..., 9) = 0"#), [""; 0]);
