@@ -301,7 +301,7 @@ mod tests {
             watched.refused.iter().map(|it| (it.call.as_str(), it.errno)).collect();
         assert_eq!(
             refused,
-            [("io_uring_setup", "ENOSYS"), ("rename", "EXDEV"), ("mmap", "ENODEV")]
+            [("io_uring_setup", "ENOSYS"), ("mmap", "ENODEV"), ("rename", "EXDEV")]
         );
         let told: Vec<String> =
             lines(&watched).into_iter().map(|(label, _)| label.into()).collect();
