@@ -263,7 +263,8 @@ fn nothing_acknowledged_is_lost_at_some_of_its_calls() {
 }
 
 /// Commits that a writer heard of are there after the power is gone.
-fn nothing_acknowledged_is_lost_by_power_cuts(fs: FileSystem, mode: &str, rounds: usize) {
+fn nothing_acknowledged_is_lost_by_power_cuts(fs: FileSystem, mode: &str) {
+    let rounds = std::env::var("TIDELOCK_CUTS").map_or(50, |cuts| cuts.parse().unwrap());
     if skip::unless_root("a volume of one's own") {
         return;
     }
@@ -287,15 +288,15 @@ fn nothing_acknowledged_is_lost_by_power_cuts(fs: FileSystem, mode: &str, rounds
 #[test]
 #[ignore = "long: make test-full"]
 fn nothing_acknowledged_is_lost_by_power_cuts_on_ext4() {
-    nothing_acknowledged_is_lost_by_power_cuts(FileSystem::Ext4, "delete", 50);
-    nothing_acknowledged_is_lost_by_power_cuts(FileSystem::Ext4, "wal", 50);
+    nothing_acknowledged_is_lost_by_power_cuts(FileSystem::Ext4, "delete");
+    nothing_acknowledged_is_lost_by_power_cuts(FileSystem::Ext4, "wal");
 }
 
 #[test]
 #[ignore = "long: make test-full"]
 fn nothing_acknowledged_is_lost_by_power_cuts_on_xfs() {
-    nothing_acknowledged_is_lost_by_power_cuts(FileSystem::Xfs, "delete", 50);
-    nothing_acknowledged_is_lost_by_power_cuts(FileSystem::Xfs, "wal", 50);
+    nothing_acknowledged_is_lost_by_power_cuts(FileSystem::Xfs, "delete");
+    nothing_acknowledged_is_lost_by_power_cuts(FileSystem::Xfs, "wal");
 }
 
 /// SQLite's own suite: how it ends with the library is how it ends without.
