@@ -82,10 +82,19 @@ test: fetch
 test-full: test
 	ci/packages full
 	ci/pg-majors full
+	ci/pg-build
 	ci/vault
 	ci/sqlite-testfixture
 	ci/python-env engines
 	$(call tests,-- --ignored,7200)
+	@for bin in $(MAJORS); do \
+	    echo "the life of $$bin"; \
+	    TIDELOCK_PG_BINDIR=$(CURDIR)/$$bin $(GUARDED) test $(CRATES) --test postgres_life \
+	        || exit 1; \
+	done
+
+# Ready binaries of the oldest majors; of 17 and 18 all tools are built.
+MAJORS = $(wildcard build/postgresql/1[346].*/bin build/postgresql-built/*/bin)
 
 # All experiments in the size that fits two cores, in an hour and a quarter, and their report. Root
 # can also limit memory, CPU and I/O; LAB="--out DIR" and others of `tidelock-lab run`.
