@@ -48,6 +48,7 @@ use crate::owner::Owner;
 use crate::protected::Protected;
 use crate::sealed::Keys;
 use crate::unlock::KeyOptions;
+use crate::walk;
 use file::{Conditions, Task};
 use progress::Progress;
 use scan::{Item, Scan};
@@ -184,6 +185,12 @@ impl Running<'_> {
         for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
             signal_hook::flag::register(signal, Arc::clone(&stop))
                 .map_err(Error::io("catch signals for", &self.path))?;
+        }
+        for folder in walk::other_versions(&self.path) {
+            console::warn(
+                format!("{} stays as it is: a cluster of another version has it", folder.display()),
+                "if an upgrade has left it, pg_upgrade's delete_old_cluster.sh removes it",
+            );
         }
         let keys = Keys::install(&self.keyring)?;
         let conditions = Conditions {

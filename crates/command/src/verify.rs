@@ -72,6 +72,11 @@ impl Verify {
             ..Output::default()
         };
         let mut unlisted = Vec::new();
+        report.notes.extend(walk::other_versions(&protected.path).iter().map(|folder| Finding {
+            file: folder.display().to_string(),
+            kind: "other_version",
+            what: "not looked at: a cluster of another version has it".into(),
+        }));
         let files = walk::files(&protected.path, &mut |path, why| {
             unlisted.push(Finding::unreadable(path, &why));
         });

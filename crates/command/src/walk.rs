@@ -2,6 +2,9 @@
 //!
 //! Links are followed: tablespaces, a pg_wal on another disk, a configuration file elsewhere. What
 //! lies behind a link has the link's name. Each directory is visited once.
+//!
+//! Clusters of several versions of PostgreSQL may share a tablespace, each with a folder of its
+//! own there. Those of other versions than `PG_VERSION` says are not this directory's.
 
 use std::collections::HashSet;
 use std::fs::{self, File, Metadata};
@@ -11,6 +14,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use tidelock_contract::control::FOLDER;
+use tidelock_contract::postgres::TABLESPACES;
 use tidelock_format::{Header, PROBE_LEN, Probe};
 
 /// A regular file.
@@ -30,13 +34,33 @@ impl Found {
     }
 }
 
-/// The regular files of `dir`, `.tidelock` left out, sorted by name. What cannot be listed goes to
-/// `failed`; what vanished meanwhile is left out.
+/// The regular files of `dir`, `.tidelock` and [`other_versions`] left out, sorted by name. What
+/// cannot be listed goes to `failed`; what vanished meanwhile is left out.
 pub(crate) fn files(dir: &Path, failed: &mut dyn FnMut(&Path, io::Error)) -> Vec<Found> {
-    let mut walk = Walk { found: Vec::new(), seen: HashSet::new(), failed };
+    let others = other_versions(dir);
+    let mut walk = Walk { found: Vec::new(), seen: HashSet::new(), others, failed };
     walk.directory(dir, Path::new(""));
     walk.found.sort_by(|a, b| a.name.cmp(&b.name));
     walk.found
+}
+
+/// The folders in tablespaces of `dir` that clusters of other versions have.
+pub(crate) fn other_versions(dir: &Path) -> Vec<PathBuf> {
+    let Ok(version) = fs::read_to_string(dir.join("PG_VERSION")) else { return Vec::new() };
+    let own = format!("PG_{}_", version.trim());
+    let spaces = entries(&dir.join(TABLESPACES));
+    let mut others: Vec<_> = spaces.iter().flat_map(|space| entries(space)).collect();
+    others.retain(|folder| {
+        let name = folder.file_name().unwrap_or_default().as_bytes();
+        name.starts_with(b"PG_") && !name.starts_with(own.as_bytes())
+    });
+    others.sort();
+    others
+}
+
+/// What lies in a directory; nothing if it cannot be listed.
+fn entries(dir: &Path) -> Vec<PathBuf> {
+    fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path()).collect()
 }
 
 /// The header of a file, if it has one; the fields only, not verified.
@@ -74,11 +98,15 @@ pub(crate) fn read_at(file: &File, into: &mut [u8], at: u64) -> io::Result<usize
 struct Walk<'f> {
     found: Vec<Found>,
     seen: HashSet<(u64, u64)>,
+    others: Vec<PathBuf>,
     failed: &'f mut dyn FnMut(&Path, io::Error),
 }
 
 impl Walk<'_> {
     fn directory(&mut self, path: &Path, name: &Path) {
+        if self.others.iter().any(|other| other == path) {
+            return;
+        }
         let first_visit = match fs::metadata(path) {
             Ok(found) => self.seen.insert((found.dev(), found.ino())),
             Err(why) => return self.fail(path, why),

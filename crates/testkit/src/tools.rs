@@ -17,6 +17,9 @@ use tidelock_servers::{Error, Output, Result, Tool, Workspace, ensure};
 const BEGIN: &str = "<!-- rows: written by tests, see crates/testkit/src/tools.rs -->\n";
 const END: &str = "<!-- end of rows -->\n";
 
+/// Where the tests of the page are, in `tests`.
+pub const FILES: [&str; 3] = ["tools_page.rs", "postgres_tools.rs", "tools_page_newer.rs"];
+
 /// What a tool sees of sealed files.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Sees {
@@ -31,13 +34,21 @@ pub struct Page<'w> {
     place: &'w Workspace,
     test: &'static str,
     words: Vec<(&'static str, String)>,
+    bin: Option<PathBuf>,
 }
 
 impl<'w> Page<'w> {
-    /// Rows of `test`, a function in tests/tools_page.rs.
+    /// Rows of `test`, a function in one of the [`FILES`].
     #[must_use]
     pub fn new(place: &'w Workspace, test: &'static str) -> Self {
-        Self { place, test, words: Vec::new() }
+        Self { place, test, words: Vec::new(), bin: None }
+    }
+
+    /// The same with the programs of another build, where it has them.
+    #[must_use]
+    pub fn of(mut self, bin: &Path) -> Self {
+        self.bin = Some(bin.to_path_buf());
+        self
     }
 
     /// Lets a word in capitals stand for this.
@@ -51,7 +62,13 @@ impl<'w> Page<'w> {
     pub fn tool(&self, template: &str) -> Tool<'w> {
         let mut words = template.split(' ').map(|word| self.fill(word));
         let program = words.next().unwrap_or_default();
-        self.place.tool(program).args(words)
+        self.place.tool(self.program(&program)).args(words)
+    }
+
+    /// The other build's, if it has one.
+    fn program(&self, name: &str) -> PathBuf {
+        let theirs = self.bin.as_ref().map(|bin| bin.join(name)).filter(|path| path.is_file());
+        theirs.unwrap_or_else(|| name.into())
     }
 
     /// Runs it to success, and writes down that it did.
@@ -121,7 +138,7 @@ impl<'w> Page<'w> {
         } else {
             program
         };
-        let said = self.place.tool(program).arg("--version").run()?.stdout;
+        let said = self.place.tool(self.program(program)).arg("--version").run()?.stdout;
         let is_number = |word: &&str| word.starts_with(|c: char| c.is_ascii_digit());
         let number = said.split([' ', ',', '\n']).find(is_number).unwrap_or("?");
         let parts = if said.contains("PostgreSQL") { 1 } else { 2 };

@@ -2,29 +2,11 @@
 //! killed, recovered, searched for plaintext, rekeyed, and taken back.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use tidelock_servers::skip;
 use tidelock_testkit::marker::Marker;
-use tidelock_testkit::pg::{Arm, Cluster, Error, Result, Workspace, ensure, fill_pgbench};
-
-/// `build/postgresql/VERSION`, the oldest first.
-fn majors() -> Result<Vec<(u32, PathBuf)>> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../build/postgresql");
-    let Ok(entries) = fs::read_dir(&folder) else { return Ok(Vec::new()) };
-    let mut found = Vec::new();
-    for entry in entries {
-        let path = entry.map_err(Error::io("listing the majors"))?.path();
-        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let major = name.split('.').next().and_then(|major| major.parse().ok());
-        if let Some(major) = major.filter(|_| path.join("bin/postgres").is_file()) {
-            let bin = path.join("bin").canonicalize().map_err(Error::io("finding a major"))?;
-            found.push((major, bin));
-        }
-    }
-    found.sort();
-    Ok(found)
-}
+use tidelock_testkit::pg::{Arm, Cluster, Error, Result, Workspace, ensure, fill_pgbench, majors};
 
 /// The values of `io_method`; none before 18, where the setting is new.
 fn io_methods(major: u32) -> &'static [&'static str] {
@@ -88,7 +70,7 @@ fn life(major: u32, bin: &Path, io_method: &str) -> Result<()> {
 }
 
 fn live(choose: impl Fn(usize, usize) -> bool) -> Result<()> {
-    let majors = majors()?;
+    let majors = majors::ready()?;
     if majors.is_empty() {
         skip::missing("other majors of PostgreSQL (ci/pg-majors)");
         return Ok(());
@@ -119,4 +101,34 @@ fn the_newest_major_lives_sealed_with_each_io_method() -> Result<()> {
 #[ignore = "long: make test-full"]
 fn every_major_between_lives_sealed() -> Result<()> {
     live(|place, count| place > 0 && place + 1 < count)
+}
+
+/// The ready binaries are built without io_uring; here is a server that would use it, past libc.
+#[test]
+#[ignore = "long: make test-full"]
+fn io_uring_is_refused_where_a_plain_server_has_it() -> Result<()> {
+    let Some(bin) = majors::built(18) else { return Ok(()) };
+    let place = Workspace::new()?;
+    let cluster = |name: &str, arm| -> Result<Cluster<'_>> {
+        let cluster = Cluster::at(&place, name, arm)?.with(Some(bin.clone()), Vec::new());
+        cluster.make(&["-k"])?;
+        cluster.set("io_method", "io_uring")?;
+        Ok(cluster)
+    };
+    let plain = cluster("plain", Arm::Plain)?;
+    if let Err(why) = plain.start() {
+        skip::because(format_args!("this kernel has no io_uring: {why}"));
+        return Ok(());
+    }
+    plain.expect("SHOW io_method", "io_uring")?;
+    plain.stop("fast")?;
+    let sealed = cluster("sealed", Arm::Sealed)?;
+    let told = sealed.start_fails()?;
+    let log = fs::read_to_string(sealed.log()).map_err(Error::io("reading the log"))?;
+    ensure(log.contains("could not setup io_uring queue"), || told.text() + &log)?;
+    ensure(log.contains("io_method") && log.contains("worker"), || told.text() + &log)?;
+    // The remedy that it names.
+    sealed.set("io_method", "worker")?;
+    sealed.start()?;
+    sealed.stop("fast")
 }

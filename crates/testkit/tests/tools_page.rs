@@ -8,13 +8,13 @@ use tidelock_servers::skip;
 use tidelock_testkit::pg::{
     Arm, BINDIR, Cluster, Error, Result, Tool, Workspace, ensure, fill_pgbench,
 };
-use tidelock_testkit::tools::{Page, Sees, named_tests};
+use tidelock_testkit::tools::{FILES, Page, Sees, named_tests};
 
 /// Rows of a test that is gone say nothing.
 #[test]
 fn every_row_of_the_page_names_a_test() -> Result<()> {
     let mut source = String::new();
-    for file in ["tools_page.rs", "postgres_tools.rs"] {
+    for file in FILES {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(file);
         source += &fs::read_to_string(path).map_err(Error::io("reading the tests"))?;
     }

@@ -4,6 +4,7 @@
 //!   arguments --> old and new cluster, mode  --> refused here, before a byte is written
 //!   cp        --> gets keys for this run: pg_upgrade copies pg_xact and pg_multixact with it
 //!   logs      --> NEW/pg_upgrade_output.d is a link to a directory in memory
+//!   spaces    --> in each tablespace the new cluster gets a folder beside that of the old one
 //! ```
 //!
 //! Shells append to the logs, and shells have no keys. In a plain file the logs would leave the
@@ -11,6 +12,7 @@
 //! have that directory; older ones log to the working directory.
 
 mod arguments;
+mod spaces;
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, DirBuilder};
@@ -28,10 +30,10 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use signal_hook::flag;
 use tidelock_agent::RunDir;
 use tidelock_contract::control::FOLDER;
-use tidelock_contract::postgres::TABLESPACES;
 use tidelock_keyring::KEYRING;
 
 use self::arguments::Told;
+use self::spaces::Cluster;
 use super::{Program, cores};
 use crate::console;
 use crate::error::{Error, Result};
@@ -51,6 +53,8 @@ pub(super) struct Upgrade {
     pub(super) copier: PathBuf,
     /// The new cluster, if it is a protected one.
     new: Option<PathBuf>,
+    /// Whose the folders in the tablespaces are.
+    spaces: OsString,
 }
 
 /// Where the logs are during the run.
@@ -74,7 +78,7 @@ impl Upgrade {
         }
         let told = Told::read(arguments);
         if told.asks_only() {
-            return Ok(Some(Self { copier: copier()?, new: None }));
+            return Ok(Some(Self { copier: copier()?, new: None, spaces: OsString::new() }));
         }
         if rustix::process::geteuid().is_root() {
             return Err(Error::refused(
@@ -106,9 +110,11 @@ impl Upgrade {
             }
         }
         let protects = |dir: &Path| run.iter().any(|protected| protected.path == dir);
-        if protects(&old) || protects(&new) {
-            refuse_tablespaces(&old)?;
-        }
+        let owner = |dir| Cluster { dir, protected: protects(dir) };
+        let spaces = match protects(&old) || protects(&new) {
+            true => spaces::share(owner(&old), owner(&new))?,
+            false => OsString::new(),
+        };
         if protects(&old) && !protects(&new) {
             console::warn(
                 format!("{} is not protected: what was sealed is plain there", new.display()),
@@ -116,7 +122,7 @@ impl Upgrade {
             );
         }
         let new = protects(&new).then_some(new);
-        Ok(Some(Self { copier: copier()?, new }))
+        Ok(Some(Self { copier: copier()?, new, spaces }))
     }
 
     /// Runs it to its end; the code that it ends with.
@@ -130,6 +136,8 @@ impl Upgrade {
         if let Some(logs) = &logs {
             value.push(&logs.folder);
         }
+        value.push("\n");
+        value.push(&self.spaces);
         let program = PathBuf::from(command.get_program());
         let mut child = command.env(VARIABLE, value).spawn().map_err(Error::io("run", &program))?;
         // The keys are the program's now, and the terminal's signals reach it too: this process
@@ -240,25 +248,6 @@ fn cluster(
     Err(Error::refused(
         format!("{} is no cluster: it has no PG_VERSION", dir.display()),
         "make the new cluster first: tidelock exec -D DIR -- initdb -D DIR",
-    ))
-}
-
-/// pg_upgrade puts the new files of a tablespace beside the old ones, below one directory: by their
-/// paths they would all be one cluster's, and be sealed with its keys.
-fn refuse_tablespaces(old: &Path) -> Result<()> {
-    let spaces = old.join(TABLESPACES);
-    let mut entries = fs::read_dir(&spaces).map_err(Error::io("list", &spaces))?;
-    if entries.next().is_none() {
-        return Ok(());
-    }
-    Err(Error::refused(
-        format!(
-            "{} has tablespaces: pg_upgrade puts new files beside the old ones there, where those \
-             of two clusters are not told apart",
-            old.display()
-        ),
-        "move everything to pg_default (ALTER DATABASE, ALTER TABLE ... SET TABLESPACE) and drop \
-         them, or dump and restore",
     ))
 }
 

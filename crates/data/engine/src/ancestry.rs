@@ -177,6 +177,9 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
             Above::Nothing => Ok(Some(Decided::Outside)),
             Above::Another => Ok(None),
             Above::Ours { root, top } => {
+                if let Some(decided) = self.shared(directory, name)? {
+                    return Ok(Some(decided));
+                }
                 self.add_way(top.fd, directory, &mut relative)?;
                 if !name.is_empty() {
                     relative.push(name)?;
@@ -184,6 +187,17 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
                 Ok(Some(self.roots.decide_relative(root, relative.as_bytes())))
             }
         }
+    }
+
+    /// Whose the name is, if it lies in a tablespace that clusters share.
+    #[inline(never)]
+    fn shared(&self, directory: Fd, name: &[u8]) -> Result<Option<Decided>, Errno> {
+        let mut whole = PathBuffer::new();
+        whole.fill(|room| self.system.path_of(directory, room))?;
+        if !name.is_empty() {
+            whole.push(name)?;
+        }
+        Ok(self.roots.decide_shared(whole.as_bytes()))
     }
 
     /// Goes up from `directory` until something is known; `relative` becomes the policy's name of

@@ -15,6 +15,7 @@ const ROOTS: usize = 8;
 const MOUNTS: usize = 128;
 const MOUNT_PATH: usize = 1024;
 const MOUNT_PREFIX: usize = 256;
+const VERSIONS: usize = 256;
 
 /// What the policy says of a name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -70,6 +71,7 @@ impl Decided {
 pub struct Roots<P> {
     roots: [OnceLock<Held<P>>; ROOTS],
     mounts: [OnceLock<Mount>; MOUNTS],
+    versions: [OnceLock<Version>; VERSIONS],
     left_out: OnceLock<Fixed<MOUNT_PATH>>,
 }
 
@@ -87,6 +89,14 @@ struct Mount {
     prefix: Fixed<MOUNT_PREFIX>,
     /// Device and inode.
     identity: OnceLock<(u64, u64)>,
+}
+
+/// The folders of one version in a tablespace that clusters of several versions share.
+struct Version {
+    /// How their paths begin: `/srv/space/PG_17_`.
+    stem: Fixed<MOUNT_PATH>,
+    /// `None` for those of a cluster that is plain.
+    root: Option<Root>,
 }
 
 struct Fixed<const N: usize> {
@@ -119,6 +129,7 @@ impl<P: Decide> Roots<P> {
         Self {
             roots: [const { OnceLock::new() }; ROOTS],
             mounts: [const { OnceLock::new() }; MOUNTS],
+            versions: [const { OnceLock::new() }; VERSIONS],
             left_out: OnceLock::new(),
         }
     }
@@ -161,6 +172,31 @@ impl<P: Decide> Roots<P> {
             }
         }
         Err(Errno::NFILE)
+    }
+
+    /// Lets directory `root` alone have what paths that begin with `stem` name, a part of a
+    /// tablespace, whoever has the tablespace; nobody, if there is none.
+    ///
+    /// # Errors
+    /// ENAMETOOLONG, or ENFILE if there are too many.
+    pub fn share(&self, stem: &[u8], root: Option<Root>) -> Result<(), Errno> {
+        let mut new = Version { stem: Fixed::new(stem).ok_or(Errno::NAMETOOLONG)?, root };
+        for place in &self.versions {
+            match place.set(new) {
+                Ok(()) => return Ok(()),
+                Err(back) => new = back,
+            }
+        }
+        Err(Errno::NFILE)
+    }
+
+    /// Whose the canonical path is, if it lies in a tablespace that clusters share.
+    pub(crate) fn decide_shared(&self, path: &[u8]) -> Option<Decided> {
+        let mut versions = self.versions.iter().map_while(OnceLock::get);
+        let version = versions.find(|version| path.starts_with(version.stem.get()))?;
+        let Some(number) = version.root else { return Some(Decided::Outside) };
+        let sealing = self.root(number)?.policy.decide_elsewhere(path);
+        Some(Decided::of(number, sealing.unwrap_or(Sealing::Sealed(Class::Bytes))))
     }
 
     /// Lets links to this directory, or to what lies below it, lead out: it belongs to nobody.
@@ -266,6 +302,9 @@ impl<P: Decide> Roots<P> {
     /// Whose the canonical path `path` is.
     #[must_use]
     pub fn decide(&self, path: &[u8]) -> Decided {
+        if let Some(decided) = self.decide_shared(path) {
+            return decided;
+        }
         let mut best: Option<(&Mount, &[u8])> = None;
         for mount in self.mounts.iter().map_while(OnceLock::get) {
             if let Some(rest) = path::strip_prefix(path, mount.path.get())

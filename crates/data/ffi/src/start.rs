@@ -61,12 +61,17 @@ pub unsafe fn start(environment: *const *const c_char) {
                 // without keys.
                 environment.remove(NAMED);
             }
-            begin_with_keys(environment, agents, exe);
+            begin_with_keys(environment, agents, exe, upgrade);
         }
     }
 }
 
-fn begin_with_keys(environment: Environment, agents: &[u8], exe: &[u8]) {
+fn begin_with_keys(
+    environment: Environment,
+    agents: &[u8],
+    exe: &[u8],
+    upgrade: Option<Upgrade<'_>>,
+) {
     memory::start();
     stack::start();
     scratch::start();
@@ -74,6 +79,7 @@ fn begin_with_keys(environment: Environment, agents: &[u8], exe: &[u8]) {
     starting().system().set_hidden_from(limits::make_room());
     environment::keep(environment);
     protect(starting(), &HOST, agents, exe);
+    upgrade::share_tablespaces(starting(), &HOST, upgrade);
     memory::wipe_stack::<{ memory::IN_PROGRAMS }>();
     starting().cipher().warm_up();
     system::refresh_working_directory();

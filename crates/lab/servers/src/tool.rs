@@ -60,9 +60,10 @@ impl Output {
 
 impl<'p> Tool<'p> {
     pub(super) fn new(workspace: &'p Workspace, program: &Path) -> Self {
-        let bindir = env::var_os("TIDELOCK_PG_BINDIR").map_or_else(|| BINDIR.into(), PathBuf::from);
-        let ours = bindir.join(program);
-        let program = if ours.is_file() { ours } else { program.to_path_buf() };
+        // Ready binaries of another major lack most client tools: then Debian's, then PATH's.
+        let named = env::var_os("TIDELOCK_PG_BINDIR").map(PathBuf::from);
+        let mut places = named.into_iter().chain([BINDIR.into()]).map(|bin| bin.join(program));
+        let program = places.find(|path| path.is_file()).unwrap_or_else(|| program.to_path_buf());
         Self {
             workspace,
             program,
