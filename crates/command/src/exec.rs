@@ -12,6 +12,7 @@
 
 mod library;
 mod program;
+mod spaces;
 mod target;
 mod temporary;
 mod upgrade;
@@ -92,6 +93,7 @@ impl Exec {
         let directories = open_each(dirs)?;
         target::warn_if_elsewhere(&program.called, &arguments, &directories);
         warn_of_few_descriptors();
+        let spaces = spaces::mapped(&program.called, &arguments, &directories)?;
         let upgrade = Upgrade::plan(&program.called, &arguments, &directories)?;
         let mut sockets = Vec::new();
         for protected in &directories {
@@ -122,6 +124,9 @@ impl Exec {
             .env(NAMED, &program.path);
         if let Some(folder) = temporary {
             become_it.env(temporary::VARIABLE, folder);
+        }
+        if !spaces.is_empty() {
+            become_it.env(spaces::VARIABLE, spaces);
         }
         if let Some(upgrade) = upgrade {
             return upgrade.run(become_it);

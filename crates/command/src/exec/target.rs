@@ -93,7 +93,7 @@ fn attached(argument: &[u8]) -> Option<&[u8]> {
 }
 
 /// Without links, also where the end of the path is still to be made.
-fn real(path: &Path) -> Option<PathBuf> {
+pub(super) fn real(path: &Path) -> Option<PathBuf> {
     let path = std::path::absolute(path).ok()?;
     path.ancestors().find_map(|above| {
         let real = above.canonicalize().ok()?;

@@ -12,7 +12,6 @@
 //! have that directory; older ones log to the working directory.
 
 mod arguments;
-mod spaces;
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, DirBuilder};
@@ -33,7 +32,7 @@ use tidelock_contract::control::FOLDER;
 use tidelock_keyring::KEYRING;
 
 use self::arguments::Told;
-use self::spaces::Cluster;
+use super::spaces::{self, Cluster};
 use super::{Program, cores};
 use crate::console;
 use crate::error::{Error, Result};
@@ -112,7 +111,7 @@ impl Upgrade {
         let protects = |dir: &Path| run.iter().any(|protected| protected.path == dir);
         let owner = |dir| Cluster { dir, protected: protects(dir) };
         let spaces = match protects(&old) || protects(&new) {
-            true => spaces::share(owner(&old), owner(&new))?,
+            true => spaces::upgraded(owner(&old), owner(&new))?,
             false => OsString::new(),
         };
         if protects(&old) && !protects(&new) {
@@ -136,10 +135,9 @@ impl Upgrade {
         if let Some(logs) = &logs {
             value.push(&logs.folder);
         }
-        value.push("\n");
-        value.push(&self.spaces);
         let program = PathBuf::from(command.get_program());
-        let mut child = command.env(VARIABLE, value).spawn().map_err(Error::io("run", &program))?;
+        command.env(VARIABLE, value).env(spaces::VARIABLE, self.spaces);
+        let mut child = command.spawn().map_err(Error::io("run", &program))?;
         // The keys are the program's now, and the terminal's signals reach it too: this process
         // only waits for it.
         cores::forbid();

@@ -84,6 +84,14 @@ impl Keys {
                 "name one that opens by itself: file, command, systemd, vault ... (docs/keys.md)",
             ));
         }
+        if !passing && !choice.is_unattended() && !tidelock_providers::has_terminal() {
+            return Err(Error::refused(
+                "this provider needs a person, and there is no terminal to ask on: the server \
+                 would be stopped, and nothing sealed",
+                "run it on a terminal, or name a provider that opens by itself: file, command, \
+                 systemd, vault ... (docs/keys.md)",
+            ));
+        }
         if let Some(file) = choice.key_file() {
             let folder = file.ancestors().find(|path| path.is_dir()).unwrap_or(Path::new("/"));
             let found = rustix::fs::statfs(folder)
@@ -96,6 +104,11 @@ impl Keys {
             }
         }
         Ok(())
+    }
+
+    /// True if somebody has to open the keyring at each start.
+    pub(super) fn need_a_person(&self) -> bool {
+        self.choice().is_some_and(|choice| !choice.is_unattended())
     }
 
     fn choice(&self) -> Option<ProviderChoice> {

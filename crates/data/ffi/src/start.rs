@@ -7,11 +7,11 @@
 use core::ffi::c_char;
 
 use tidelock_engine::{Fd, System};
-use tidelock_runtime::limits;
 use tidelock_runtime::start::{
     Part, attach_links, part, protect, refuse_inherited, tell_of_anchors,
 };
 use tidelock_runtime::upgrade::{self, Upgrade};
+use tidelock_runtime::{limits, spaces};
 
 use crate::environment::{self, Environment};
 use crate::host::HOST;
@@ -24,6 +24,8 @@ const AGENTS: &[u8] = b"TIDELOCK_AGENT=";
 const NAMED: &[u8] = b"TIDELOCK_PROGRAM=";
 /// What it has made ready for a run of pg_upgrade.
 const UPGRADE: &[u8] = b"TIDELOCK_UPGRADE=";
+/// Whose some folders in tablespaces are.
+const SPACES: &[u8] = b"TIDELOCK_SPACES=";
 
 /// Starts the library, once. `environment` is main's third argument.
 ///
@@ -53,25 +55,22 @@ pub unsafe fn start(environment: *const *const c_char) {
         }
         Part::Protects { listed } => {
             upgrade::refuse_unprepared(&HOST, exe, upgrade);
+            let spaces = environment.value(SPACES).unwrap_or_default();
             if upgrade::ends_with(exe) {
                 environment.remove(UPGRADE);
+                environment.remove(SPACES);
             }
             if listed {
                 // What a server starts is not what the user named: a shell of archive_command stays
                 // without keys.
                 environment.remove(NAMED);
             }
-            begin_with_keys(environment, agents, exe, upgrade);
+            begin_with_keys(environment, agents, exe, spaces);
         }
     }
 }
 
-fn begin_with_keys(
-    environment: Environment,
-    agents: &[u8],
-    exe: &[u8],
-    upgrade: Option<Upgrade<'_>>,
-) {
+fn begin_with_keys(environment: Environment, agents: &[u8], exe: &[u8], shared: &[u8]) {
     memory::start();
     stack::start();
     scratch::start();
@@ -79,7 +78,7 @@ fn begin_with_keys(
     starting().system().set_hidden_from(limits::make_room());
     environment::keep(environment);
     protect(starting(), &HOST, agents, exe);
-    upgrade::share_tablespaces(starting(), &HOST, upgrade);
+    spaces::share(starting(), &HOST, shared);
     memory::wipe_stack::<{ memory::IN_PROGRAMS }>();
     starting().cipher().warm_up();
     system::refresh_working_directory();

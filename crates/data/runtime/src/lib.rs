@@ -9,7 +9,7 @@
 //!     v
 //!   Directory   one for each protected directory, in the engine's table
 //!     |
-//!   upgrade     a run of pg_upgrade
+//!   upgrade     a run of pg_upgrade; spaces: whose folders in shared tablespaces are
 //!   headers     their keys; renewal: the keyring has changed; recovery: of PostgreSQL
 //!   cores, limits, messages      limits of the process, and lines for the administrator
 //! ```
@@ -31,6 +31,7 @@ pub mod mounts;
 mod recovery;
 mod renewal;
 mod sharing;
+pub mod spaces;
 pub mod start;
 mod starter;
 pub mod upgrade;

@@ -93,6 +93,14 @@ pub(crate) fn handed_on(what: &str) {
     send(line.as_bytes());
 }
 
+/// Says why there is no `io_uring`, whatever the program says of it.
+pub fn io_uring() {
+    send(
+        b"tidelock: io_uring is refused: it would go round this library; let the program use \
+          another way, PostgreSQL by io_method = worker\n",
+    );
+}
+
 /// Globs of the owner are for files that only the last rule covers. A name that a shell or a glob
 /// would read otherwise is for people to write.
 fn advise<S: System, C: UnitCipher, const N: usize>(

@@ -8,6 +8,7 @@ use core::ffi::{c_int, c_uint, c_void};
 
 use libc::{aiocb, sigevent};
 use tidelock_engine::Errno;
+use tidelock_runtime::messages;
 
 use crate::hooks::is_ours;
 use crate::next;
@@ -65,10 +66,16 @@ unsafe fn is_sealed(request: *const aiocb) -> bool {
     unsafe { request.as_ref() }.is_some_and(|request| is_ours(request.aio_fildes))
 }
 
+/// PostgreSQL would say that the kernel does not have it.
+fn refuse_ring() -> c_int {
+    messages::io_uring();
+    -libc::ENOSYS
+}
+
 /// liburing's functions return the error as a negative number.
 pub unsafe fn io_uring_queue_init(entries: c_uint, ring: *mut c_void, flags: c_uint) -> c_int {
     if process().is_some() {
-        return -libc::ENOSYS;
+        return refuse_ring();
     }
     // SAFETY: the contract of io_uring_queue_init.
     unsafe { next::io_uring_queue_init(entries, ring, flags) }
@@ -80,7 +87,7 @@ pub unsafe fn io_uring_queue_init_params(
     parameters: *mut c_void,
 ) -> c_int {
     if process().is_some() {
-        return -libc::ENOSYS;
+        return refuse_ring();
     }
     // SAFETY: the contract of io_uring_queue_init_params.
     unsafe { next::io_uring_queue_init_params(entries, ring, parameters) }
@@ -94,7 +101,7 @@ pub unsafe fn io_uring_queue_init_mem(
     len: usize,
 ) -> c_int {
     if process().is_some() {
-        return -libc::ENOSYS;
+        return refuse_ring();
     }
     // SAFETY: the contract of io_uring_queue_init_mem.
     unsafe { next::io_uring_queue_init_mem(entries, ring, parameters, memory, len) }
@@ -102,7 +109,7 @@ pub unsafe fn io_uring_queue_init_mem(
 
 pub unsafe fn io_uring_setup(entries: c_uint, parameters: *mut c_void) -> c_int {
     if process().is_some() {
-        return -libc::ENOSYS;
+        return refuse_ring();
     }
     // SAFETY: the contract of io_uring_setup.
     unsafe { next::io_uring_setup(entries, parameters) }
