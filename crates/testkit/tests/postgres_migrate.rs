@@ -365,3 +365,37 @@ fn a_plain_backup_restores_into_a_protected_directory_and_the_other_way_round() 
     plain.start()?;
     plain.expect(rows, "20000|200010000")
 }
+
+/// A base backup through both sets of keys, and WAL on another disk than the rest.
+#[test]
+#[ignore = "long: make test-full"]
+fn from_one_set_of_keys_to_another_with_wal_elsewhere() -> Result<()> {
+    let place = Workspace::new()?;
+    let first = Cluster::started(&place, "first", Arm::Sealed)?;
+    fill_pgbench(&first, 1)?;
+    let to = place.join("second");
+    let wal = place.join("wal");
+    let more = ["--waldir", &wal.display().to_string(), "--switch", "--yes"];
+    migrate(&place, first.dir(), &to, &more)?.run()?;
+    first.expect("SHOW data_directory", &to.display().to_string())?;
+    first.expect("SELECT count(*) FROM pgbench_accounts", "100000")?;
+    first.sql("CREATE TABLE later AS SELECT 1; SELECT pg_switch_wal(); CHECKPOINT")?;
+    let second = Cluster::at(&place, "second", Arm::Sealed)?;
+    let leads = fs::read_link(to.join("pg_wal")).map_err(Error::io("reading the link"))?;
+    ensure(leads == wal, || format!("pg_wal leads to {}", leads.display()))?;
+    let keyring = |dir: &Path| -> Result<String> {
+        let dir = dir.display().to_string();
+        let status = second.tidelock(&["status", "--json", "-D", &dir])?.attempt()?;
+        let line = status.stdout.lines().find(|line| line.contains("\"keyring\"")).map(str::trim);
+        line.map(str::to_owned).ok_or_else(|| Error::Unexpected(status.text()))
+    };
+    ensure(keyring(first.dir())? != keyring(&to)?, || "both have one keyring".into())?;
+    // Nothing needs the keys of the first one.
+    fs::remove_file(place.join("home/first.key")).map_err(Error::io("removing the key"))?;
+    second.stop("fast")?;
+    second.tidelock(&["verify", "-D"])?.arg(&to).run()?;
+    place.wait_for_agents()?;
+    second.listen_here()?;
+    second.start()?;
+    second.expect("SELECT count(*) FROM later", "1")
+}

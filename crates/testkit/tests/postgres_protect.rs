@@ -244,3 +244,54 @@ fn what_would_leave_a_server_that_does_not_come_back_is_refused_before_it_stops(
     refused(&["--no-recovery", "--no-keyring-copy"], "tail (process")?;
     ensure(follower.runs(), || "tail has ended".into())
 }
+
+/// By a copy, there and back; the server stops for the switchover only.
+#[test]
+#[ignore = "long: make test-full"]
+fn without_stopping_there_and_back() -> Result<()> {
+    let place = Workspace::new()?;
+    let cluster = Cluster::started(&place, "main", Arm::Plain)?;
+    fill_pgbench(&cluster, 1)?;
+    cluster.sql(&format!(
+        "CREATE TABLE t AS SELECT g, '{MARKER}' || g AS told FROM generate_series(1, 20000) g"
+    ))?;
+    let (new, back) = (place.join("new"), place.join("back"));
+    let key = format!("file:{}", place.join("home/key").display());
+    let copy = place.join("home/keyring-copy").display().to_string();
+    let to = new.display().to_string();
+    let keys = ["--no-recovery", "--provider", &key, "--keyring-copy", &copy];
+    let by_a_copy = [&["--without-stopping", &to][..], &keys].concat();
+    let told = tidelock(&place, "protect", cluster.dir(), &by_a_copy)?.run()?;
+    ensure(told.stdout.contains("downtime"), || told.text())?;
+    same_rows(&cluster)?;
+    cluster.expect("SHOW data_directory", &to)?;
+    ensure(Path::new(&copy).exists(), || "no second copy of the keyring".into())?;
+    cluster.sql("CHECKPOINT")?;
+    ensure(seen(&[&new])? == 0, || "the marker is seen".into())?;
+    let to = back.display().to_string();
+    let told = tidelock(&place, "unprotect", &new, &["--without-stopping", &to])?.run()?;
+    ensure(told.stdout.contains("downtime"), || told.text())?;
+    same_rows(&cluster)?;
+    cluster.expect("SHOW data_directory", &to)?;
+    Cluster::at(&place, "back", Arm::Plain)?.stop("fast")
+}
+
+/// The passphrase would be asked after the server has stopped.
+#[test]
+fn a_passphrase_that_nobody_can_type_is_refused_while_the_server_runs() -> Result<()> {
+    let place = Workspace::new()?;
+    let cluster = Cluster::started(&place, "main", Arm::Plain)?;
+    // A session of its own has no terminal.
+    let told = place
+        .tool("setsid")
+        .arg("--wait")
+        .arg(place.programs()?.command)
+        .args(["protect", "--yes", "--no-recovery", "--provider", "passphrase"])
+        .args(["--no-keyring-copy", "-D"])
+        .arg(cluster.dir())
+        .fails()?;
+    ensure(told.status.code() == Some(3), || told.text())?;
+    ensure(told.stderr.contains("there is no terminal to ask on"), || told.text())?;
+    cluster.expect("SELECT 1", "1")?;
+    ensure(!cluster.dir().join(".tidelock").exists(), || "a keyring was made".into())
+}

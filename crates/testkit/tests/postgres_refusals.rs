@@ -160,6 +160,13 @@ fn a_hard_limit_of_descriptors_is_told_and_the_server_works_with_fewer_files() -
     main.sql(all)?;
     main.sql("CHECKPOINT")?;
     main.sql(all)?;
+    main.stop("fast")?;
+    // PostgreSQL needs 58, and a plain one starts with 64.
+    let told = run("64", "start").err().map(|why| why.to_string()).unwrap_or_default();
+    ensure(told.contains("64 descriptors at most"), || told.clone())?;
+    ensure(told.contains("insufficient file descriptors"), || told.clone())?;
+    run("128", "start")?;
+    main.sql(all)?;
     main.stop("fast")
 }
 
