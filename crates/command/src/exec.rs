@@ -185,8 +185,9 @@ impl Exec {
             let ours = status.directory == protected.path;
             // By its bytes: a keyring that was damaged or changed must be refused as by everybody
             // else.
-            let here = KeyringDir::open(&protected.path).and_then(|folder| folder.digest())?;
-            if ours && status.file == here {
+            let folder = KeyringDir::open(&protected.path)?;
+            if ours && status.file == folder.digest()? {
+                folder.make_anchor()?;
                 return Ok(socket);
             }
             outdated = ours;

@@ -109,10 +109,7 @@ impl KeyringDir {
             }
             made.open_lock(name)?;
         }
-        match symlinkat("a sealed file of Tidelock", &made.folder, ANCHOR) {
-            Ok(()) | Err(Errno::EXIST) => {}
-            Err(errno) => return Err(failed("make a link in")(errno)),
-        }
+        made.make_anchor()?;
         made.folder.sync_all().map_err(Error::io("sync", &path))?;
         fsync(&above).map_err(failed("sync the directory of"))?;
         Ok(made)
@@ -144,6 +141,18 @@ impl KeyringDir {
             Ok(folder) => Ok(Self { folder: folder.into(), path }),
             Err(Errno::NOENT | Errno::NOTDIR) => Err(Error::NoKeyring { path: path.join(KEYRING) }),
             Err(errno) => Err(Error::Io { what: "open", path, source: errno.into() }),
+        }
+    }
+
+    /// Makes the link that descriptors of sealed files refer to, unless it is there. Copies that
+    /// were made without symbolic links lack it, and it holds nothing that could be lost.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn make_anchor(&self) -> Result<(), Error> {
+        match symlinkat("a sealed file of Tidelock", &self.folder, ANCHOR) {
+            Ok(()) | Err(Errno::EXIST) => Ok(()),
+            Err(errno) => Err(Error::io("make a link in", &self.path)(errno.into())),
         }
     }
 
