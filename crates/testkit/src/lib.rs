@@ -5,7 +5,7 @@
 //! ```text
 //!   tests/postgres_*.rs      bin/demo.rs
 //!          |                      |
-//!          +-- pg: a private PostgreSQL, plain, idle or sealed
+//!          +-- pg: a private PostgreSQL, plain, idle or sealed; PostgreSQL's own suites
 //!          +-- marker: bytes that must be found nowhere
 //!          +-- volume: loop devices whose power is cut (bin/{torn,headers,powercut}.rs)
 //!          +-- ledger: docs/hooks.md, and the imports of real programs (bin/hooks-doc.rs)

@@ -2,6 +2,7 @@
 
 pub mod majors;
 mod regress;
+pub mod tap;
 
 pub use regress::{Outcome, Suite};
 pub use tidelock_servers::*;

@@ -30,6 +30,7 @@ pub struct Tool<'p> {
     env: Vec<(OsString, OsString)>,
     arm: Arm,
     protected: Vec<PathBuf>,
+    within: Option<PathBuf>,
     stdin: Option<Vec<u8>>,
     stdout: Option<PathBuf>,
     log: Option<PathBuf>,
@@ -71,6 +72,7 @@ impl<'p> Tool<'p> {
             env: Vec::new(),
             arm: Arm::Plain,
             protected: Vec::new(),
+            within: None,
             stdin: None,
             stdout: None,
             log: None,
@@ -97,6 +99,20 @@ impl<'p> Tool<'p> {
     #[must_use]
     pub fn env(mut self, name: &str, value: impl AsRef<OsStr>) -> Self {
         self.env.push((name.into(), value.as_ref().to_owned()));
+        self
+    }
+
+    /// Sets variables of the environment.
+    #[must_use]
+    pub fn envs<'v>(mut self, all: impl IntoIterator<Item = (&'v str, &'v str)>) -> Self {
+        self.env.extend(all.into_iter().map(|(name, value)| (name.into(), value.into())));
+        self
+    }
+
+    /// Runs it in this directory instead of the workspace.
+    #[must_use]
+    pub fn within(mut self, dir: &Path) -> Self {
+        self.within = Some(dir.to_path_buf());
         self
     }
 
@@ -244,7 +260,7 @@ impl<'p> Tool<'p> {
                 command.env_remove(&name);
             }
         }
-        command.current_dir(self.workspace.path());
+        command.current_dir(self.within.as_deref().unwrap_or(self.workspace.path()));
         command.env("LC_ALL", "C.UTF-8").env("TZ", "UTC").env("NO_COLOR", "1");
         let account = self.workspace.account();
         if self.as_root && account.switches() {

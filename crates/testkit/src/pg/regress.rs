@@ -132,15 +132,17 @@ impl Outcome {
 const LIBRARIES: &str = "/usr/lib/postgresql/15/lib";
 const PGXS: &str = "/usr/lib/postgresql/15/lib/pgxs/src/test";
 
+pub(super) const SOURCE_HINT: &str = "ci/pg-source fetches Debian's source package";
+
 /// Where `ci/pg-source` unpacked the source; `TIDELOCK_PG_SOURCE` names another place.
-fn source() -> Result<PathBuf> {
+pub(super) fn source() -> Result<PathBuf> {
     let path = env::var_os("TIDELOCK_PG_SOURCE").map_or_else(
         || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../build/postgresql-15"),
         PathBuf::from,
     );
     match path.join("src/test/regress/parallel_schedule").is_file() {
         true => Ok(path),
-        false => Err(Error::Missing { path, hint: "ci/pg-source fetches Debian's source package" }),
+        false => Err(Error::Missing { path, hint: SOURCE_HINT }),
     }
 }
 
