@@ -20,6 +20,9 @@ use super::owner;
 use super::program::{run_program, text_of};
 use super::throttle::Throttle;
 
+/// How long an old mount of the image may stay in another namespace.
+const DETACHED: Duration = Duration::from_secs(60);
+
 /// A volume. Dropping it unmounts it and removes its image.
 #[derive(Debug)]
 pub struct Volume {
@@ -90,6 +93,7 @@ impl Volume {
     /// # Errors
     /// When losetup or mount refuses.
     pub fn mount(&mut self) -> Result<(), VolumeError> {
+        self.wait_until_detached()?;
         let mut attach = Command::new("losetup");
         attach.args(["--find", "--show"]);
         if self.kind == Image::Direct {
@@ -104,6 +108,25 @@ impl Volume {
         self.mounted = true;
         Throttle::clear(self.device()?);
         detached
+    }
+
+    /// A namespace that was made while the volume was mounted may hold the old mount a little
+    /// longer. Two mounts of one image would destroy it.
+    fn wait_until_detached(&self) -> Result<(), VolumeError> {
+        let until = Instant::now() + DETACHED;
+        loop {
+            let mut ask = Command::new("losetup");
+            let left = text_of(ask.arg("--associated").arg(&self.image))?;
+            if left.trim().is_empty() {
+                return Ok(());
+            }
+            if Instant::now() > until {
+                let command = "mount".to_owned();
+                let said = format!("the image is still mounted elsewhere: {}", left.trim());
+                return Err(VolumeError::Refused { command, said });
+            }
+            thread::sleep(Duration::from_millis(50));
+        }
     }
 
     /// Unmounts the volume once nobody uses it.
