@@ -172,7 +172,8 @@ fn only(one: &BTreeMap<Key, Side>, other: &BTreeMap<Key, Side>) -> Vec<String> {
 const fn at(phase: Phase) -> &'static str {
     match phase {
         Phase::Capacity => "",
-        Phase::FixedRate => ", at a fixed rate",
+        Phase::EqualWork => ", at 40 % of capacity",
+        Phase::FixedRate => ", at 70 % of capacity",
     }
 }
 

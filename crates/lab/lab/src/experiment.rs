@@ -144,6 +144,17 @@ pub struct Stop {
     /// Blocks of the trials at a fixed rate; none if 0.
     #[serde(default)]
     pub latency_blocks: u32,
+    /// Blocks of equal work at 40 % of capacity, of workloads of pgbench; none if 0.
+    #[serde(default)]
+    pub equal_work_blocks: u32,
+    /// Servers of each arm, 1 or 2. With two a difference between servers is not taken for one
+    /// between arms. plain and control have one each.
+    #[serde(default = "one_server")]
+    pub servers: u32,
+}
+
+const fn one_server() -> u32 {
+    1
 }
 
 const fn warm_up() -> u32 {

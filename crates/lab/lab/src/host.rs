@@ -36,6 +36,6 @@ pub use gocryptfs::GocryptfsMount;
 pub use group::Group;
 pub use leftovers::{end_users, remove_dir, remove_leftovers};
 pub use program::run_program;
-pub use sampler::{Sampler, Samples};
+pub use sampler::{CpuTimes, Sampler, Samples};
 pub use throttle::Throttle;
 pub use volume::{FileSystem, Image, Volume, VolumeError};

@@ -6,9 +6,11 @@
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
+use crate::analysis::{CONTROL, PLAIN};
 use crate::error::{Error, Result};
 use crate::experiment::{Engine, Experiment, Param, Work};
 use crate::trial::{Cell, Phase, WORKLOAD};
+use crate::work::script::Script;
 
 /// One trial to run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,6 +25,30 @@ pub struct Step {
     pub order: u32,
     /// Name of the arm.
     pub arm: String,
+    /// Which of its servers, from 0.
+    pub instance: u32,
+}
+
+/// One server of an arm.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Instance {
+    /// Name of the arm.
+    pub arm: String,
+    /// Which of its servers, from 0.
+    pub number: u32,
+}
+
+/// The servers of `arms`: two of each if the experiment asks for them, but for plain and control,
+/// which are one arm already.
+#[must_use]
+pub fn instances(experiment: &Experiment, arms: &[String]) -> Vec<Instance> {
+    let paired = [PLAIN, CONTROL].iter().all(|name| arms.iter().any(|arm| arm == name));
+    let of = |arm: &String| {
+        let alone = paired && [PLAIN, CONTROL].contains(&arm.as_str());
+        let servers = if alone { 1 } else { experiment.stop.servers };
+        (0..servers).map(|number| Instance { arm: arm.clone(), number }).collect::<Vec<_>>()
+    };
+    arms.iter().flat_map(of).collect()
 }
 
 /// What the servers of a cell have to be; cells with equal grounds share them.
@@ -174,22 +200,23 @@ pub fn connections(experiment: &Experiment, cell: &Cell, ground: &Ground) -> Res
     })
 }
 
-/// The trials of one cell in the order of their blocks. `arms` are those that can be measured here.
+/// The trials of one cell in the order of their blocks. `servers` are those that can be measured here.
 #[must_use]
-pub fn steps(cell: &Cell, phase: Phase, blocks: u32, arms: &[String], seed: u64) -> Vec<Step> {
+pub fn steps(cell: &Cell, phase: Phase, blocks: u32, servers: &[Instance], seed: u64) -> Vec<Step> {
     let mut hasher = DefaultHasher::new();
     (seed, cell, phase as u8).hash(&mut hasher);
     let mut random = fastrand::Rng::with_seed(hasher.finish());
     (0..blocks)
         .flat_map(|block| {
-            let mut order: Vec<&String> = arms.iter().collect();
+            let mut order: Vec<&Instance> = servers.iter().collect();
             random.shuffle(&mut order);
-            let step = |(place, arm): (usize, &String)| Step {
+            let step = |(place, server): (usize, &Instance)| Step {
                 cell: cell.clone(),
                 phase,
                 block,
                 order: u32::try_from(place).unwrap_or(u32::MAX),
-                arm: arm.clone(),
+                arm: server.arm.clone(),
+                instance: server.number,
             };
             order.into_iter().enumerate().map(step).collect::<Vec<_>>()
         })
@@ -202,16 +229,19 @@ pub fn blocks(experiment: &Experiment, work: &Work, phase: Phase) -> u32 {
     match (phase, work) {
         (Phase::Capacity, _) => experiment.stop.blocks,
         (Phase::FixedRate, Work::Pgbench(_)) => experiment.stop.latency_blocks,
-        (Phase::FixedRate, _) => 0,
+        (Phase::EqualWork, Work::Pgbench(work)) if Script::of(work).is_ok() => {
+            experiment.stop.equal_work_blocks
+        }
+        (Phase::EqualWork | Phase::FixedRate, _) => 0,
     }
 }
 
-/// Seconds that one cell takes, roughly: measuring, and what surrounds it. Filling and starting
+/// Seconds that one cell takes with so many servers, roughly: measuring, and what surrounds it. Filling and starting
 /// servers is in [`seconds_of_ground`].
 ///
 /// # Errors
 /// When a parameter is no number.
-pub fn seconds(experiment: &Experiment, cell: &Cell, arms: usize) -> Result<f64> {
+pub fn seconds(experiment: &Experiment, cell: &Cell, servers: usize) -> Result<f64> {
     let Some(work) = experiment.workload.get(cell.workload()) else { return Ok(0.0) };
     let levels = &cell.0;
     let (trial, around) = match work {
@@ -222,18 +252,26 @@ pub fn seconds(experiment: &Experiment, cell: &Cell, arms: usize) -> Result<f64>
         Work::Billing(billing) => (billing.records.number::<f64>(levels)? * 3e-5, 3.0),
         Work::Crypto(crypto) => (crypto.seconds.number(levels)?, 0.1),
     };
-    let blocks = f64::from(
-        blocks(experiment, work, Phase::Capacity) + blocks(experiment, work, Phase::FixedRate),
-    );
+    let blocks_of = |phase| blocks(experiment, work, phase);
+    let blocks = f64::from(blocks_of(Phase::Capacity) + blocks_of(Phase::FixedRate));
     // Warm-up is about one block more.
-    Ok((blocks + 1.0) * (trial + around) * arms as f64)
+    let equal_work = f64::from(blocks_of(Phase::EqualWork)) * EQUAL_WORK_SECONDS;
+    Ok(((blocks + 1.0) * (trial + around) + equal_work) * servers as f64)
 }
 
 /// Seconds to make the servers of a ground, roughly.
 #[must_use]
-pub fn seconds_of_ground(ground: &Ground, arms: usize) -> f64 {
-    (4.0 + 0.25 * f64::from(ground.scale)) * arms as f64
+pub fn seconds_of_ground(ground: &Ground, servers: usize) -> f64 {
+    (4.0 + 0.25 * f64::from(ground.scale)) * servers as f64
 }
+
+/// Slices of one server in a block of equal work: in each pair of rounds every order is there with
+/// its reverse.
+pub const ROUNDS: u32 = 4;
+/// Seconds of the shortest and the longest slice.
+pub const SLICE: (f64, f64) = (0.2, 0.5);
+/// Seconds of one server's part of a block of equal work: its slices, and a checkpoint.
+const EQUAL_WORK_SECONDS: f64 = ROUNDS as f64 * (SLICE.0 + SLICE.1) / 2.0 + 0.2;
 
 #[cfg(test)]
 mod tests {
@@ -311,7 +349,9 @@ mod tests {
 
     #[test]
     fn every_block_has_every_arm_once_and_the_seed_repeats_the_order() {
-        let arms = ["plain", "control", "sealed"].map(str::to_owned);
+        let names = ["plain", "control", "sealed"].map(str::to_owned);
+        let experiment = read("t", TEXT, Size::Small).unwrap();
+        let arms = instances(&experiment, &names);
         let cell = Cell::default();
         let steps = super::steps(&cell, Phase::Capacity, 12, &arms, 5);
         assert_eq!(steps, super::steps(&cell, Phase::Capacity, 12, &arms, 5));
@@ -323,7 +363,19 @@ mod tests {
         }
         let first: Vec<&str> =
             steps.iter().filter(|s| s.order == 0).map(|s| s.arm.as_str()).collect();
-        assert!(arms.iter().all(|arm| first.contains(&arm.as_str())), "{first:?}");
+        assert!(names.iter().all(|arm| first.contains(&arm.as_str())), "{first:?}");
+    }
+
+    #[test]
+    fn plain_and_control_are_two_servers_of_one_arm() {
+        let text = TEXT.to_owned() + "servers = 2\n";
+        let experiment = read("t", &text, Size::Small).unwrap();
+        let count = |arms: &[&str]| {
+            let arms: Vec<String> = arms.iter().map(|arm| (*arm).into()).collect();
+            instances(&experiment, &arms).len()
+        };
+        assert_eq!(count(&["plain", "control", "sealed"]), 4);
+        assert_eq!(count(&["plain", "sealed"]), 4, "plain needs a second one without a control");
     }
 
     #[test]

@@ -12,6 +12,7 @@
 //! the same machine, with each block that was cut in two measured anew as a whole.
 
 mod cell;
+mod equal_work;
 mod lock;
 mod machine;
 mod servers;
@@ -163,10 +164,10 @@ fn note_work(options: &Options) -> Result<()> {
 
 /// The trials of blocks that were measured in all arms: only they can be paired.
 fn of_whole_blocks(manifest: &Manifest, mut trials: Vec<Trial>) -> Vec<Trial> {
-    let mut measured: BTreeMap<_, BTreeSet<(String, Cell)>> = BTreeMap::new();
+    let mut measured: BTreeMap<_, BTreeSet<(String, u32, Cell)>> = BTreeMap::new();
     for trial in &trials {
         let parts = measured.entry(results::block_of(trial)).or_default();
-        parts.insert((trial.arm.clone(), trial.cell.clone()));
+        parts.insert((trial.arm.clone(), trial.instance, trial.cell.clone()));
     }
     let is_whole = |trial: &Trial| {
         let Some(planned) =
@@ -180,7 +181,7 @@ fn of_whole_blocks(manifest: &Manifest, mut trials: Vec<Trial>) -> Vec<Trial> {
             _ => 1,
         };
         let has = measured.get(&block).map_or(0, BTreeSet::len);
-        has >= measurable(planned).len() * parts
+        has >= instances(planned).len() * parts
     };
     trials.retain(is_whole);
     trials
@@ -257,10 +258,7 @@ impl Lab<'_> {
         cells: &[Cell],
         progress: &mut dyn Progress,
     ) -> Result<()> {
-        let arms: Vec<Definition> = measurable(planned)
-            .iter()
-            .map(|name| Definition::of(&planned.experiment, name))
-            .collect();
+        let arms = instances(planned);
         let Some(first) = cells.first() else { return Ok(()) };
         let place = Workspace::below(&self.options.work)?;
         self.only.note(place.path())?;
@@ -272,16 +270,16 @@ impl Lab<'_> {
         Ok(())
     }
 
-    /// All trials of a cell, in both phases.
+    /// All trials of a cell, in all phases.
     fn steps(&self, planned: &Planned, cell: &Cell) -> Vec<plan::Step> {
-        let arms = measurable(planned);
+        let servers = instances(planned);
         let experiment = &planned.experiment;
         let Some(work) = experiment.workload.get(cell.workload()) else { return Vec::new() };
-        [Phase::Capacity, Phase::FixedRate]
+        [Phase::Capacity, Phase::EqualWork, Phase::FixedRate]
             .into_iter()
             .flat_map(|phase| {
                 let blocks = plan::blocks(experiment, work, phase);
-                plan::steps(cell, phase, blocks, &arms, self.manifest.seed)
+                plan::steps(cell, phase, blocks, &servers, self.manifest.seed)
             })
             .collect()
     }
@@ -292,6 +290,7 @@ impl Lab<'_> {
                 && trial.phase == step.phase
                 && trial.block == step.block
                 && trial.arm == step.arm
+                && trial.instance == step.instance
                 && base_cell(&planned.experiment, trial) == step.cell
         };
         self.trials.iter().any(same)
@@ -315,6 +314,11 @@ fn base_cell(experiment: &Experiment, trial: &Trial) -> Cell {
         cell.0.insert(crate::trial::WORKLOAD.into(), work);
     }
     cell
+}
+
+/// The servers that can be measured here.
+fn instances(planned: &Planned) -> Vec<plan::Instance> {
+    plan::instances(&planned.experiment, &measurable(planned))
 }
 
 /// Names of the arms that can be measured here.

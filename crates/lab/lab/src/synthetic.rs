@@ -49,6 +49,7 @@ impl Synthetic {
                 sitting: 0,
                 order: 0,
                 arm: arm.into(),
+                instance: 0,
                 started: 0.0,
                 seconds: 1.0,
                 metrics,
@@ -84,7 +85,7 @@ pub(crate) fn experiment(arms: &[&str]) -> Experiment {
         settings: BTreeMap::new(),
         limits: Limits::default(),
         workload: BTreeMap::new(),
-        stop: Stop { blocks: 10, warm_up: 10, latency_blocks: 0 },
+        stop: Stop { blocks: 10, warm_up: 10, latency_blocks: 0, equal_work_blocks: 0, servers: 1 },
         claims: Vec::new(),
     }
 }

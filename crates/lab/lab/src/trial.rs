@@ -27,6 +27,9 @@ pub struct Trial {
     pub order: u32,
     /// Name of the arm.
     pub arm: String,
+    /// Which of the arm's servers, from 0; plain and control are each other's second.
+    #[serde(default, skip_serializing_if = "is_first")]
+    pub instance: u32,
     /// Unix time of its start, in seconds.
     pub started: f64,
     /// Wall clock seconds of the measured part.
@@ -42,8 +45,8 @@ pub struct Trial {
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
-const fn is_first(sitting: &u32) -> bool {
-    *sitting == 0
+const fn is_first(number: &u32) -> bool {
+    *number == 0
 }
 
 /// What a trial is for.
@@ -52,8 +55,36 @@ const fn is_first(sitting: &u32) -> bool {
 pub enum Phase {
     /// As much as the arm can do.
     Capacity,
+    /// Equal work at 40 % of what the plain server can do, in short slices: CPU time for a unit of
+    /// work, and latencies.
+    EqualWork,
     /// A fixed rate, for latencies: 70 % of what the plain server can do.
     FixedRate,
+}
+
+impl Phase {
+    /// All, in the order in which they are measured.
+    pub const ALL: [Self; 3] = [Self::Capacity, Self::EqualWork, Self::FixedRate];
+
+    /// Its name in files.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Capacity => "capacity",
+            Self::EqualWork => "equal-work",
+            Self::FixedRate => "fixed-rate",
+        }
+    }
+
+    /// How it is said beside a metric; nothing of capacity.
+    #[must_use]
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::Capacity => "",
+            Self::EqualWork => "at 40 % of capacity",
+            Self::FixedRate => "at 70 % of capacity",
+        }
+    }
 }
 
 /// Levels of the factors by name, as text: `scale` = `50`. `workload` is always one of them.
@@ -113,4 +144,6 @@ pub enum WarningKind {
     OtherLoad,
     /// The limits of the experiment could not be set.
     Unlimited,
+    /// CPU time was counted in ticks of the clock, by processes, and not in nanoseconds.
+    CoarseClock,
 }

@@ -3,7 +3,9 @@
 pub(crate) mod billing;
 pub(crate) mod cipher;
 pub(crate) mod mysqlslap;
+pub(crate) mod pace;
 pub(crate) mod pgbench;
+pub(crate) mod script;
 pub(crate) mod sql;
 
 use std::collections::BTreeMap;

@@ -438,3 +438,53 @@ fn what_makes_no_sense_is_told_in_two_lines() {
     assert!(said.starts_with("error: the following required arguments"), "{said}");
     assert!(said.contains("\nhint:  usage: tidelock-lab gate "), "{said}");
 }
+
+/// Equal work: as many transactions for each server, CPU time from each server's own group, over
+/// connections that stay open.
+#[test]
+fn servers_get_equal_work_and_their_cpu_time_is_counted_in_nanoseconds() {
+    let bench = Bench::new();
+    let path = quick(&bench, |text| {
+        let custom = "script = \"custom\"\ncustom = '''\n\\set delta random(-9, 9)\nUPDATE \
+                      pgbench_branches SET bbalance = bbalance + :delta WHERE bid = :scale;'''";
+        text.replace("script = \"select-only\"", custom)
+            .replace("arms = [\"plain\", \"control\"]", "arms = [\"plain\"]")
+            .replace("clients = 1", "clients = 3")
+            .replace("blocks = 3", "blocks = 1\nequal_work_blocks = 2\nservers = 2")
+    });
+    succeeded(&bench.run(&[&path, "--seed", "3"]));
+    bench.is_clean();
+    let trials = bench.trials();
+    let of = |phase: &str| -> Vec<&Value> {
+        trials.iter().filter(|trial| trial["phase"] == phase).collect()
+    };
+    assert_eq!((of("capacity").len(), of("equal-work").len()), (2, 4));
+    for block in 0..2 {
+        let here = || of("equal-work").into_iter().filter(move |trial| trial["block"] == block);
+        let servers: std::collections::BTreeSet<String> = here()
+            .map(|trial| format!("{} {}", trial["arm"], trial["instance"].as_u64().unwrap_or(0)))
+            .collect();
+        assert_eq!(servers.len(), 2, "{servers:?}");
+        let units: Vec<&Value> = here().map(|trial| &trial["metrics"]["units"]).collect();
+        assert!(units.iter().all(|unit| *unit == units[0]), "work is not equal: {units:?}");
+        for trial in here() {
+            let metrics = &trial["metrics"];
+            assert!(metrics["cpu_per_unit"].as_f64().unwrap() > 0.0, "{trial}");
+            let latency = |name: &str| metrics[name].as_f64().unwrap();
+            assert!(latency("latency_p50") <= latency("latency_p99"), "{trial}");
+            assert!(metrics.get("transactions_per_second").is_none(), "it was asked for");
+            let warnings = trial.get("warnings").map(Value::to_string).unwrap_or_default();
+            let coarse = warnings.contains("coarse-clock");
+            let ticks = metrics["cpu_per_unit"].as_f64().unwrap() * latency("units") / 1e4;
+            // In a group it is no number of whole ticks of 10 ms.
+            let whole = (ticks - ticks.round()).abs() < 1e-6;
+            assert_eq!(coarse, whole, "{ticks} ticks: {trial}");
+            assert_eq!(coarse, !counts_groups(), "{trial}");
+        }
+    }
+}
+
+/// Whether the lab may make control groups that count CPU time.
+fn counts_groups() -> bool {
+    tidelock_lab::host::Group::create("test").is_ok_and(|group| group.cpu_seconds().is_some())
+}

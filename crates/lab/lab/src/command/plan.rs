@@ -31,30 +31,31 @@ impl Plan {
                     arm.name, arm.title
                 ))?;
             }
-            let count = arms.iter().filter(|arm| arm.missing.is_none()).count();
-            total += cells(&experiment, count)?;
+            let here = arms.iter().filter(|arm| arm.missing.is_none());
+            let here: Vec<String> = here.map(|arm| arm.name.clone()).collect();
+            total += cells(&experiment, plan::instances(&experiment, &here).len())?;
         }
         Ok(tidelock_console::print(format_args!("about {} in all\n", duration(total)))?)
     }
 }
 
-/// Prints the cells; seconds that all of them take with so many arms.
-fn cells(experiment: &Experiment, arms: usize) -> Result<f64> {
+/// Prints the cells; seconds that all of them take with so many servers.
+fn cells(experiment: &Experiment, servers: usize) -> Result<f64> {
     let mut total = 0.0;
     let mut last = None;
     for cell in plan::cells(experiment)? {
         let ground = plan::ground(experiment, &cell)?;
         let shared = plan::Ground { settings: std::collections::BTreeMap::new(), ..ground };
         if last.as_ref() != Some(&shared) {
-            total += plan::seconds_of_ground(&shared, arms);
+            total += plan::seconds_of_ground(&shared, servers);
             last = Some(shared);
         }
-        let seconds = plan::seconds(experiment, &cell, arms)?;
+        let seconds = plan::seconds(experiment, &cell, servers)?;
         total += seconds;
         let blocks = experiment.stop.blocks;
         let time = duration(seconds);
         tidelock_console::print(format_args!(
-            "  cell  {cell}: {blocks} blocks of {arms} arms, {time}\n"
+            "  cell  {cell}: {blocks} blocks of {servers} servers, {time}\n"
         ))?;
     }
     Ok(total)

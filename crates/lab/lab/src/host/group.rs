@@ -180,6 +180,12 @@ impl Group {
         ours.map(|seat| processes_in(&seat.dir)).unwrap_or_default()
     }
 
+    /// Whether memory is limited, page cache included.
+    #[must_use]
+    pub fn limits_memory(&self) -> bool {
+        self.caps.memory_mib.is_some()
+    }
+
     /// CPU seconds, user and system, that its processes have used in it; ended ones too.
     #[must_use]
     pub fn cpu_seconds(&self) -> Option<f64> {

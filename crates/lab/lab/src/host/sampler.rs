@@ -17,7 +17,7 @@ use crate::trial::{Warning, WarningKind};
 
 mod load;
 
-use load::CpuTimes;
+pub use load::CpuTimes;
 
 /// A running sampler.
 #[derive(Debug)]

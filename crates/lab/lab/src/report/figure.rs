@@ -6,8 +6,6 @@ mod times;
 
 use serde::Serialize;
 
-use crate::trial::Phase;
-
 pub(super) use lines::{latencies, over_factors};
 pub(super) use ratios::ratios;
 pub(super) use times::over_time;
@@ -97,11 +95,4 @@ pub(super) struct Track {
     pub(super) median: Vec<(f64, f64)>,
     /// Each block.
     pub(super) blocks: Vec<Vec<(f64, f64)>>,
-}
-
-const fn phase_name(phase: Phase) -> &'static str {
-    match phase {
-        Phase::Capacity => "capacity",
-        Phase::FixedRate => "fixed-rate",
-    }
 }

@@ -124,15 +124,16 @@ pub(super) fn csv(results: &Results) -> String {
     let mut head = vec!["experiment", "workload"];
     head.extend(factors.iter().map(|name| name.as_str()));
     head.extend([
-        "phase", "block", "order", "arm", "started", "seconds", "metric", "unit", "value",
+        "phase", "block", "order", "arm", "instance", "started", "seconds", "metric", "unit",
+        "value",
     ]);
     let mut text = head.iter().map(|name| field(name)).collect::<Vec<_>>().join(",") + "\r\n";
     for trial in &results.trials {
         let mut fixed = vec![field(&trial.experiment), field(trial.cell.workload())];
         fixed.extend(factors.iter().map(|name| field(trial.cell.0.get(*name).map_or("", |l| l))));
-        let phase = if trial.phase == Phase::Capacity { "capacity" } else { "fixed-rate" };
-        fixed.extend([phase.into(), trial.block.to_string(), trial.order.to_string()]);
-        fixed.extend([field(&trial.arm), trial.started.to_string(), trial.seconds.to_string()]);
+        fixed.extend([trial.phase.name().into(), trial.block.to_string(), trial.order.to_string()]);
+        fixed.extend([field(&trial.arm), trial.instance.to_string()]);
+        fixed.extend([trial.started.to_string(), trial.seconds.to_string()]);
         let fixed = fixed.join(",");
         for (name, value) in &trial.metrics {
             let unit = metric::find(name).map_or("", |metric| metric.unit);

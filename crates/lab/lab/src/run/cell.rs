@@ -1,5 +1,6 @@
-//! One cell: settings, warm-up, blocks at full speed, then blocks at a fixed rate.
+//! One cell: settings, warm-up, blocks at full speed, blocks of equal work, blocks at a fixed rate.
 
+use super::equal_work::Bench;
 use super::servers::Servers;
 use super::{Lab, Progress, trial, warm_up};
 use crate::error::{Error, Result};
@@ -29,24 +30,99 @@ impl Lab<'_> {
         }
         // All planned blocks, however clear the first ones look: to end where the interval happens
         // to be narrow would find differences where there are none.
-        for step in &self.steps(planned, cell) {
+        let steps = self.steps(planned, cell);
+        let (paced, others): (Vec<_>, Vec<_>) =
+            steps.iter().partition(|step| step.phase == Phase::EqualWork);
+        let (capacity, fixed): (Vec<_>, Vec<_>) =
+            others.into_iter().partition(|step| step.phase == Phase::Capacity);
+        self.one_by_one(planned, cell, servers, &capacity, progress)?;
+        self.equal_work(planned, cell, servers, &paced, progress)?;
+        self.one_by_one(planned, cell, servers, &fixed, progress)
+    }
+
+    /// Trials of one server each.
+    fn one_by_one(
+        &mut self,
+        planned: &Planned,
+        cell: &Cell,
+        servers: &Servers<'_>,
+        steps: &[&plan::Step],
+        progress: &mut dyn Progress,
+    ) -> Result<()> {
+        let experiment = &planned.experiment;
+        let Some(work) = experiment.workload.get(cell.workload()) else { return Ok(()) };
+        let mut warm = None;
+        for step in steps {
             self.check_stop()?;
             if self.is_done(planned, step) {
                 continue;
             }
+            if warm != Some(step.block) {
+                servers.servers.iter().for_each(warm_up::page_cache);
+                warm = Some(step.block);
+            }
             progress.trial(&experiment.name, step, plan::blocks(experiment, work, step.phase));
             let rate = match step.phase {
-                Phase::Capacity => None,
+                Phase::Capacity | Phase::EqualWork => None,
                 Phase::FixedRate => Some(RATE * self.capacity(experiment, cell)?),
             };
-            let server = servers.of(&step.arm)?;
+            let server = servers.of(&step.arm, step.instance)?;
             let measured = trial::measure(server, work, step, rate, &self.options.stop)?;
-            let trials = trial::trials(experiment, step, self.sitting, measured);
-            self.writer.add_all(&trials)?;
-            for trial in trials {
-                progress.finished(&trial);
-                self.trials.push(trial);
+            self.keep(experiment, step, measured, progress)?;
+        }
+        Ok(())
+    }
+
+    /// Blocks of equal work, each as a whole.
+    fn equal_work(
+        &mut self,
+        planned: &Planned,
+        cell: &Cell,
+        servers: &Servers<'_>,
+        steps: &[&plan::Step],
+        progress: &mut dyn Progress,
+    ) -> Result<()> {
+        let experiment = &planned.experiment;
+        let Some(Work::Pgbench(work)) = experiment.workload.get(cell.workload()) else {
+            return Ok(());
+        };
+        let mut bench = None;
+        for block in steps.chunk_by(|a, b| a.block == b.block) {
+            self.check_stop()?;
+            let Some(first) = block.iter().find(|step| !self.is_done(planned, step)) else {
+                continue;
+            };
+            let blocks = experiment.stop.equal_work_blocks;
+            progress.trial(&experiment.name, first, blocks);
+            let (stop, seed) = (&self.options.stop, self.manifest.seed);
+            servers.servers.iter().for_each(warm_up::page_cache);
+            let bench = match &mut bench {
+                Some(bench) => bench,
+                none => {
+                    let capacity = self.capacity(experiment, cell)?;
+                    none.insert(Bench::make(servers, work, cell, capacity, seed, stop)?)
+                }
+            };
+            for (step, measured) in block.iter().zip(bench.block(block, stop)?) {
+                self.keep(experiment, step, measured, progress)?;
             }
+        }
+        Ok(())
+    }
+
+    /// Puts a trial on the disk.
+    fn keep(
+        &mut self,
+        experiment: &Experiment,
+        step: &plan::Step,
+        measured: Vec<trial::Measured>,
+        progress: &mut dyn Progress,
+    ) -> Result<()> {
+        let trials = trial::trials(experiment, step, self.sitting, measured);
+        self.writer.add_all(&trials)?;
+        for trial in trials {
+            progress.finished(&trial);
+            self.trials.push(trial);
         }
         Ok(())
     }

@@ -13,7 +13,7 @@ use crate::arm::Definition;
 use crate::error::{Error, Result};
 use crate::experiment::{Engine, Experiment};
 use crate::host::{Caps, DeviceNumber, GocryptfsMount, Group, Image, Volume};
-use crate::plan::Ground;
+use crate::plan::{Ground, Instance};
 use crate::trial::{Cell, Warning, WarningKind};
 
 /// The servers of a ground.
@@ -27,12 +27,15 @@ pub(super) struct Servers<'p> {
 #[derive(Debug)]
 pub(super) struct Server<'p> {
     pub(super) arm: Definition,
+    number: u32,
     pub(super) database: Database<'p>,
     group: Option<Group>,
     mount: Option<GocryptfsMount>,
     volume: Option<Volume>,
     /// Limits that could not be set; each trial says so.
     pub(super) unlimited: Vec<Warning>,
+    /// Why its CPU time is counted in ticks of the clock; `None` where its group counts it.
+    pub(super) coarse: Option<Warning>,
 }
 
 /// The server itself.
@@ -53,19 +56,22 @@ impl<'p> Servers<'p> {
         place: &'p Workspace,
         experiment: &Experiment,
         cell: &Cell,
-        arms: Vec<Definition>,
+        instances: Vec<Instance>,
         stop: &AtomicBool,
         progress: &mut dyn Progress,
     ) -> Result<Self> {
         let ground = crate::plan::ground(experiment, cell)?;
         let caps = Caps::resolve(&experiment.limits, &cell.0)?;
         let mut servers = Vec::new();
-        for arm in arms {
+        for instance in instances {
+            let arm = Definition::of(experiment, &instance.arm);
             if stop.load(Ordering::Relaxed) {
                 return Err(Error::Interrupted);
             }
             progress.preparing(&filling(&arm, &ground));
-            servers.push(Server::make(place, experiment.engine, arm, &ground, &caps, stop)?);
+            let mut server = Server::new(arm, instance.number);
+            server.make(place, experiment.engine, &ground, &caps, stop)?;
+            servers.push(server);
         }
         Ok(Self { servers, settings: ground.settings })
     }
@@ -86,41 +92,59 @@ impl<'p> Servers<'p> {
         Ok(())
     }
 
-    pub(super) fn of(&self, arm: &str) -> Result<&Server<'p>> {
+    pub(super) fn of(&self, arm: &str, number: u32) -> Result<&Server<'p>> {
         self.servers
             .iter()
-            .find(|server| server.arm.name == arm)
+            .find(|server| server.arm.name == arm && server.number == number)
             .ok_or_else(|| Error::Other(format!("no server was made for the arm {arm}")))
     }
 }
 
 impl<'p> Server<'p> {
-    fn make(
-        place: &'p Workspace,
-        engine: Engine,
-        arm: Definition,
-        ground: &Ground,
-        caps: &Caps,
-        stop: &AtomicBool,
-    ) -> Result<Self> {
-        let mut server = Self {
+    const fn new(arm: Definition, number: u32) -> Self {
+        Self {
+            arm,
+            number,
             database: Database::None,
             group: None,
             mount: None,
             volume: None,
             unlimited: Vec::new(),
-            arm,
-        };
-        if engine == Engine::None {
-            return Ok(server);
+            coarse: None,
         }
-        server.limit(place, ground, caps)?;
-        server.database = server.install(place, engine, ground)?;
-        server.inside(|database| database.start())?;
-        if let Database::Postgres(cluster) = &server.database {
+    }
+
+    fn make(
+        &mut self,
+        place: &'p Workspace,
+        engine: Engine,
+        ground: &Ground,
+        caps: &Caps,
+        stop: &AtomicBool,
+    ) -> Result<()> {
+        if engine == Engine::None {
+            return Ok(());
+        }
+        self.limit(place, ground, caps)?;
+        self.database = self.install(place, engine, ground)?;
+        self.inside(|database| database.start())?;
+        if let Database::Postgres(cluster) = &self.database {
             fill(cluster, ground, stop)?;
         }
-        Ok(server)
+        Ok(())
+    }
+
+    /// Which server of which arm it is.
+    pub(super) fn instance(&self) -> Instance {
+        Instance { arm: self.arm.name.clone(), number: self.number }
+    }
+
+    /// Its name among all servers: that of its arm, `sealed-2` for the second.
+    fn name(&self) -> String {
+        match self.number {
+            0 => self.arm.name.clone(),
+            number => format!("{}-{}", self.arm.name, number + 1),
+        }
     }
 
     /// Makes the volume and the group that the ground asks for, as far as this machine allows.
@@ -136,18 +160,23 @@ impl<'p> Server<'p> {
                 Err(error) => return Err(error.into()),
             }
         }
-        if caps.any() {
-            let device = self.device();
-            let reasons = match Group::create(&self.arm.name) {
-                Ok(mut group) => {
-                    let reasons = group.apply(caps, device);
-                    self.group = Some(group);
-                    reasons
+        // Also without limits: the group counts CPU time.
+        let device = self.device();
+        let reasons = match Group::create(&self.name()) {
+            Ok(mut group) => {
+                let reasons = group.apply(caps, device);
+                if group.cpu_seconds().is_none() {
+                    self.coarse = Some(coarse("this kernel's groups do not count CPU time"));
                 }
-                Err(reason) => vec![reason],
-            };
-            self.unlimited.extend(reasons.iter().map(crate::host::Unlimited::warning));
-        }
+                self.group = Some(group);
+                reasons
+            }
+            Err(reason) => {
+                self.coarse = Some(coarse(&reason.warning().text));
+                if caps.any() { vec![reason] } else { Vec::new() }
+            }
+        };
+        self.unlimited.extend(reasons.iter().map(crate::host::Unlimited::warning));
         Ok(())
     }
 
@@ -174,7 +203,8 @@ impl<'p> Server<'p> {
             self.mount = Some(mount);
         }
         let dir = below.map(|below| below.join("data"));
-        let Definition { name, arm, bin, env, .. } = &self.arm;
+        let name = &self.name();
+        let Definition { arm, bin, env, .. } = &self.arm;
         let mut settings = ground.settings.clone();
         if let Some(own) = &self.arm.extra {
             for (name, value) in &own.settings {
@@ -199,7 +229,12 @@ impl<'p> Server<'p> {
             if let Some(dir) = dir {
                 cluster = cluster.on(dir);
             }
-            cluster.make(&["-k", "-N"])?;
+            // The agent that initdb starts may outlive it, and its work counts.
+            let make = || cluster.make(&["-k", "-N"]);
+            match &self.group {
+                Some(group) => group.inside(make).unwrap_or_else(|_| make())?,
+                None => make()?,
+            }
             for (name, value) in &settings {
                 cluster.set(name, value)?;
             }
@@ -224,16 +259,27 @@ impl<'p> Server<'p> {
         self.volume.as_ref().and_then(|volume| volume.device().ok())
     }
 
+    /// Whether its memory, page cache included, is limited.
+    pub(super) fn limits_memory(&self) -> bool {
+        self.group.as_ref().is_some_and(Group::limits_memory)
+    }
+
     /// Its control group, if it has one.
     pub(super) fn group(&self) -> Option<&Group> {
         self.group.as_ref()
     }
 
-    /// CPU seconds that the server, and gocryptfs below it, have used so far.
+    /// CPU seconds that the server and what serves it (the agent, gocryptfs, the kernel for them)
+    /// have used so far, in nanoseconds of its group. Without a group: those of the server's
+    /// processes and of gocryptfs, in ticks; see `coarse`.
     ///
     /// # Errors
     /// When the server does not run.
     pub(super) fn cpu_seconds(&self) -> Result<f64> {
+        if let Some(seconds) = self.group.as_ref().and_then(Group::cpu_seconds) {
+            self.database.process()?;
+            return Ok(seconds);
+        }
         let server = cpu_seconds(self.database.process()?);
         let mount = self.mount.as_ref().and_then(GocryptfsMount::process).map_or(0.0, cpu_seconds);
         Ok(server + mount)
@@ -275,6 +321,13 @@ impl Database<'_> {
         }
         Ok(())
     }
+}
+
+fn coarse(why: &str) -> Warning {
+    let text = format!(
+        "CPU time is that of the server's processes, in ticks of 10 ms and without the agent: {why}"
+    );
+    Warning { kind: WarningKind::CoarseClock, text }
 }
 
 fn fill(cluster: &Cluster<'_>, ground: &Ground, stop: &AtomicBool) -> Result<()> {

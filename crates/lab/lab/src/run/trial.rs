@@ -111,13 +111,19 @@ fn observe(
         metrics.insert("checkpoints".into(), after.checkpoints - before.checkpoints);
     }
     let mut warnings = samples.warnings;
-    warnings.extend(server.unlimited.iter().cloned());
+    warnings.extend(server.unlimited.iter().chain(&server.coarse).cloned());
     let mut measured = Measured { part, started, done, metrics, series: samples.series, warnings };
     measured.warn_of_checkpoints(0.0);
     Ok(measured)
 }
 
 impl Measured {
+    /// A trial that was measured elsewhere than by [`measure`].
+    pub(super) fn of(started: f64, done: Done, warnings: Vec<Warning>) -> Self {
+        let (metrics, series) = (BTreeMap::new(), BTreeMap::new());
+        Self { part: None, started, done, metrics, series, warnings }
+    }
+
     /// Warns of more checkpoints than `own`, and takes an earlier such warning back.
     fn warn_of_checkpoints(&mut self, own: f64) {
         self.warnings.retain(|warning| warning.kind != WarningKind::Checkpoint);
@@ -155,6 +161,7 @@ pub(super) fn trials(
             sitting,
             order: step.order,
             arm: step.arm.clone(),
+            instance: step.instance,
             started,
             seconds: done.seconds,
             metrics,
@@ -165,7 +172,8 @@ pub(super) fn trials(
     measured.into_iter().map(line).collect()
 }
 
-fn prepare(cluster: &Cluster<'_>, work: &Pgbench, stop: &AtomicBool) -> Result<()> {
+/// Brings a server to the state in which every trial of pgbench begins.
+pub(super) fn prepare(cluster: &Cluster<'_>, work: &Pgbench, stop: &AtomicBool) -> Result<()> {
     let mut text = String::new();
     if work.script != Script::SelectOnly && work.scale != Param("0".into()) {
         text += "TRUNCATE pgbench_history; VACUUM pgbench_branches; VACUUM pgbench_tellers;";
@@ -216,6 +224,7 @@ impl Counters {
     }
 }
 
-fn now() -> f64 {
+/// Unix time in seconds.
+pub(super) fn now() -> f64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64())
 }

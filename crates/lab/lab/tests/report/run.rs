@@ -150,6 +150,7 @@ fn trial(experiment: &str, levels: &[(&str, &str)], block: u32, arm: &str) -> Tr
         sitting: 0,
         order: 0,
         arm: arm.into(),
+        instance: 0,
         started: 1_795_248_600.0 + f64::from(block) * 60.0,
         seconds: 20.0,
         metrics: BTreeMap::new(),

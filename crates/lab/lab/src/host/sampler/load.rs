@@ -8,14 +8,15 @@ use tidelock_servers::ticks;
 
 /// Clock ticks since boot, summed over processors (proc(5), /proc/stat).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct CpuTimes {
+pub struct CpuTimes {
     all: u64,
     stolen: u64,
 }
 
 impl CpuTimes {
     /// Those of now; zero where the kernel does not say.
-    pub(super) fn now() -> Self {
+    #[must_use]
+    pub fn now() -> Self {
         let Ok(KernelStats { total, .. }) = KernelStats::current() else { return Self::default() };
         let stolen = total.steal.unwrap_or(0);
         // Guest time is part of user time.
@@ -24,10 +25,16 @@ impl CpuTimes {
         Self { all: user + nice + system + idle + rest + stolen, stolen }
     }
 
-    pub(super) fn steal_percent_since(&self, before: &Self) -> f64 {
+    /// Ticks of all kinds since then, and those that the hypervisor took.
+    #[must_use]
+    pub fn since(&self, before: &Self) -> (f64, f64) {
         let all = self.all.saturating_sub(before.all);
-        let stolen = self.stolen.saturating_sub(before.stolen);
-        if all == 0 { 0.0 } else { 100.0 * stolen as f64 / all as f64 }
+        (all as f64, self.stolen.saturating_sub(before.stolen) as f64)
+    }
+
+    pub(super) fn steal_percent_since(&self, before: &Self) -> f64 {
+        let (all, stolen) = self.since(before);
+        if all > 0.0 { 100.0 * stolen / all } else { 0.0 }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{Chart, Figure, Row, phase_name};
+use super::{Chart, Figure, Row};
 use crate::analysis::Comparison;
 use crate::metric::{Better, Metric};
 use crate::report::cells::{Cells, label, spaced};
@@ -16,7 +16,7 @@ pub(in crate::report) fn ratios(
 ) -> Vec<Figure> {
     let factors = cells.varying();
     let mut figures = Vec::new();
-    for phase in [Phase::Capacity, Phase::FixedRate] {
+    for phase in Phase::ALL {
         let order = cells.cells(phase);
         let mut workloads: Vec<&str> = order.iter().map(|cell| cell.workload()).collect();
         workloads.dedup();
@@ -31,11 +31,7 @@ pub(in crate::report) fn ratios(
                 }
                 let base = compared.first().map_or("", |c| c.base.as_str());
                 figures.push(Figure {
-                    id: format!(
-                        "{experiment}-{}-{workload}-{}-ratio",
-                        phase_name(phase),
-                        metric.name
-                    ),
+                    id: format!("{experiment}-{}-{workload}-{}-ratio", phase.name(), metric.name),
                     title: format!("{}: {}", spaced(workload), title(metric, phase)),
                     caption: String::new(),
                     alt: format!(
@@ -62,14 +58,14 @@ fn metrics(compared: &[Comparison], phase: Phase, workload: &str) -> Vec<&'stati
     all()
         .filter(|m| match phase {
             Phase::Capacity => !(latency(m) || throughput && m.name == "elapsed"),
+            Phase::EqualWork => latency(m) || m.name == "cpu_per_unit",
             Phase::FixedRate => latency(m),
         })
         .collect()
 }
 
 fn title(metric: &Metric, phase: Phase) -> String {
-    let at = if phase == Phase::FixedRate { " at a fixed rate" } else { "" };
-    format!("{}{at}", metric.title)
+    format!("{} {}", metric.title, phase.words()).trim_end().to_owned()
 }
 
 fn row(c: &Comparison, factors: &BTreeSet<String>) -> Row {

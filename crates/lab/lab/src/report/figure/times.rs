@@ -21,7 +21,7 @@ pub(in crate::report) fn over_time(
     let provisioned = provisioned(experiment, &varying);
     let rest: Vec<&String> = varying.iter().filter(|f| Some(*f) != provisioned.as_ref()).collect();
     let mut figures = Vec::new();
-    for phase in [Phase::Capacity, Phase::FixedRate] {
+    for phase in Phase::ALL {
         // Cells that differ only in what was provisioned share a chart.
         let mut shared: Vec<(Cell, Vec<&Cell>)> = Vec::new();
         for cell in cells.cells(phase) {
@@ -58,10 +58,12 @@ pub(in crate::report) fn over_time(
                     Some(metric) => (metric.title.to_owned(), metric.unit.to_owned()),
                     None => (spaced(&name), String::new()),
                 };
-                let at = if phase == Phase::FixedRate { " at a fixed rate" } else { "" };
+                let at = phase.words();
                 figures.push(Figure {
                     id: format!("{}-time-{}", experiment.name, figures.len()),
-                    title: format!("{}: {title} over time{at}", spaced(key.workload())),
+                    title: format!("{}: {title} over time {at}", spaced(key.workload()))
+                        .trim_end()
+                        .into(),
                     caption: label(&key, rest.iter().copied()),
                     alt: format!("{title} over the time of the trials, {} lines.", tracks.len()),
                     wide: true,

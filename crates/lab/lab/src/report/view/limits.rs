@@ -82,6 +82,7 @@ fn warnings(trials: &[&Trial]) -> Vec<WarningView> {
             WarningKind::Checkpoint => "an unasked checkpoint within the trial",
             WarningKind::OtherLoad => "other load on the machine",
             WarningKind::Unlimited => "limits that could not be set",
+            WarningKind::CoarseClock => "CPU time in ticks of the clock",
         },
         trials: count,
         of: trials.len(),

@@ -51,7 +51,7 @@ struct ValueRow {
 pub(super) fn ratios(cells: &Cells<'_>, compared: &[Comparison]) -> Vec<RatioRow> {
     let factors = cells.varying();
     let mut rows = Vec::new();
-    for phase in [Phase::Capacity, Phase::FixedRate] {
+    for phase in Phase::ALL {
         for cell in cells.cells(phase) {
             for c in compared.iter().filter(|c| c.phase == phase && c.cell == *cell) {
                 let value = |arm: &str| cells.summary(phase, cell, arm, c.metric.name);
@@ -62,7 +62,7 @@ pub(super) fn ratios(cells: &Cells<'_>, compared: &[Comparison]) -> Vec<RatioRow
                 rows.push(RatioRow {
                     workload: spaced(cell.workload()),
                     levels: label(cell, &factors),
-                    phase: if phase == Phase::Capacity { "" } else { "at a fixed rate" },
+                    phase: phase.words(),
                     arm: c.arm.clone(),
                     metric: c.metric.title.into(),
                     unit: c.metric.unit,
@@ -93,10 +93,11 @@ pub(super) fn values(cells: &Cells<'_>, arms: &[String], phase: Phase) -> ValueT
     let latency = |name: &str| name.starts_with("latency");
     // At a fixed rate only latencies are news; they are news only there.
     let metrics = || {
-        METRICS
-            .iter()
-            .filter(|m| m.better != Better::Neither)
-            .filter(|m| if phase == Phase::Capacity { !latency(m.name) } else { latency(m.name) })
+        METRICS.iter().filter(|m| m.better != Better::Neither).filter(|m| match phase {
+            Phase::Capacity => !latency(m.name),
+            Phase::EqualWork => true,
+            Phase::FixedRate => latency(m.name),
+        })
     };
     let measured = |arm: &&String| {
         cells

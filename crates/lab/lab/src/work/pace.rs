@@ -1,0 +1,156 @@
+//! Slices: a server gets so many transactions at a fixed rate, over connections that are kept.
+//!
+//! Load is open: each transaction has its moment, drawn before the slice begins, and its latency
+//! counts from there, whoever was late. A slice ends when its last transaction has ended, so what
+//! was still in the queue is in the tail. Two servers with one [`Schedule`] get equal work: the same
+//! transactions with the same numbers at the same moments.
+
+use std::sync::Mutex;
+use std::sync::PoisonError;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use ::postgres::{Client, Config, NoTls};
+use tidelock_servers::Cluster;
+
+use super::script::Script;
+use crate::error::{Error, Result};
+
+/// When the transactions of a slice begin, and what they draw from.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Schedule {
+    at: Vec<Duration>,
+    seed: u64,
+}
+
+impl Schedule {
+    /// Transactions of about `seconds` at `rate` a second, four at least: so many and no other
+    /// number, with exponential gaps as pgbench draws them.
+    pub(crate) fn draw(seed: u64, rate: f64, seconds: f64) -> Self {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let mut at = 0.0;
+        let mut moments = Vec::new();
+        while moments.len() < LEAST || at < seconds {
+            moments.push(Duration::from_secs_f64(at));
+            at += -(1.0 - random.f64()).ln() / rate;
+        }
+        Self { at: moments, seed }
+    }
+
+    /// How many transactions it has.
+    pub(crate) fn len(&self) -> usize {
+        self.at.len()
+    }
+}
+
+/// The connections of one server.
+pub(crate) struct Connections(Vec<Client>);
+
+impl Connections {
+    /// Opens so many.
+    ///
+    /// # Errors
+    /// When the server turns one away.
+    pub(crate) fn open(cluster: &Cluster<'_>, clients: u32) -> Result<Self> {
+        let mut config = Config::new();
+        config
+            .host_path(cluster.socket_dir())
+            .port(5432)
+            .user("postgres")
+            .dbname("postgres")
+            .application_name("tidelock-lab")
+            // A statement that hangs ends the run instead of holding it for ever.
+            .options("-c statement_timeout=600s");
+        let one = |_| config.connect(NoTls).map_err(|e| failed(&e));
+        (0..clients).map(one).collect::<Result<_>>().map(Self)
+    }
+
+    /// Runs a slice: milliseconds that each transaction took from its moment on.
+    ///
+    /// # Errors
+    /// When a statement fails, or the lab is interrupted.
+    pub(crate) fn slice(
+        &mut self,
+        script: &Script,
+        scale: i64,
+        schedule: &Schedule,
+        stop: &AtomicBool,
+    ) -> Result<Vec<f64>> {
+        let (next, trouble) = (AtomicUsize::new(0), Mutex::new(None));
+        let latencies = Mutex::new(Vec::with_capacity(schedule.len()));
+        let start = Instant::now();
+        thread::scope(|scope| {
+            for client in &mut self.0 {
+                scope.spawn(|| {
+                    let mut own = Vec::new();
+                    let ends = || stop.load(Ordering::Relaxed) || lock(&trouble).is_some();
+                    while let Some(moment) = schedule.at.get(next.fetch_add(1, Ordering::Relaxed)) {
+                        if ends() {
+                            return;
+                        }
+                        let seed = schedule.seed ^ u64::try_from(moment.as_nanos()).unwrap_or(0);
+                        let done = || -> Result<()> {
+                            let mut random = fastrand::Rng::with_seed(seed);
+                            let all =
+                                script.statements(scale, &mut random).map_err(Error::Other)?;
+                            thread::sleep(moment.saturating_sub(start.elapsed()));
+                            for sql in &all {
+                                client.simple_query(sql).map_err(|e| failed(&e))?;
+                            }
+                            Ok(())
+                        }();
+                        if let Err(why) = done {
+                            *lock(&trouble) = Some(why);
+                            return;
+                        }
+                        own.push(start.elapsed().saturating_sub(*moment).as_secs_f64() * 1e3);
+                    }
+                    lock(&latencies).append(&mut own);
+                });
+            }
+        });
+        if let Some(why) = lock(&trouble).take() {
+            return Err(why);
+        }
+        if stop.load(Ordering::Relaxed) {
+            return Err(Error::Interrupted);
+        }
+        Ok(latencies.into_inner().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn failed(error: &::postgres::Error) -> Error {
+    let told = error.as_db_error().map_or_else(|| error.to_string(), |e| e.message().into());
+    Error::Other(format!("a transaction at a fixed rate failed: {told}"))
+}
+
+/// Transactions of the shortest slice: a quantile of fewer says nothing.
+const LEAST: usize = 4;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_schedule_has_its_rate_and_repeats() {
+        let schedule = Schedule::draw(3, 1000.0, 50.0);
+        let count = schedule.len() as f64;
+        // Four standard deviations of a Poisson number of 50,000.
+        assert!((count - 50_000.0).abs() < 4.0 * 50_000_f64.sqrt(), "{count}");
+        assert!(schedule.at.is_sorted());
+        assert_eq!(schedule, Schedule::draw(3, 1000.0, 50.0));
+        assert_ne!(schedule, Schedule::draw(4, 1000.0, 50.0));
+    }
+
+    #[test]
+    fn a_slow_server_s_slice_is_as_long_as_its_least_work_needs() {
+        let schedule = Schedule::draw(1, 0.5, 0.2);
+        assert_eq!(schedule.len(), LEAST);
+        assert!(schedule.at[LEAST - 1] > Duration::from_secs(1), "{schedule:?}");
+    }
+}
