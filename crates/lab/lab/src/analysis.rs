@@ -1,12 +1,15 @@
 //! From trials to comparisons: each arm against the base, cell by cell, metric by metric.
 //!
-//! Only trials of one block are paired. A comparison carries the control's noise floor, below which
-//! nothing is claimed, and whatever else keeps it from saying something: `told` has the rule.
+//! Only trials of one block are paired. A comparison carries what keeps it from saying something,
+//! such as a control that differs from plain: `told` has the rule. Which cells differ is decided
+//! for all cells of an experiment together (Holm), so that fifty cells do not find one by chance.
 
+mod family;
 mod paired;
 
 use std::collections::BTreeMap;
 
+pub use family::{Aspect, Family, Kind, families};
 pub(crate) use paired::{Paired, noise, paired};
 
 use crate::error::Result;
@@ -14,7 +17,7 @@ use crate::experiment::{Experiment, Work};
 use crate::metric::{Better, Metric};
 use crate::phrase;
 use crate::plan;
-use crate::statistics::{self, Interval, ratio};
+use crate::statistics::{self, Estimate, Interval, holm};
 use crate::trial::{Cell, Phase, Trial, WORKLOAD, WarningKind};
 use crate::work::billing::PHASES;
 
@@ -34,6 +37,10 @@ pub struct Comparison {
     /// Performance as a part of the base's: 1 is the same, below 1 a loss (for times: base over
     /// arm).
     pub ratio: Interval,
+    /// The logarithm of the ratio with its error; `None` of a single block.
+    pub estimate: Option<Estimate>,
+    /// How likely equal arms are to differ so much in one of the experiment's cells.
+    pub chance: f64,
     /// The ratio of each block, by block number.
     pub pairs: Vec<(u32, f64)>,
     /// Blocks whose pair lies far from the others; shown, never dropped.
@@ -41,34 +48,35 @@ pub struct Comparison {
     /// Blocks that both arms ran and that have no ratio: nothing was done in them, or it was not
     /// counted.
     pub without_ratio: Vec<u32>,
-    /// The control against plain in the same cell: what two equal arms seem to differ by. `None`
-    /// without a control of at least [`LEAST_BLOCKS`] blocks.
+    /// The control against plain in the same cell: what two equal servers seem to differ by, with
+    /// its 95 % interval. `None` without a control of at least [`LEAST_BLOCKS`] blocks.
     pub control: Option<Interval>,
+    /// The control's ratio where it differs from 1: then the servers, not the arms, are compared.
+    pub void: Option<Interval>,
     /// Why a limit of the experiment was not in force in some of the trials.
     pub unlimited: Option<String>,
 }
 
 impl Comparison {
-    /// The smallest difference that can be told from noise here, as a part of 1: how far the
-    /// control's interval reaches from 1. `None` without a control.
-    #[must_use]
-    pub fn floor(&self) -> Option<f64> {
-        self.control.map(|control| control.reach(1.0))
-    }
-
-    /// The noise floor that the ratio may be held against.
+    /// Whether anything can be said of it.
     ///
     /// # Errors
-    /// Why nothing can be told of it.
-    pub fn told(&self) -> Result<f64, String> {
-        told(self.pairs.len(), self.without_ratio.len(), self.floor())
+    /// Why not.
+    pub fn told(&self) -> Result<(), String> {
+        told(self.pairs.len(), self.without_ratio.len(), self.control.is_some(), self.void)
+    }
+
+    /// Whether the arms differ by more than chance, with all cells of the experiment in mind.
+    #[must_use]
+    pub fn differs(&self) -> bool {
+        self.chance < SIGNIFICANT
     }
 
     /// The comparison in words: `a loss of 3.1 % [2.2, 4.0]`.
     #[must_use]
     pub fn phrase(&self) -> String {
         let said = match self.told() {
-            Ok(floor) => phrase::difference(&self.ratio, floor),
+            Ok(()) => phrase::difference(&self.ratio, self.differs()),
             Err(why) => phrase::untold(&self.ratio, &why),
         };
         match &self.unlimited {
@@ -78,9 +86,13 @@ impl Comparison {
     }
 }
 
-/// The noise floor that a ratio of so many blocks may be held against, or why nothing can be told
-/// of it.
-pub(crate) fn told(blocks: usize, without_ratio: usize, floor: Option<f64>) -> Result<f64, String> {
+/// Whether something can be said of a ratio of so many blocks, or why not.
+pub(crate) fn told(
+    blocks: usize,
+    without_ratio: usize,
+    control: bool,
+    void: Option<Interval>,
+) -> Result<(), String> {
     if blocks < LEAST_BLOCKS {
         return Err(format!("at least {LEAST_BLOCKS} blocks are needed to tell a difference"));
     }
@@ -89,14 +101,25 @@ pub(crate) fn told(blocks: usize, without_ratio: usize, floor: Option<f64>) -> R
         let blocks = if without_ratio == 1 { "block has" } else { "blocks have" };
         return Err(format!("{without_ratio} more {blocks} no ratio"));
     }
-    floor.ok_or_else(|| format!("no control of at least {LEAST_BLOCKS} blocks tells what is noise"))
+    if !control {
+        return Err(format!("no control of at least {LEAST_BLOCKS} blocks tells what is noise"));
+    }
+    void.map_or(Ok(()), |control| {
+        Err(format!("void, because two equal servers differ: the control is {control}"))
+    })
+}
+
+/// The control where it is not plain: its interval excludes 1.
+pub(crate) fn void(control: Option<&Estimate>) -> Option<Interval> {
+    let wide = control?.interval(CONTROL_PART);
+    (!wide.holds(1.0)).then_some(wide)
 }
 
 /// Every comparison that the trials of `experiment` allow: each arm but the base, each cell, each
 /// metric that has a better direction. A throughput at a fixed rate is what was asked for, and is
 /// none.
 #[must_use]
-pub fn compare(experiment: &Experiment, trials: &[Trial], seed: u64) -> Vec<Comparison> {
+pub fn compare(experiment: &Experiment, trials: &[Trial]) -> Vec<Comparison> {
     let Some(base) = experiment.arms.first() else { return Vec::new() };
     let mut groups: BTreeMap<(Phase, &Cell), Vec<&Trial>> = BTreeMap::new();
     for trial in trials.iter().filter(|trial| trial.experiment == experiment.name) {
@@ -110,12 +133,12 @@ pub fn compare(experiment: &Experiment, trials: &[Trial], seed: u64) -> Vec<Comp
             Better::Neither => false,
         };
         for metric in crate::metric::METRICS.iter().filter(is_result) {
-            let control = noise(experiment, metric, &trials);
-            let control = interval(&control, seed).filter(|_| control.len() >= LEAST_BLOCKS);
+            let noise = noise(experiment, metric, &trials);
+            let equal = noise.estimate().filter(|_| noise.pairs.len() >= LEAST_BLOCKS);
             for arm in experiment.arms.iter().filter(|arm| *arm != base) {
-                let Paired { pairs, without_ratio } =
-                    paired(metric, (&trials, arm), (&trials, base));
-                let Some(ratio) = interval(&pairs, seed) else { continue };
+                let found = paired(metric, (&trials, arm), (&trials, base));
+                let estimate = found.estimate();
+                let Some(ratio) = interval(&found.pairs, estimate.as_ref()) else { continue };
                 let of_both = trials.iter().filter(|t| t.arm == *arm || t.arm == *base);
                 comparisons.push(Comparison {
                     cell: cell.clone(),
@@ -124,22 +147,69 @@ pub fn compare(experiment: &Experiment, trials: &[Trial], seed: u64) -> Vec<Comp
                     base: base.clone(),
                     metric,
                     ratio,
-                    outliers: outliers(&pairs),
-                    pairs,
-                    without_ratio,
-                    control,
+                    estimate,
+                    chance: estimate.map_or(1.0, |estimate| estimate.p_value()),
+                    outliers: outliers(&found.pairs),
+                    pairs: found.pairs,
+                    without_ratio: found.without_ratio,
+                    control: equal.map(|equal| equal.interval(PART)),
+                    void: void(equal.as_ref()).filter(|_| arm != CONTROL),
                     unlimited: of_both.copied().find_map(not_in_force),
                 });
             }
         }
     }
+    adjust(&mut comparisons);
     comparisons
 }
 
-/// Where a claim or a limit looks for `metric`: latencies are those at a fixed rate, everything
-/// else is at capacity. At capacity a latency says what the throughput says.
-pub(crate) fn phase_of(metric: &Metric) -> Phase {
-    if metric.name.starts_with("latency") { Phase::FixedRate } else { Phase::Capacity }
+/// Makes the chances those of all cells that one arm has by one metric.
+fn adjust(comparisons: &mut [Comparison]) {
+    let mut tests: BTreeMap<(Phase, String, &str), Vec<usize>> = BTreeMap::new();
+    for (at, c) in comparisons.iter().enumerate() {
+        tests.entry((c.phase, c.arm.clone(), c.metric.name)).or_default().push(at);
+    }
+    for places in tests.into_values() {
+        let alone: Vec<f64> = places.iter().map(|at| comparisons[*at].chance).collect();
+        for (at, chance) in places.into_iter().zip(holm(&alone)) {
+            comparisons[at].chance = chance;
+        }
+    }
+}
+
+/// Where a claim or a limit looks for `metric` in the cells of `workload`: CPU time by equal work,
+/// latencies at a fixed rate, where there are such blocks; everything else at capacity. At capacity
+/// a latency says what the throughput says.
+pub(crate) fn phase_of(experiment: &Experiment, workload: &str, metric: &Metric) -> Phase {
+    let name = workload.split('/').next().unwrap_or_default();
+    let has = |phase| {
+        let work = experiment.workload.get(name);
+        work.is_some_and(|work| plan::blocks(experiment, work, phase) > 0)
+    };
+    if metric.name.starts_with("latency") {
+        if has(Phase::FixedRate) || !has(Phase::EqualWork) {
+            return Phase::FixedRate;
+        }
+        return Phase::EqualWork;
+    }
+    let paced = metric.name == "cpu_per_unit" && has(Phase::EqualWork);
+    if paced { Phase::EqualWork } else { Phase::Capacity }
+}
+
+/// The planned cells that have blocks of the phase in which `metric` is looked for.
+///
+/// # Errors
+/// As [`plan::cells`].
+pub(crate) fn cells_with(experiment: &Experiment, metric: &Metric) -> Result<Vec<(Cell, Phase)>> {
+    let mut cells = Vec::new();
+    for phase in Phase::ALL {
+        for cell in planned_cells(experiment, phase)? {
+            if phase_of(experiment, cell.workload(), metric) == phase {
+                cells.push((cell, phase));
+            }
+        }
+    }
+    Ok(cells)
 }
 
 /// The planned cells as trials have them: each phase of the batch engine is a workload of its own
@@ -174,10 +244,14 @@ pub(crate) fn not_in_force(trial: &Trial) -> Option<String> {
     of_limits.map(|warning| warning.text.clone())
 }
 
-/// The ratio of all blocks; `None` without any.
-pub(crate) fn interval(pairs: &[(u32, f64)], seed: u64) -> Option<Interval> {
-    let ratios: Vec<f64> = pairs.iter().map(|(_, ratio)| *ratio).collect();
-    ratio(&ratios, &vec![1.0; ratios.len()], seed)
+/// The ratio of all blocks; without an estimate that of a single block, which has no width. `None`
+/// without any.
+pub(crate) fn interval(pairs: &[(u32, f64)], estimate: Option<&Estimate>) -> Option<Interval> {
+    if pairs.is_empty() {
+        return None;
+    }
+    let single = |(_, mid): &(u32, f64)| Interval { low: *mid, mid: *mid, high: *mid };
+    estimate.map(|e| e.interval(PART)).or_else(|| pairs.first().map(single))
 }
 
 /// Blocks whose ratio lies far from the others', by its logarithm.
@@ -186,9 +260,14 @@ pub(crate) fn outliers(pairs: &[(u32, f64)]) -> Vec<u32> {
     statistics::outliers(&logs).into_iter().map(|index| pairs[index].0).collect()
 }
 
-/// Blocks below which nothing is concluded: the range of four values holds the median in 87.5 % of
-/// cases only, and no interval by resampling is wider than that.
+/// Blocks below which nothing is concluded: too few to see that one of them was disturbed.
 pub const LEAST_BLOCKS: usize = 5;
+/// The part of all cases in which an interval holds the truth.
+pub const PART: f64 = 0.95;
+/// The same of the interval by which a control voids its cell: one cell in a hundred by chance.
+const CONTROL_PART: f64 = 0.99;
+/// Below this chance a difference is one.
+const SIGNIFICANT: f64 = 1.0 - PART;
 /// Name of the arm that is plain once more.
 pub const CONTROL: &str = "control";
 /// Name of the unmodified server.

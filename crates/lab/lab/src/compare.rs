@@ -18,7 +18,7 @@ pub use relation::{Condition, Relation};
 
 use crate::analysis::{self, CONTROL};
 use crate::results::Results;
-use crate::statistics::Interval;
+use crate::statistics::{Estimate, Interval, holm};
 use crate::trial::{Cell, Phase};
 
 /// Two runs, called A and B.
@@ -70,8 +70,9 @@ pub struct Key {
 pub struct Side {
     /// Performance as a part of the base's.
     pub ratio: Interval,
-    /// Noise floor, as a part of 1.
-    pub floor: Option<f64>,
+    /// Its logarithm with its error.
+    #[serde(skip)]
+    pub estimate: Option<Estimate>,
     /// Blocks that it rests on.
     pub blocks: usize,
     /// Why nothing can be told of it; `None` if something can.
@@ -80,14 +81,17 @@ pub struct Side {
     pub unlimited: Option<String>,
 }
 
-/// Sets two runs side by side; the seed of each interval is that of its run.
+/// Sets two runs side by side.
 #[must_use]
 pub fn compare(a: &Results, b: &Results) -> SideBySide {
     let sides = [sides(a), sides(b)];
     let Differences { mut lines, conditions, experiments } =
         Differences::between(&a.manifest, &b.manifest);
-    let row = |(key, a): (&Key, &Side)| {
-        let b = sides[1].get(key)?;
+    let both: Vec<(&Key, &Side, &Side)> =
+        sides[0].iter().filter_map(|(key, a)| Some((key, a, sides[1].get(key)?))).collect();
+    let alone: Vec<f64> = both.iter().map(|(_, a, b)| relation::chance(a, b)).collect();
+    let row = |((key, a, b), chance): (&(&Key, &Side, &Side), f64)| {
+        let (key, a, b) = (*key, *a, *b);
         let mut conditions = conditions.clone();
         if experiments.contains(&key.experiment) {
             conditions.insert(Condition::Experiment);
@@ -96,28 +100,28 @@ pub fn compare(a: &Results, b: &Results) -> SideBySide {
             conditions.insert(Condition::Limits);
         }
         let conditions = conditions.into_iter().collect();
-        let relation = relation::relation(a, b);
-        Some(Row { key: key.clone(), sides: [a.clone(), b.clone()], relation, conditions })
+        let relation = relation::relation(a, b, chance);
+        Row { key: key.clone(), sides: [a.clone(), b.clone()], relation, conditions }
     };
     lines.extend(limits(&sides));
     SideBySide {
         names: [a, b].map(|run| run.dir.display().to_string()),
         differences: lines,
-        rows: sides[0].iter().filter_map(row).collect(),
+        rows: both.iter().zip(holm(&alone)).map(row).collect(),
         only: [only(&sides[0], &sides[1]), only(&sides[1], &sides[0])],
     }
 }
 
-/// Everything that was compared in a run, but for the control, which is the floor of the others.
+/// Everything that was compared in a run, but for the control.
 fn sides(run: &Results) -> BTreeMap<Key, Side> {
     let mut sides = BTreeMap::new();
     for planned in &run.manifest.experiments {
         let experiment = &planned.experiment;
-        let comparisons = analysis::compare(experiment, &run.trials, run.manifest.seed);
+        let comparisons = analysis::compare(experiment, &run.trials);
         for comparison in comparisons.into_iter().filter(|c| c.arm != CONTROL) {
             let side = Side {
                 ratio: comparison.ratio,
-                floor: comparison.floor(),
+                estimate: comparison.estimate,
                 blocks: comparison.pairs.len(),
                 untold: comparison.told().err(),
                 unlimited: comparison.unlimited,

@@ -1,23 +1,26 @@
 //! Whether an arm loses more than a limit: for a build that should stop when sealing becomes dear.
 //!
-//! It fails only where even the better end of an interval loses more than the limit, and more than
-//! the noise floor. It passes only where the worse end loses no more. Everything else, and whatever
-//! was planned and not measured, or was measured without its limits, is undecided. Where an arm
-//! costs exactly the limit, an interval of ten blocks lies wholly beyond it by chance in about one
-//! of twenty cases: with many cells leave a margin.
+//! Families of cells decide, each from all of its blocks; single cells fail it where they surely
+//! lose more. All lines are tested together (Holm), so a build whose arms cost exactly the limit is
+//! stopped in one of twenty cases. What is not shown to lose more passes, if the control was narrow
+//! enough to see it: whether it was is read from the control alone, before anything is known of the
+//! arm. A control that is too wide, and whatever was planned and not measured or was measured
+//! without its limits, is undecided: the time that was given ran out.
 
 use std::fmt;
 
 use serde::Serialize;
 
-use crate::analysis::{Comparison, compare, phase_of, planned_cells};
+use crate::analysis::{
+    Aspect, CONTROL, Comparison, Family, Kind, compare, families, phase_of, planned_cells,
+};
 use crate::error::{Error, Result};
-use crate::experiment::Engine;
+use crate::experiment::{Engine, Experiment};
 use crate::manifest::Planned;
 use crate::metric::{Better, METRICS, Metric, find};
 use crate::phrase;
 use crate::results::Results;
-use crate::statistics::Interval;
+use crate::statistics::{Estimate, Interval, holm};
 use crate::trial::{Cell, Phase};
 
 /// What is judged.
@@ -47,11 +50,13 @@ impl Options {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Outcome {
-    /// The whole interval is inside the limit.
+    /// Not shown to lose more, by a measurement that would have seen it.
     Passed,
-    /// The whole interval is beyond it.
+    /// Shown to lose more.
     Failed,
-    /// Neither, or nothing was measured.
+    /// A cell that says nothing by itself; its family was judged.
+    Open,
+    /// Measured too little, or not at all.
     Undecided,
 }
 
@@ -60,7 +65,7 @@ impl Outcome {
     #[must_use]
     pub const fn exit_code(self) -> u8 {
         match self {
-            Self::Passed => 0,
+            Self::Passed | Self::Open => 0,
             Self::Failed => 5,
             Self::Undecided => 7,
         }
@@ -72,6 +77,7 @@ impl fmt::Display for Outcome {
         f.pad(match self {
             Self::Passed => "passed",
             Self::Failed => "failed",
+            Self::Open => "open",
             Self::Undecided => "undecided",
         })
     }
@@ -97,18 +103,23 @@ pub struct Gate {
 pub struct Line {
     /// Name of the experiment.
     pub experiment: String,
-    /// Cell; `None` where it is the whole experiment.
+    /// Kind of load, where it is a family: of all experiments.
+    pub family: Option<Kind>,
+    /// Cell; `None` where it is a family or the whole experiment.
     pub cell: Option<Cell>,
     /// Name of the metric; `None` where nothing of the cell was measured.
     pub metric: Option<&'static str>,
     /// Performance as a part of the base's.
     pub ratio: Option<Interval>,
-    /// Noise floor, as a part of 1.
-    pub floor: Option<f64>,
+    /// The control's ratio, by which the measurement was found good enough or not.
+    pub control: Option<Interval>,
     /// Result.
     pub outcome: Outcome,
     /// What was measured, and why it is undecided.
     pub why: String,
+    /// The error of saying that it loses more; what all lines are tested together by.
+    #[serde(skip)]
+    chance: Option<f64>,
 }
 
 /// Judges a run.
@@ -130,16 +141,29 @@ pub fn gate(results: &Results, options: &Options) -> Result<Gate> {
     if let Some(name) = options.experiments.iter().find(|name| !in_run(name)) {
         return Err(Error::Other(format!("the run has no experiment named {name}")));
     }
+    let has_arm = planned.iter().any(|p| p.arms.iter().any(|arm| arm.name == options.arm));
+    if !has_arm && !planned.is_empty() {
+        return Err(Error::Other(format!("no experiment of the run has an arm {}", options.arm)));
+    }
     let by_default = options.experiments.is_empty();
     let (mut lines, mut skipped) = (Vec::new(), Vec::new());
+    let mut compared: Vec<(&Experiment, Vec<Comparison>)> = Vec::new();
     for planned in planned {
         let experiment = &planned.experiment;
         if by_default && experiment.engine == Engine::None {
             skipped.push(experiment.name.clone());
         } else if by_default || options.experiments.contains(&experiment.name) {
-            lines.extend(lines_of(planned, results, options, &metrics)?);
+            let all = compare(experiment, &results.trials);
+            lines.extend(lines_of(planned, results, options, &metrics, &all)?);
+            compared.push((experiment, all));
         }
     }
+    let all: Vec<(&Experiment, &[Comparison])> =
+        compared.iter().map(|(experiment, all)| (*experiment, &**all)).collect();
+    let mut of_families = family_lines(&all, options, &metrics);
+    of_families.append(&mut lines);
+    let mut lines = of_families;
+    settle(&mut lines, &all);
     let any = |outcome| lines.iter().any(|line| line.outcome == outcome);
     let outcome = if any(Outcome::Failed) {
         Outcome::Failed
@@ -149,6 +173,109 @@ pub fn gate(results: &Results, options: &Options) -> Result<Gate> {
         Outcome::Passed
     };
     Ok(Gate { arm: options.arm.clone(), max_loss: options.max_loss, outcome, lines, skipped })
+}
+
+/// A line for each family whose aspect is among the metrics.
+fn family_lines(
+    compared: &[(&Experiment, &[Comparison])],
+    options: &Options,
+    metrics: &[&'static Metric],
+) -> Vec<Line> {
+    let controls = families(compared, CONTROL);
+    let wanted =
+        |family: &Family| metrics.iter().any(|metric| aspect(metric) == Some(family.aspect));
+    let line = |family: Family| {
+        let same = |c: &&Family| c.kind == family.kind && c.aspect == family.aspect;
+        let control = controls.iter().find(same).map(|control| control.ratio);
+        let (outcome, why_not) = judged(Some(&family.estimate), control, options.max_loss);
+        let said = phrase::difference(&family.ratio, family.estimate.p_value() < 0.05);
+        let out = match family.left_out {
+            0 => String::new(),
+            out => format!(", {out} left out"),
+        };
+        Line {
+            experiment: "all experiments".into(),
+            family: Some(family.kind),
+            cell: None,
+            metric: Some(name(family.aspect)),
+            ratio: Some(family.ratio),
+            control,
+            outcome,
+            why: format!("{said}{why_not} ({} cells{out})", family.cells),
+            chance: Some(family.estimate.p_below(1.0 - options.max_loss)),
+        }
+    };
+    families(compared, &options.arm).into_iter().filter(wanted).map(line).collect()
+}
+
+/// Fails the lines that lose more with all of them in mind; cells that say nothing by themselves
+/// are open where their family says something.
+fn settle(lines: &mut [Line], compared: &[(&Experiment, &[Comparison])]) {
+    let tested: Vec<usize> = (0..lines.len()).filter(|at| lines[*at].chance.is_some()).collect();
+    let alone: Vec<f64> = tested.iter().filter_map(|at| lines[*at].chance).collect();
+    for (at, chance) in tested.into_iter().zip(holm(&alone)) {
+        if chance < SIGNIFICANT {
+            lines[at].outcome = Outcome::Failed;
+        }
+    }
+    let decided: Vec<(Option<Kind>, &str)> = lines
+        .iter()
+        .filter(|line| line.family.is_some() && line.outcome != Outcome::Undecided)
+        .filter_map(|line| Some((line.family, line.metric?)))
+        .collect();
+    let open = |line: &Line| {
+        let cell = line.cell.as_ref()?;
+        line.chance?;
+        let (experiment, _) = compared.iter().find(|(e, _)| e.name == line.experiment)?;
+        let work = experiment.workload.get(cell.workload().split('/').next()?)?;
+        let aspect = aspect(find(line.metric?)?)?;
+        decided.contains(&(Kind::of(work), name(aspect))).then_some(())
+    };
+    let opened: Vec<usize> = (0..lines.len())
+        .filter(|at| lines[*at].outcome == Outcome::Undecided && open(&lines[*at]).is_some())
+        .collect();
+    for at in opened {
+        lines[at].outcome = Outcome::Open;
+    }
+}
+
+/// Which aspect of a family a metric is.
+fn aspect(metric: &Metric) -> Option<Aspect> {
+    match (metric.name, metric.better) {
+        ("cpu_per_unit", _) => Some(Aspect::Cpu),
+        ("latency_p95", _) => Some(Aspect::P95),
+        (_, Better::Higher) => Some(Aspect::Throughput),
+        _ => None,
+    }
+}
+
+/// The name of an aspect beside those of metrics.
+const fn name(aspect: Aspect) -> &'static str {
+    match aspect {
+        Aspect::Cpu => "cpu_per_unit",
+        Aspect::Throughput => "throughput",
+        Aspect::P95 => "latency_p95",
+    }
+}
+
+/// What a measurement allows to be said before it is tested whether it loses more.
+fn judged(
+    estimate: Option<&Estimate>,
+    control: Option<Interval>,
+    max_loss: f64,
+) -> (Outcome, String) {
+    let (Some(_), Some(control)) = (estimate, control) else {
+        return (Outcome::Undecided, "; there is no control".into());
+    };
+    let reach = (control.high / control.low).ln() / 2.0;
+    if reach > -(1.0 - max_loss).ln() {
+        let why = format!(
+            "; the control is known to {} % only, which is more than the limit",
+            phrase::rounded_up(1.0 - (-reach).exp())
+        );
+        return (Outcome::Undecided, why);
+    }
+    (Outcome::Passed, String::new())
 }
 
 fn metrics(options: &Options) -> Result<Vec<&'static Metric>> {
@@ -169,16 +296,19 @@ fn lines_of(
     results: &Results,
     options: &Options,
     metrics: &[&'static Metric],
+    compared: &[Comparison],
 ) -> Result<Vec<Line>> {
     let experiment = &planned.experiment;
     let not_told = |cell, metric, why: &str| Line {
         experiment: experiment.name.clone(),
+        family: None,
         cell,
         metric,
         ratio: None,
-        floor: None,
+        control: None,
         outcome: Outcome::Undecided,
         why: why.into(),
+        chance: None,
     };
     let arm = planned.arms.iter().find(|arm| arm.name == options.arm);
     let missing = match arm {
@@ -188,13 +318,16 @@ fn lines_of(
     if let Some(why) = missing {
         return Ok(vec![not_told(None, None, &why)]);
     }
-    let mut comparisons = compare(experiment, &results.trials, results.manifest.seed);
-    comparisons.retain(|c| c.arm == options.arm && c.phase == phase_of(c.metric));
+    let phase = |cell: &Cell, metric: &Metric| phase_of(experiment, cell.workload(), metric);
+    let comparisons: Vec<&Comparison> = compared
+        .iter()
+        .filter(|c| c.arm == options.arm && c.phase == phase(&c.cell, c.metric))
+        .collect();
     let some_arm_has = |cell: &Cell, metric: &Metric| {
         results.trials.iter().any(|t| {
             t.experiment == experiment.name
                 && t.cell == *cell
-                && t.phase == phase_of(metric)
+                && t.phase == phase(cell, metric)
                 && t.metrics.contains_key(metric.name)
         })
     };
@@ -218,32 +351,24 @@ fn lines_of(
 }
 
 fn line(experiment: &str, comparison: &Comparison, max_loss: f64) -> Line {
-    let (ratio, blocks) = (comparison.ratio, comparison.pairs.len());
-    let least = 1.0 - max_loss;
-    let (outcome, why_not) = match comparison.told() {
-        // The phrase says why, as it does of a limit that was not in force.
-        Err(_) => (Outcome::Undecided, String::new()),
-        Ok(_) if comparison.unlimited.is_some() => (Outcome::Undecided, String::new()),
-        Ok(floor) if ratio.high < least.min(1.0 - floor) => (Outcome::Failed, String::new()),
-        Ok(floor) if floor > max_loss => {
-            let why = format!("; noise of {} % is above the limit", phrase::part(floor));
-            (Outcome::Undecided, why)
-        }
-        Ok(_) if ratio.low >= least => (Outcome::Passed, String::new()),
-        Ok(_) => {
-            let beyond = phrase::part(1.0 - ratio.low);
-            let why = format!("; it may be a loss of {beyond} % or one within the limit");
-            (Outcome::Undecided, why)
-        }
+    let blocks = comparison.pairs.len();
+    let sound = comparison.told().is_ok() && comparison.unlimited.is_none();
+    let (outcome, why_not) = match sound {
+        true => judged(comparison.estimate.as_ref(), comparison.control, max_loss),
+        // The phrase says why.
+        false => (Outcome::Undecided, String::new()),
     };
+    let below = |estimate: Estimate| estimate.p_below(1.0 - max_loss);
     Line {
         experiment: experiment.into(),
+        family: None,
         cell: Some(comparison.cell.clone()),
         metric: Some(comparison.metric.name),
-        ratio: Some(ratio),
-        floor: comparison.floor(),
+        ratio: Some(comparison.ratio),
+        control: comparison.control,
         outcome,
         why: format!("{}{why_not} ({})", comparison.phrase(), phrase::blocks(blocks)),
+        chance: comparison.estimate.filter(|_| sound).map(below),
     }
 }
 
@@ -251,6 +376,9 @@ impl fmt::Display for Line {
     /// `failed          wal-stress: commits, clients 64: cpu_per_unit: a loss of ... (10 blocks)`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:<10} {}: ", self.outcome, self.experiment)?;
+        if let Some(kind) = self.family {
+            write!(f, "{}: ", kind.title())?;
+        }
         if let Some(cell) = &self.cell {
             write!(f, "{cell}: ")?;
         }
@@ -273,18 +401,21 @@ impl fmt::Display for Gate {
         let count = |outcome| self.lines.iter().filter(|line| line.outcome == outcome).count();
         write!(
             f,
-            "{}: loss of {} against the base, at most {} %: {} passed, {} failed, {} cannot be \
-             told",
+            "{}: loss of {} against the base, at most {} %: {} passed, {} failed, {} open, {} \
+             undecided",
             self.outcome,
             self.arm,
             phrase::part(self.max_loss),
             count(Outcome::Passed),
             count(Outcome::Failed),
+            count(Outcome::Open),
             count(Outcome::Undecided)
         )
     }
 }
 
+/// Below this chance of being wrong a line is said to lose more.
+const SIGNIFICANT: f64 = 0.05;
 /// Why an experiment is skipped.
 const NO_SERVER: &str = "it compares ciphers, not a server with and without encryption";
 /// Metrics that are judged if none is named.

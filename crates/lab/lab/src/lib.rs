@@ -15,7 +15,7 @@
 //!        v
 //!   results                 run.json and results.jsonl, one line for each trial
 //!        |
-//!   analysis                paired ratios with intervals and a noise floor  <- statistics
+//!   analysis                paired ratios with intervals, families of cells  <- statistics
 //!        |   verdict         a published claim against it   <- phrase
 //!        v
 //!   report, compare, gate   what a reader may conclude

@@ -200,7 +200,8 @@ pub fn connections(experiment: &Experiment, cell: &Cell, ground: &Ground) -> Res
     })
 }
 
-/// The trials of one cell in the order of their blocks. `servers` are those that can be measured here.
+/// The trials of one cell in the order of their blocks. `servers` are those that can be measured
+/// here.
 #[must_use]
 pub fn steps(cell: &Cell, phase: Phase, blocks: u32, servers: &[Instance], seed: u64) -> Vec<Step> {
     let mut hasher = DefaultHasher::new();
@@ -236,8 +237,8 @@ pub fn blocks(experiment: &Experiment, work: &Work, phase: Phase) -> u32 {
     }
 }
 
-/// Seconds that one cell takes with so many servers, roughly: measuring, and what surrounds it. Filling and starting
-/// servers is in [`seconds_of_ground`].
+/// Seconds that one cell takes with so many servers, roughly: measuring, and what surrounds it.
+/// Filling and starting servers is in [`seconds_of_ground`].
 ///
 /// # Errors
 /// When a parameter is no number.

@@ -42,12 +42,11 @@ use crate::results::Results;
 /// # Errors
 /// When the files of the run cannot be read, or those of the report cannot be written.
 pub fn write(results: &Results, out: &Path) -> Result<Vec<PathBuf>> {
-    // Intervals are resampled: once for each experiment.
     let compared: Vec<Vec<Comparison>> = results
         .manifest
         .experiments
         .iter()
-        .map(|p| analysis::compare(&p.experiment, &results.trials, results.manifest.seed))
+        .map(|p| analysis::compare(&p.experiment, &results.trials))
         .collect();
     let view = view::View::of(results, &compared);
     let files = [

@@ -1,18 +1,21 @@
-//! Statistics of the lab: intervals, robust description.
+//! Statistics of the lab: estimates with intervals, robust description.
 //!
 //! ```text
-//!   bootstrap   mean and ratio with a BCa 95 % interval   <- normal (statrs)
+//!   student     mean of log ratios with Student's t; steal; servers; pooling; Holm  <- statrs
+//!   interval    an estimate and its two ends
 //!   describe    quantiles, geometric mean, outliers
 //! ```
 //!
 //! Sources, and what is not claimed, stand in docs/lab/statistics.md; `fixtures/statistics.json`
 //! has scipy's answers to the same questions. Nothing here knows of arms or trials.
 
-mod bootstrap;
 mod describe;
+mod interval;
+mod student;
 
-pub use bootstrap::{Interval, ratio};
 pub use describe::{geometric_mean, median, outliers, quantile};
+pub use interval::Interval;
+pub use student::{Estimate, LEAST_FOR_COVARIATE, holm};
 
 #[cfg(test)]
 mod scipy;

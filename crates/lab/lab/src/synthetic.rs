@@ -19,7 +19,12 @@ pub(crate) struct Synthetic {
 
 impl Synthetic {
     pub(crate) fn new(blocks: u32) -> Self {
-        Self { blocks, random: fastrand::Rng::with_seed(5), trials: Vec::new(), noise: 0.01 }
+        Self::seeded(blocks, 5)
+    }
+
+    pub(crate) fn seeded(blocks: u32, seed: u64) -> Self {
+        let random = fastrand::Rng::with_seed(seed);
+        Self { blocks, random, trials: Vec::new(), noise: 0.01 }
     }
 
     /// Every block of an arm whose speed is `speed` in a workload.

@@ -1,10 +1,10 @@
-//! Judges published claims by what was measured: reproduced, not reproduced, undecided, not
-//! comparable.
+//! Judges published claims by what was measured: cheaper than published, as published, dearer, not
+//! decided, not comparable.
 //!
 //! A claim speaks of one or more cells. Each block gives one ratio, the geometric mean over these
 //! cells, and the interval is over blocks: see `measured`. How the ratio is judged stands in
-//! `rule`; nothing is claimed below the noise floor, without a control, from fewer than five
-//! blocks, where a cell was not measured, or where a limit was not in force.
+//! `rule`; nothing is claimed without a control, with one that differs from plain, from fewer than
+//! five blocks, where a cell was not measured, or where a limit was not in force.
 
 mod measured;
 mod rule;
@@ -28,9 +28,6 @@ pub struct Verdict {
     pub ours: Option<Interval>,
     /// The control's ratio in the same cells, formed as ours is.
     pub control: Option<Interval>,
-    /// The noise floor as a part of 1: how far the controls reach from 1. `None` without a control
-    /// of enough blocks.
-    pub floor: Option<f64>,
     /// Our ratio of each block, over all cells.
     pub pairs: Vec<(u32, f64)>,
     /// The cells that it was measured in; of a claim about two levels, those at its own level.
@@ -46,9 +43,15 @@ pub struct Verdict {
 #[serde(rename_all = "kebab-case")]
 pub enum Conclusion {
     /// Ours agrees with what was published, and could have disagreed.
-    Reproduced,
-    /// Ours excludes what was published.
-    NotReproduced,
+    AsPublished,
+    /// Ours excludes what was published, and is better: less was lost.
+    Cheaper,
+    /// Ours excludes what was published, and is worse.
+    Dearer,
+    /// As [`Self::Cheaper`], of a claim about two levels of one arm, where nothing is dear.
+    More,
+    /// As [`Self::Dearer`], of such a claim.
+    Less,
     /// Ours is not precise enough.
     Undecided,
     /// Nothing was measured that the claim could be compared with.
@@ -58,9 +61,12 @@ pub enum Conclusion {
 impl std::fmt::Display for Conclusion {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
-            Self::Reproduced => "reproduced",
-            Self::NotReproduced => "not reproduced",
-            Self::Undecided => "undecided",
+            Self::AsPublished => "as published",
+            Self::Cheaper => "cheaper than published",
+            Self::Dearer => "dearer than published",
+            Self::More => "more than published",
+            Self::Less => "less than published",
+            Self::Undecided => "not decided",
             Self::NotComparable => "not comparable",
         })
     }
@@ -69,15 +75,10 @@ impl std::fmt::Display for Conclusion {
 /// Judges every claim of `experiment`. `arms` are those of the manifest: one that is missing says
 /// why.
 #[must_use]
-pub fn judge(
-    experiment: &Experiment,
-    arms: &[PlannedArm],
-    trials: &[Trial],
-    seed: u64,
-) -> Vec<Verdict> {
+pub fn judge(experiment: &Experiment, arms: &[PlannedArm], trials: &[Trial]) -> Vec<Verdict> {
     let of_experiment: Vec<&Trial> =
         trials.iter().filter(|trial| trial.experiment == experiment.name).collect();
-    let one = |claim: &Claim| judge_one(experiment, claim, arms, &of_experiment, seed);
+    let one = |claim: &Claim| judge_one(experiment, claim, arms, &of_experiment);
     experiment.claims.iter().map(one).collect()
 }
 
@@ -86,13 +87,11 @@ fn judge_one(
     claim: &Claim,
     arms: &[PlannedArm],
     trials: &[&Trial],
-    seed: u64,
 ) -> Verdict {
     let mut verdict = Verdict {
         claim: claim.clone(),
         ours: None,
         control: None,
-        floor: None,
         pairs: Vec::new(),
         cells: Vec::new(),
         conclusion: Conclusion::NotComparable,
@@ -111,9 +110,8 @@ fn judge_one(
     };
     verdict.pairs.clone_from(&measured.pairs);
     verdict.cells.clone_from(&measured.cells);
-    verdict.ours = interval(&verdict.pairs, seed);
-    verdict.control = measured.control(seed);
-    verdict.floor = measured.floor(seed);
+    verdict.ours = interval(&verdict.pairs, measured.estimate.as_ref());
+    verdict.control = measured.control();
     if let Some(why) = not_comparable(experiment, claim, arms) {
         verdict.why = why;
         return verdict;
@@ -143,9 +141,14 @@ fn conclude(claim: &Claim, verdict: &Verdict, measured: &Measured) -> (Conclusio
         return (Conclusion::Undecided, why.into());
     };
     let count = verdict.pairs.len();
-    let (conclusion, why) = match told(count, *without_ratio, verdict.floor) {
-        Ok(floor) => rule::apply(&claim.expect, &ours, floor),
-        Err(why) => (Conclusion::Undecided, why),
+    let told = told(count, *without_ratio, measured.has_controls(), measured.void());
+    let (conclusion, why) = match (told, claim.levels_against.is_some()) {
+        (Ok(()), two) => match (rule::apply(&claim.expect, &ours), two) {
+            ((Conclusion::Cheaper, why), true) => (Conclusion::More, why),
+            ((Conclusion::Dearer, why), true) => (Conclusion::Less, why),
+            (judged, _) => judged,
+        },
+        (Err(why), _) => (Conclusion::Undecided, why),
     };
     let cells = match planned {
         1 => String::new(),

@@ -7,12 +7,12 @@ use crate::synthetic::{Synthetic, experiment};
 fn a_slower_arm_loses_whether_more_or_less_is_better() {
     let mut run = Synthetic::new(10);
     run.arm("plain", "select", 1.0).arm("control", "select", 1.0).arm("sealed", "select", 0.9);
-    let comparisons = compare(&experiment(&["plain", "control", "sealed"]), &run.trials, 1);
+    let comparisons = compare(&experiment(&["plain", "control", "sealed"]), &run.trials);
     let sealed: Vec<_> = comparisons.iter().filter(|c| c.arm == "sealed").collect();
     assert_eq!(sealed.len(), 2, "throughput and CPU");
     for comparison in sealed {
         assert!((comparison.ratio.mid - 0.9).abs() < 0.01, "{}", comparison.ratio);
-        assert!(comparison.floor().unwrap() < 0.02);
+        assert!(comparison.differs() && comparison.void.is_none());
         assert_eq!(comparison.pairs.len(), 10);
     }
 }
@@ -24,7 +24,7 @@ fn without_a_control_or_with_four_blocks_a_ratio_is_no_loss() {
         for arm in arms {
             run.arm(arm, "select", if *arm == "sealed" { 0.5 } else { 1.0 });
         }
-        let comparisons = compare(&experiment(arms), &run.trials, 1);
+        let comparisons = compare(&experiment(arms), &run.trials);
         comparisons.iter().find(|c| c.arm == "sealed").unwrap().phrase()
     };
     let arms = ["plain", "control", "sealed"];
@@ -40,9 +40,10 @@ fn a_control_of_four_blocks_is_none() {
     let mut run = Synthetic::new(10);
     run.arm("plain", "select", 1.0).arm("control", "select", 1.0).arm("sealed", "select", 0.5);
     run.trials.retain(|trial| trial.arm != "control" || trial.block < 4);
-    let comparisons = compare(&experiment(&["plain", "control", "sealed"]), &run.trials, 1);
+    let comparisons = compare(&experiment(&["plain", "control", "sealed"]), &run.trials);
     let sealed = comparisons.iter().find(|c| c.arm == "sealed").unwrap();
-    assert_eq!((sealed.pairs.len(), sealed.floor()), (10, None));
+    assert_eq!((sealed.pairs.len(), sealed.control), (10, None));
+    assert!(sealed.told().unwrap_err().contains("no control"));
 }
 
 #[test]
@@ -53,7 +54,7 @@ fn blocks_in_which_an_arm_stood_still_are_not_left_out_in_silence() {
         trial.metrics.insert("transactions_per_second".into(), 0.0);
         trial.metrics.remove("cpu_per_unit");
     }
-    let comparisons = compare(&experiment(&["plain", "control", "sealed"]), &run.trials, 1);
+    let comparisons = compare(&experiment(&["plain", "control", "sealed"]), &run.trials);
     let sealed: Vec<_> = comparisons.iter().filter(|c| c.arm == "sealed").collect();
     assert_eq!(sealed.len(), 2, "throughput and CPU");
     for comparison in sealed {
@@ -68,7 +69,7 @@ fn a_limit_that_was_not_in_force_is_said_with_the_loss() {
     let mut run = Synthetic::new(10);
     run.arm("plain", "select", 1.0).arm("control", "select", 1.0).arm("sealed", "select", 0.5);
     run.unlimited("select");
-    for comparison in compare(&experiment(&["plain", "control", "sealed"]), &run.trials, 1) {
+    for comparison in compare(&experiment(&["plain", "control", "sealed"]), &run.trials) {
         let said = comparison.phrase();
         assert!(said.ends_with(", with a limit not in force: it needs root"), "{said}");
     }
@@ -79,7 +80,7 @@ fn a_throughput_at_a_rate_that_was_asked_for_is_no_result() {
     let mut run = Synthetic::new(10);
     run.arm("plain", "select", 1.0).arm("sealed", "select", 1.0);
     run.trials.iter_mut().for_each(|trial| trial.phase = Phase::FixedRate);
-    let comparisons = compare(&experiment(&["plain", "sealed"]), &run.trials, 1);
+    let comparisons = compare(&experiment(&["plain", "sealed"]), &run.trials);
     let metrics: Vec<_> = comparisons.iter().map(|c| c.metric.name).collect();
     assert_eq!(metrics, ["cpu_per_unit"]);
 }
@@ -92,10 +93,10 @@ fn a_far_block_is_flagged_and_stays() {
     for trial in of_sealed {
         trial.metrics.values_mut().for_each(|value| *value *= 1.5);
     }
-    for comparison in compare(&experiment(&["plain", "sealed"]), &run.trials, 1) {
+    for comparison in compare(&experiment(&["plain", "sealed"]), &run.trials) {
         assert!(comparison.outliers.contains(&4) && comparison.outliers.len() <= 2);
         assert_eq!(comparison.pairs.len(), 10);
-        assert_eq!(comparison.floor(), None, "no control was measured");
+        assert_eq!(comparison.control, None, "no control was measured");
     }
 }
 
@@ -104,7 +105,7 @@ fn a_block_without_its_base_is_not_paired() {
     let mut run = Synthetic::new(10);
     run.arm("plain", "select", 1.0).arm("sealed", "select", 1.0);
     run.trials.retain(|trial| trial.arm != "plain" || trial.block < 7);
-    let comparisons = compare(&experiment(&["plain", "sealed"]), &run.trials, 1);
+    let comparisons = compare(&experiment(&["plain", "sealed"]), &run.trials);
     assert!(comparisons.iter().all(|c| c.pairs.len() == 7));
 }
 
@@ -112,7 +113,80 @@ fn a_block_without_its_base_is_not_paired() {
 fn the_control_is_compared_with_plain_though_the_base_is_another() {
     let mut run = Synthetic::new(10);
     run.arm("own", "select", 0.5).arm("plain", "select", 1.0).arm("control", "select", 1.0);
-    for comparison in compare(&experiment(&["own", "plain", "control"]), &run.trials, 1) {
-        assert!(comparison.floor().unwrap() < 0.02, "{:?}", comparison.control);
+    for comparison in compare(&experiment(&["own", "plain", "control"]), &run.trials) {
+        assert!(comparison.control.unwrap().reach(1.0) < 0.02, "{:?}", comparison.control);
     }
+}
+
+#[test]
+fn a_control_that_differs_from_plain_voids_its_cell_and_no_other() {
+    let mut run = Synthetic::new(10);
+    for workload in ["cold", "warm"] {
+        run.arm("plain", workload, 1.0).arm("control", workload, 1.0).arm("sealed", workload, 9.98);
+    }
+    let cold = |trial: &&mut Trial| trial.cell.workload() == "cold" && trial.arm == "control";
+    for trial in run.trials.iter_mut().filter(cold) {
+        trial.metrics.values_mut().for_each(|value| *value *= 2.44);
+    }
+    for c in compare(&experiment(&["plain", "control", "sealed"]), &run.trials) {
+        let void = c.cell.workload() == "cold" && c.arm == "sealed";
+        assert_eq!(c.told().is_err(), void, "{}", c.phrase());
+        assert_eq!(c.phrase().contains("void, because two equal servers differ"), void);
+    }
+}
+
+#[test]
+fn arms_are_compared_with_plain_and_control_together() {
+    let mut run = Synthetic::new(10);
+    run.noise = 0.0;
+    run.arm("plain", "w", 1.0).arm("control", "w", 1.0).arm("sealed", "w", 0.9);
+    for trial in run.trials.iter_mut().filter(|t| t.arm == "control") {
+        let part = if trial.block % 2 == 0 { 1.1 } else { 1.0 / 1.1 };
+        trial.metrics.insert("cpu_per_unit".into(), trial.metrics["cpu_per_unit"] * part);
+    }
+    let all = compare(&experiment(&["plain", "control", "sealed"]), &run.trials);
+    let pairs = |arm: &str| {
+        let cpu = |c: &&Comparison| c.arm == arm && c.metric.name == "cpu_per_unit";
+        all.iter().find(cpu).unwrap().pairs.clone()
+    };
+    for (block, ratio) in pairs("sealed") {
+        let part = if block % 2 == 0 { 1.1_f64 } else { 1.0 / 1.1 };
+        assert!((ratio - 0.9 * part.sqrt()).abs() < 1e-9, "{block}: {ratio}");
+    }
+    assert!((pairs("control")[0].1 - 1.0 / 1.1).abs() < 1e-9, "less CPU time is better");
+}
+
+#[test]
+fn two_servers_of_an_arm_that_differ_make_its_interval_wider() {
+    let reach = |second: f64| {
+        let mut run = Synthetic::new(10);
+        run.arm("plain", "w", 1.0).arm("control", "w", 1.0).arm("sealed", "w", 0.9);
+        let before = run.trials.len();
+        run.arm("sealed", "w", 0.9 * second);
+        for trial in &mut run.trials[before..] {
+            trial.instance = 1;
+        }
+        let all = compare(&experiment(&["plain", "control", "sealed"]), &run.trials);
+        let c = all.iter().find(|c| c.arm == "sealed").unwrap();
+        assert_eq!(c.pairs.len(), 10);
+        c.ratio.high / c.ratio.low
+    };
+    assert!(reach(1.1) > 1.1 && reach(1.0) < 1.03, "{} {}", reach(1.1), reach(1.0));
+}
+
+#[test]
+fn steal_that_one_arm_met_is_not_taken_for_its_cost() {
+    let mut run = Synthetic::new(12);
+    run.arm("plain", "w", 1.0).arm("control", "w", 1.0).arm("sealed", "w", 0.98);
+    for (at, trial) in run.trials.iter_mut().enumerate() {
+        let steal = f64::from(u32::try_from(at * 7 % 13).unwrap());
+        let met = if trial.arm == "sealed" { 2.0 * steal } else { steal };
+        trial.metrics.insert("steal_percent".into(), met);
+        let speed = trial.metrics["transactions_per_second"] * (-0.01 * met).exp();
+        trial.metrics.insert("transactions_per_second".into(), speed);
+    }
+    let all = compare(&experiment(&["plain", "control", "sealed"]), &run.trials);
+    let throughput = |c: &&Comparison| c.arm == "sealed" && c.metric.better == Better::Higher;
+    let c = all.iter().find(throughput).unwrap();
+    assert!(c.ratio.holds(0.98) && c.ratio.reach(0.98) < 0.03, "{}", c.ratio);
 }

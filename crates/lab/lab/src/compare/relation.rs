@@ -12,11 +12,9 @@ use super::Side;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Relation {
-    /// Nowhere within their intervals are they farther apart than 5 %, and neither run's noise is
-    /// more.
+    /// Nowhere within their intervals are they farther apart than 5 %.
     Same,
-    /// The intervals share nothing, and the estimates are farther apart than the noise of both
-    /// runs.
+    /// They are farther apart than chance explains, with all rows in mind.
     Differs,
     /// Neither.
     Undecided,
@@ -60,67 +58,70 @@ impl fmt::Display for Condition {
     }
 }
 
-/// How `a` and `b` are related.
-pub(super) fn relation(a: &Side, b: &Side) -> Relation {
-    let (Some(floor_a), Some(floor_b)) = (told(a), told(b)) else { return Relation::Undecided };
-    // Ratios are compared by their logarithms. A floor of 2 % is how far below 1 an equal arm may
-    // seem.
-    let noise = -(1.0 - floor_a).ln() - (1.0 - floor_b).ln();
-    let apart = (a.ratio.mid / b.ratio.mid).ln().abs();
+/// How likely two equal ratios are to be so far apart; 1 where one of them says nothing.
+pub(super) fn chance(a: &Side, b: &Side) -> f64 {
+    let told = |side: &Side| side.estimate.filter(|_| side.untold.is_none());
+    told(a).zip(told(b)).map_or(1.0, |(a, b)| a.less(&b).p_value())
+}
+
+/// How `a` and `b` are related, if this is the chance that they are equal.
+pub(super) fn relation(a: &Side, b: &Side, chance: f64) -> Relation {
     let farthest = (a.ratio.high / b.ratio.low).max(b.ratio.high / a.ratio.low);
-    if !a.ratio.overlaps(&b.ratio) && apart > noise {
+    if a.untold.is_some() || b.untold.is_some() {
+        Relation::Undecided
+    } else if chance < SIGNIFICANT {
         Relation::Differs
-    } else if farthest <= 1.0 + SAME && floor_a.max(floor_b) <= SAME {
+    } else if farthest <= 1.0 + SAME {
         Relation::Same
     } else {
         Relation::Undecided
     }
 }
 
-/// The noise floor, where the side tells anything.
-fn told(side: &Side) -> Option<f64> {
-    side.floor.filter(|floor| side.untold.is_none() && *floor < 1.0)
-}
-
+/// Below this chance two ratios differ.
+const SIGNIFICANT: f64 = 0.05;
 /// What differs by no more is called the same.
 const SAME: f64 = 0.05;
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::statistics::Interval;
+    use crate::statistics::Estimate;
 
-    fn side(low: f64, mid: f64, high: f64, floor: f64) -> Side {
-        let ratio = Interval { low, mid, high };
-        Side { ratio, floor: Some(floor), blocks: 10, untold: None, unlimited: None }
+    /// Ten blocks about a ratio, this far from it in turn.
+    fn side(mid: f64, spread: f64) -> Side {
+        let log = |block: i32| mid.ln() + if block % 2 == 0 { spread } else { -spread };
+        let logs: Vec<f64> = (0..10).map(log).collect();
+        let estimate = Estimate::of(&logs, None).unwrap();
+        let ratio = estimate.interval(0.95);
+        Side { ratio, estimate: Some(estimate), blocks: 10, untold: None, unlimited: None }
+    }
+
+    fn related(a: &Side, b: &Side) -> Relation {
+        relation(a, b, chance(a, b))
     }
 
     #[test]
     fn a_difference_is_one_only_beyond_the_noise_of_both_runs() {
-        let a = side(0.94, 0.95, 0.96, 0.01);
-        assert_eq!(relation(&a, &side(0.84, 0.85, 0.86, 0.01)), Relation::Differs);
-        assert_eq!(relation(&a, &side(0.84, 0.85, 0.86, 0.11)), Relation::Undecided);
-        // 0.95 and 0.92 share nothing: 3.2 % apart, 1.5 and 2 % of noise.
-        let (near, noisy) = (side(0.915, 0.92, 0.925, 0.02), side(0.94, 0.95, 0.96, 0.015));
-        assert_eq!(relation(&noisy, &near), Relation::Same);
-        assert_eq!(relation(&a, &side(0.915, 0.92, 0.925, 0.01)), Relation::Differs);
-        assert_eq!(relation(&a, &side(0.84, 0.85, 0.86, 1.2)), Relation::Undecided);
+        let a = side(0.95, 0.01);
+        assert_eq!(related(&a, &side(0.85, 0.01)), Relation::Differs);
+        assert_eq!(related(&a, &side(0.85, 0.3)), Relation::Undecided);
+        // The same in each of a thousand rows is chance in some.
+        assert_eq!(relation(&a, &side(0.85, 0.01), 0.2), Relation::Undecided);
     }
 
     #[test]
-    fn intervals_that_overlap_are_the_same_only_if_they_are_narrow() {
-        let narrow = side(0.94, 0.95, 0.96, 0.01);
-        assert_eq!(relation(&narrow, &narrow), Relation::Same);
-        assert_eq!(relation(&narrow, &side(0.8, 0.95, 1.1, 0.01)), Relation::Undecided);
-        assert_eq!(relation(&narrow, &side(0.94, 0.95, 0.96, 0.08)), Relation::Undecided);
+    fn ratios_are_the_same_only_if_their_intervals_are_narrow() {
+        let narrow = side(0.95, 0.01);
+        assert_eq!(related(&narrow, &narrow), Relation::Same);
+        assert_eq!(related(&narrow, &side(0.95, 0.2)), Relation::Undecided);
     }
 
     #[test]
     fn what_tells_nothing_in_one_run_is_undecided_of_both() {
-        let a = side(0.94, 0.95, 0.96, 0.01);
-        let few = Side { untold: Some("few blocks".into()), ..side(0.5, 0.5, 0.5, 0.01) };
-        let alone = Side { floor: None, ..side(0.5, 0.5, 0.5, 0.01) };
-        assert_eq!(relation(&a, &few), Relation::Undecided);
-        assert_eq!(relation(&alone, &a), Relation::Undecided);
+        let a = side(0.95, 0.01);
+        let few = Side { untold: Some("few blocks".into()), ..side(0.5, 0.01) };
+        assert_eq!(related(&a, &few), Relation::Undecided);
+        assert_eq!(related(&few, &a), Relation::Undecided);
     }
 }

@@ -36,12 +36,11 @@ fn losses_that_share_nothing_differ_beyond_the_noise_of_both_runs() {
     let text = both.to_string();
     assert!(text.contains("  differs\n") && !text.contains("another"), "{text}");
     for trial in b.trials.iter_mut().filter(|trial| trial.arm == "control") {
-        let part = if trial.block % 2 == 0 { 1.4 } else { 1.0 / 1.4 };
+        let part = if trial.block % 2 == 0 { 4.0 } else { 0.25 };
         trial.metrics.values_mut().for_each(|value| *value *= part);
     }
     let both = compare(&a, &b);
     assert!(both.rows.iter().all(|row| row.relation == Relation::Undecided), "{both}");
-    assert!(both.rows.iter().all(|row| !row.sides[0].ratio.overlaps(&row.sides[1].ratio)));
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! The cost in a few sentences, with which the report begins: what sealed lost against plain.
 //!
-//! Counts cells by their throughput and names the largest loss; it says no more than intervals and
-//! noise floors allow, and lists what weakens it. Cells are never averaged: their workloads differ.
+//! Counts cells by their throughput and names the largest loss; it says no more than intervals
+//! allow, and lists what weakens it.
 
 use std::collections::BTreeMap;
 

@@ -16,7 +16,7 @@ use crate::results::Results;
 use crate::trial::{Phase, WORKLOAD};
 
 /// Version of `report.json`.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 
 #[derive(Serialize)]
 struct Document<'a> {
@@ -55,8 +55,10 @@ struct Compared {
     interval: (f64, f64),
     blocks: usize,
     outliers: Vec<u32>,
-    /// Smallest difference that can be told from noise, as a part of 1.
-    floor: Option<f64>,
+    /// Ends of the control's interval.
+    control: Option<(f64, f64)>,
+    /// How likely equal arms are to differ so much in one of the experiment's cells.
+    chance: f64,
     /// `loss`, `gain`, `same`, or `untold` where too little was measured to say any of these.
     finding: &'static str,
 }
@@ -93,7 +95,6 @@ pub(super) fn json(
 
 impl From<Comparison> for Compared {
     fn from(c: Comparison) -> Self {
-        let floor = c.floor();
         let finding = match Finding::of(&c) {
             Finding::Loss => "loss",
             Finding::Gain => "gain",
@@ -110,7 +111,8 @@ impl From<Comparison> for Compared {
             interval: (c.ratio.low, c.ratio.high),
             blocks: c.pairs.len(),
             outliers: c.outliers,
-            floor,
+            control: c.control.map(|control| (control.low, control.high)),
+            chance: c.chance,
             finding,
         }
     }

@@ -50,8 +50,8 @@ pub(super) fn run(
     Ok(())
 }
 
-/// Reads the server's files into the page cache, as far as it is free to grow. Servers are filled one
-/// after the other, so what else empties the cache takes most from the first: a run has shown a
+/// Reads the server's files into the page cache, as far as it is free to grow. Servers are filled
+/// one after the other, so what else empties the cache takes most from the first: a run has shown a
 /// sealed server ten times as fast as a plain one by that alone.
 ///
 /// Not where a limit of memory is in force: what is cached then is what is measured. Nor where it

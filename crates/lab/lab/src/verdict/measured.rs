@@ -6,14 +6,12 @@
 
 use std::collections::BTreeMap;
 
-use crate::analysis::{
-    LEAST_BLOCKS, Paired, interval, noise, not_in_force, paired, phase_of, planned_cells,
-};
+use crate::analysis::{LEAST_BLOCKS, PART, Paired, cells_with, noise, not_in_force, paired, void};
 use crate::error::Result;
 use crate::experiment::{Claim, Experiment};
 use crate::metric::Metric;
-use crate::statistics::{Interval, geometric_mean};
-use crate::trial::{Cell, Trial};
+use crate::statistics::{Estimate, Interval, geometric_mean};
+use crate::trial::{Cell, Phase, Trial};
 
 /// What was measured of that which a claim speaks of.
 #[derive(Debug, Default)]
@@ -26,6 +24,8 @@ pub(super) struct Measured {
     pub(super) planned: usize,
     /// The ratio of each block, over all cells.
     pub(super) pairs: Vec<(u32, f64)>,
+    /// The logarithm of the ratio over all cells, with its error.
+    pub(super) estimate: Option<Estimate>,
     /// Blocks without a ratio, counted in each cell.
     pub(super) without_ratio: usize,
     /// Why a limit was not in force in some of the trials.
@@ -44,27 +44,26 @@ impl Measured {
         metric: &Metric,
         trials: &[&Trial],
     ) -> Result<Self> {
-        let phase = phase_of(metric);
-        let in_cell = |cell: &Cell| -> Vec<&Trial> {
+        let in_cell = |cell: &Cell, phase: Phase| -> Vec<&Trial> {
             trials.iter().filter(|t| t.phase == phase && t.cell == *cell).copied().collect()
         };
         let mut measured = Self::default();
-        let mut ratios = Vec::new();
+        let (mut ratios, mut estimates) = (Vec::new(), Vec::new());
         let mut controls: Vec<Vec<Vec<(u32, f64)>>> = Vec::new();
-        for cell in spoken_of(claim, planned_cells(experiment, phase)?) {
-            let here = in_cell(&cell);
-            let (Paired { pairs, without_ratio }, noises) = match &claim.levels_against {
+        for (cell, phase) in spoken_of(claim, cells_with(experiment, metric)?) {
+            let here = in_cell(&cell, phase);
+            let (both, noises) = match &claim.levels_against {
                 None => {
                     let both = paired(metric, (&here, &claim.arm), (&here, &claim.against));
                     measured.planned += 1;
                     measured.measured += usize::from(!both.pairs.is_empty());
                     measured.look_at(&here, &[&claim.arm, &claim.against]);
-                    (both, vec![noise(experiment, metric, &here)])
+                    (both, vec![noise(experiment, metric, &here).pairs])
                 }
                 Some(two) => {
                     let mut base = cell.clone();
                     base.0.insert(two.factor.clone(), two.base.0.clone());
-                    let there = in_cell(&base);
+                    let there = in_cell(&base, phase);
                     for trials in [&here, &there] {
                         let has =
                             |t: &&Trial| t.arm == claim.arm && t.metrics.contains_key(metric.name);
@@ -73,11 +72,13 @@ impl Measured {
                         measured.look_at(trials, &[&claim.arm]);
                     }
                     let both = paired(metric, (&here, &claim.arm), (&there, &claim.arm));
-                    let level = noise(experiment, metric, &here);
-                    let base = noise(experiment, metric, &there);
+                    let level = noise(experiment, metric, &here).pairs;
+                    let base = noise(experiment, metric, &there).pairs;
                     (both, vec![quotient(&level, &base), level, base])
                 }
             };
+            estimates.extend(both.estimate());
+            let Paired { pairs, without_ratio, .. } = both;
             measured.without_ratio += without_ratio.len();
             if !pairs.is_empty() {
                 measured.cells.push(cell);
@@ -86,6 +87,9 @@ impl Measured {
             }
         }
         measured.pairs = combined(&ratios);
+        // A cell of a single block has no error that could be pooled.
+        let whole = estimates.len() == ratios.len();
+        measured.estimate = Estimate::pooled(&estimates).filter(|_| whole);
         let kinds = controls.first().map_or(0, Vec::len);
         let of_kind = |kind: usize| -> Vec<Vec<(u32, f64)>> {
             controls.iter().map(|noises| noises[kind].clone()).collect()
@@ -94,20 +98,20 @@ impl Measured {
         Ok(measured)
     }
 
-    /// The control formed as the claim's ratio is.
-    pub(super) fn control(&self, seed: u64) -> Option<Interval> {
-        interval(self.controls.first()?, seed)
+    /// The control formed as the claim's ratio is, with its 95 % interval.
+    pub(super) fn control(&self) -> Option<Interval> {
+        Some(estimate(self.controls.first()?)?.interval(PART))
     }
 
-    /// How far the controls reach from 1: the farthest of them. `None` where one has too few
-    /// blocks.
-    pub(super) fn floor(&self, seed: u64) -> Option<f64> {
-        let reach = |control: &Vec<(u32, f64)>| {
-            let known = interval(control, seed).filter(|_| control.len() >= LEAST_BLOCKS)?;
-            Some(known.reach(1.0))
-        };
-        let reaches: Option<Vec<f64>> = self.controls.iter().map(reach).collect();
-        reaches?.into_iter().reduce(f64::max)
+    /// Whether each control has enough blocks.
+    pub(super) fn has_controls(&self) -> bool {
+        let enough = |control: &Vec<(u32, f64)>| control.len() >= LEAST_BLOCKS;
+        !self.controls.is_empty() && self.controls.iter().all(enough)
+    }
+
+    /// The first control that is not 1.
+    pub(super) fn void(&self) -> Option<Interval> {
+        self.controls.iter().find_map(|control| void(estimate(control).as_ref()))
     }
 
     fn look_at(&mut self, trials: &[&Trial], arms: &[&String]) {
@@ -119,14 +123,19 @@ impl Measured {
 }
 
 /// The planned cells that a claim speaks of, at its own level where it compares two.
-fn spoken_of(claim: &Claim, mut planned: Vec<Cell>) -> Vec<Cell> {
+fn spoken_of(claim: &Claim, mut planned: Vec<(Cell, Phase)>) -> Vec<(Cell, Phase)> {
     let mut filter: BTreeMap<String, String> =
         claim.levels.iter().map(|(name, level)| (name.clone(), level.0.clone())).collect();
     if let Some(two) = &claim.levels_against {
         filter.insert(two.factor.clone(), two.level.0.clone());
     }
-    planned.retain(|cell| cell.matches(&filter));
+    planned.retain(|(cell, _)| cell.matches(&filter));
     planned
+}
+
+fn estimate(pairs: &[(u32, f64)]) -> Option<Estimate> {
+    let logs: Vec<f64> = pairs.iter().map(|(_, ratio)| ratio.ln()).collect();
+    Estimate::of(&logs, None)
 }
 
 /// One ratio for each block that all cells have: their geometric mean.
@@ -161,19 +170,23 @@ mod tests {
         // Opposite noise: the geometric mean of both would be next to nothing.
         let level = [1.04, 0.97, 1.05, 0.96, 1.03, 0.95];
         let base = level.map(|ratio| 1.0 / ratio);
-        let both = measured(&level, &base);
-        let one = measured(&level, &[1.0; 6]).floor(1).unwrap();
-        assert!(one > 0.02 && both.floor(1).unwrap() > 1.8 * one, "{:?}", both.floor(1));
-        // The same noise at both levels leaves the quotient, and stays all the same.
-        let alike = measured(&level, &level);
-        assert!((alike.control(1).unwrap().reach(1.0)) < 1e-9);
-        assert!((alike.floor(1).unwrap() - one).abs() < 1e-12, "{:?}", alike.floor(1));
+        let reach = |measured: &Measured| measured.control().unwrap().reach(1.0);
+        let (both, one) = (measured(&level, &base), measured(&level, &[1.0; 6]));
+        assert!(reach(&one) > 0.02 && reach(&both) > 1.8 * reach(&one), "{}", reach(&both));
     }
 
     #[test]
-    fn a_level_without_a_control_has_no_floor() {
-        assert_eq!(measured(&[1.0; 6], &[1.0; 4]).floor(1), None);
-        assert_eq!(measured(&[1.0; 6], &[]).floor(1), None);
-        assert_eq!(Measured::default().floor(1), None);
+    fn servers_that_differ_at_either_level_void_it() {
+        let (far, near) = ([1.2, 1.21, 1.19, 1.2, 1.22, 1.18], [1.0, 1.01, 0.99, 1.0, 1.01, 0.99]);
+        assert!(measured(&near, &near).void().is_none());
+        // The same at both levels leaves the quotient, and voids it all the same.
+        assert!(measured(&far, &far).void().is_some() && measured(&near, &far).void().is_some());
+    }
+
+    #[test]
+    fn a_level_without_a_control_has_none() {
+        assert!(measured(&[1.0; 6], &[1.0; 6]).has_controls());
+        assert!(!measured(&[1.0; 6], &[1.0; 4]).has_controls());
+        assert!(!measured(&[1.0; 6], &[]).has_controls() && !Measured::default().has_controls());
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! Load is open: each transaction has its moment, drawn before the slice begins, and its latency
 //! counts from there, whoever was late. A slice ends when its last transaction has ended, so what
-//! was still in the queue is in the tail. Two servers with one [`Schedule`] get equal work: the same
-//! transactions with the same numbers at the same moments.
+//! was still in the queue is in the tail. Two servers with one [`Schedule`] get equal work: the
+//! same transactions with the same numbers at the same moments.
 
 use std::sync::Mutex;
 use std::sync::PoisonError;

@@ -1,5 +1,5 @@
-//! Scripts in pgbench's language, as far as the lab's workloads use it: `\set`, integers, `+ - * /`,
-//! `random(LOW, HIGH)`, `:variable` in SQL.
+//! Scripts in pgbench's language, as far as the lab's workloads use it: `\set`, integers, `+ - *
+//! /`, `random(LOW, HIGH)`, `:variable` in SQL.
 //!
 //! pgbench cannot be held back for a slice and go on with the same connections, so slices are
 //! driven by the lab itself (`pace`). What this subset does not have is refused with its line.

@@ -12,7 +12,7 @@ fn cell(run: &mut Synthetic, name: &str, speed: f64) {
 }
 
 fn costs_of(results: &Results) -> Costs {
-    let compare = |p: &Planned| analysis::compare(&p.experiment, &results.trials, 1);
+    let compare = |p: &Planned| analysis::compare(&p.experiment, &results.trials);
     let compared: Vec<_> = results.manifest.experiments.iter().map(compare).collect();
     Costs::of(results, &compared, &[])
 }
@@ -60,8 +60,7 @@ fn the_bound_of_several_equal_cells_is_the_widest() {
     run.noise = 0.04;
     cell(&mut run, "noisy", 1.0);
     let results = results(run, &ARMS);
-    let compared =
-        analysis::compare(&results.manifest.experiments[0].experiment, &results.trials, 1);
+    let compared = analysis::compare(&results.manifest.experiments[0].experiment, &results.trials);
     let under = |name: &str| {
         let cell = Cell(BTreeMap::from([("workload".into(), name.into())]));
         Finding::of(throughput(&compared, &cell).unwrap()).under().unwrap()
@@ -159,10 +158,10 @@ fn a_missing_arm_and_a_cipher_without_a_server_are_told_and_not_counted() {
 #[test]
 fn verdicts_are_counted_in_one_sentence() {
     let counts = [
-        (Conclusion::Reproduced, Conclusion::Reproduced.to_string(), 2),
+        (Conclusion::AsPublished, Conclusion::AsPublished.to_string(), 2),
         (Conclusion::Undecided, Conclusion::Undecided.to_string(), 1),
     ];
-    assert_eq!(claims(&counts), "3 published claims: 2 reproduced, 1 undecided.");
+    assert_eq!(claims(&counts), "3 published claims: 2 as published, 1 not decided.");
     assert_eq!(claims(&[]), "");
 }
 

@@ -48,7 +48,7 @@ pub(super) fn of(
     }
     limits.extend(few_blocks(compared));
     if !planned.experiment.arms.iter().any(|arm| arm == analysis::CONTROL) {
-        limits.push("There is no control arm, so the noise floor is not known.".into());
+        limits.push("There is no control arm, so nothing tells what is noise.".into());
     }
     Limits { limits, warnings: warnings(trials) }
 }

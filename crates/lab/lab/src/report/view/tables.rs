@@ -2,9 +2,8 @@
 
 use serde::Serialize;
 
-use crate::analysis::{self, Comparison};
+use crate::analysis::Comparison;
 use crate::metric::{Better, METRICS};
-use crate::phrase;
 use crate::report::cells::{Cells, Summary, label, spaced};
 use crate::report::finding::Finding;
 use crate::report::words;
@@ -23,7 +22,7 @@ pub(in crate::report) struct RatioRow {
     value: String,
     ratio: String,
     words: String,
-    floor: String,
+    control: String,
     /// Whether too little was measured to say anything of it.
     untold: bool,
     blocks: usize,
@@ -58,7 +57,6 @@ pub(super) fn ratios(cells: &Cells<'_>, compared: &[Comparison]) -> Vec<RatioRow
                 let figure = |summary: Option<Summary>| {
                     summary.map_or_else(String::new, |summary| words::figure(summary.mid))
                 };
-                let floor = c.floor();
                 rows.push(RatioRow {
                     workload: spaced(cell.workload()),
                     levels: label(cell, &factors),
@@ -69,15 +67,9 @@ pub(super) fn ratios(cells: &Cells<'_>, compared: &[Comparison]) -> Vec<RatioRow
                     base_value: figure(value(&c.base)),
                     value: figure(value(&c.arm)),
                     ratio: words::ratio(&c.ratio),
-                    words: match floor {
-                        Some(floor) if c.arm == analysis::CONTROL => {
-                            format!("the noise floor: {} %", phrase::part(floor))
-                        }
-                        _ => c.phrase(),
-                    },
+                    words: c.phrase(),
                     untold: Finding::of(c) == Finding::Untold,
-                    floor: floor
-                        .map_or_else(|| "unknown".into(), |f| format!("{} %", phrase::part(f))),
+                    control: c.control.as_ref().map_or_else(|| "none".into(), words::ratio),
                     blocks: c.pairs.len(),
                     outliers: c.outliers.len(),
                 });

@@ -24,8 +24,7 @@ pub(in crate::report) struct VerdictRow {
 
 /// Every claim of the experiment, judged.
 pub(super) fn of(planned: &Planned, results: &Results) -> Vec<VerdictRow> {
-    let seed = results.manifest.seed;
-    let judged = verdict::judge(&planned.experiment, &planned.arms, &results.trials, seed);
+    let judged = verdict::judge(&planned.experiment, &planned.arms, &results.trials);
     let row = |verdict: Verdict| VerdictRow {
         id: verdict.claim.id,
         claim: verdict.claim.text,
