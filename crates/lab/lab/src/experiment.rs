@@ -151,6 +151,10 @@ pub struct Stop {
     /// between arms. plain and control have one each.
     #[serde(default = "one_server")]
     pub servers: u32,
+    /// Blocks of equal work end where half the width of the control's interval is within this part
+    /// of 1, whatever the other arms show; then `equal_work_blocks` is the most.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub control_precision: Option<f64>,
 }
 
 const fn one_server() -> u32 {

@@ -272,7 +272,7 @@ pub const ROUNDS: u32 = 4;
 /// Seconds of the shortest and the longest slice.
 pub const SLICE: (f64, f64) = (0.2, 0.5);
 /// Seconds of one server's part of a block of equal work: its slices, and a checkpoint.
-const EQUAL_WORK_SECONDS: f64 = ROUNDS as f64 * (SLICE.0 + SLICE.1) / 2.0 + 0.2;
+pub(crate) const EQUAL_WORK_SECONDS: f64 = ROUNDS as f64 * (SLICE.0 + SLICE.1) / 2.0 + 0.2;
 
 #[cfg(test)]
 mod tests {

@@ -15,6 +15,7 @@ mod cell;
 mod equal_work;
 mod lock;
 mod machine;
+mod precision;
 mod servers;
 mod trial;
 mod warm_up;
@@ -39,6 +40,7 @@ use crate::results::{self, Existing, FORMAT, Results, Writer};
 use crate::trial::{Cell, Phase, Trial};
 
 pub use machine::machine;
+pub use precision::MOST_BLOCKS;
 
 /// What a run needs to know beside its experiments.
 #[derive(Clone, Debug)]
@@ -47,6 +49,8 @@ pub struct Options {
     pub out: PathBuf,
     /// Directory below which the servers' data lies, on the disk that is to be measured.
     pub work: PathBuf,
+    /// When blocks that only make it more precise are over; `None` if whenever it takes.
+    pub until: Option<std::time::Instant>,
     /// Set to end the run after the tool that runs now.
     pub stop: Arc<AtomicBool>,
 }
@@ -226,6 +230,9 @@ impl Lab<'_> {
             }
         }
         progress.planned(all, all - missing);
+        if missing > 0 {
+            self.pre_flight(progress)?;
+        }
         for planned in &self.manifest.experiments {
             self.experiment(planned, progress)?;
         }
@@ -278,7 +285,11 @@ impl Lab<'_> {
         [Phase::Capacity, Phase::EqualWork, Phase::FixedRate]
             .into_iter()
             .flat_map(|phase| {
-                let blocks = plan::blocks(experiment, work, phase);
+                let mut blocks = plan::blocks(experiment, work, phase);
+                if phase == Phase::EqualWork {
+                    let enough = self.equal_work_blocks(experiment, cell);
+                    blocks = enough.map_or(blocks, |enough| enough.min(blocks));
+                }
                 plan::steps(cell, phase, blocks, &servers, self.manifest.seed)
             })
             .collect()

@@ -90,7 +90,14 @@ pub(crate) fn experiment(arms: &[&str]) -> Experiment {
         settings: BTreeMap::new(),
         limits: Limits::default(),
         workload: BTreeMap::new(),
-        stop: Stop { blocks: 10, warm_up: 10, latency_blocks: 0, equal_work_blocks: 0, servers: 1 },
+        stop: Stop {
+            blocks: 10,
+            warm_up: 10,
+            latency_blocks: 0,
+            equal_work_blocks: 0,
+            servers: 1,
+            control_precision: None,
+        },
         claims: Vec::new(),
     }
 }

@@ -488,3 +488,28 @@ fn servers_get_equal_work_and_their_cpu_time_is_counted_in_nanoseconds() {
 fn counts_groups() -> bool {
     tidelock_lab::host::Group::create("test").is_ok_and(|group| group.cpu_seconds().is_some())
 }
+
+/// The control alone ends it, after the fewest blocks that can be published; the pre-flight says
+/// before how long it takes.
+#[test]
+#[ignore = "long: make test-full"]
+fn a_precision_says_how_long_it_takes_and_ends_by_the_control() {
+    let bench = Bench::new();
+    let path = quick(&bench, |text| {
+        text.replace("blocks = 3", "blocks = 1\nequal_work_blocks = 2\nservers = 2")
+    });
+    let output = bench.run(&[&path, "--seed", "3", "--precision", "90%"]);
+    succeeded(&output);
+    let said = told(&output);
+    assert!(
+        said.contains("90.0 % needs about ") && said.contains(" min here: 10 blocks"),
+        "{said}"
+    );
+    let trials = bench.trials();
+    let paced = trials.iter().filter(|trial| trial["phase"] == "equal-work").count();
+    assert_eq!(paced, 20, "ten blocks of two servers");
+    bench.is_clean();
+    // What is done is done.
+    succeeded(&bench.resume());
+    assert_eq!(bench.trials().len(), trials.len());
+}

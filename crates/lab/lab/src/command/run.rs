@@ -4,7 +4,7 @@ use std::io::IsTerminal as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -28,6 +28,9 @@ pub(super) struct Run {
     /// Directory of the run (default: lab/runs/DATE-MACHINE)
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
+    /// The most minutes that a run with --precision takes for its blocks of equal work
+    #[arg(long, value_name = "N", requires = "precision")]
+    minutes: Option<u32>,
     /// Seed of the order of trials (default: drawn, and recorded)
     #[arg(long)]
     seed: Option<u64>,
@@ -68,7 +71,8 @@ impl Run {
             let hint = "`tidelock-lab resume DIR` goes on with it; --out names another directory";
             return Err(Error::Refused { what, hint });
         }
-        let options = Options { out, work, stop: stop()? };
+        let until = self.minutes.map(|n| Instant::now() + Duration::from_secs(u64::from(n) * 60));
+        let options = Options { out, work, until, stop: stop()? };
         let mut shown = Shown::new();
         let done = run::start(&manifest, &options, &mut shown);
         finish(&options, shown, done)
@@ -83,7 +87,7 @@ impl Resume {
             tidelock_console::warn(what, "its block is measured again; the line stays");
         }
         let work = self.disk.work(run::noted_work(&self.dir))?;
-        let options = Options { out: self.dir, work, stop: stop()? };
+        let options = Options { out: self.dir, work, until: None, stop: stop()? };
         let mut shown = Shown::new();
         let done = run::resume(&options, &mut shown);
         finish(&options, shown, done)

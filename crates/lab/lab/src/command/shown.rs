@@ -108,7 +108,7 @@ fn read(dir: &std::path::Path) -> Result<Results> {
 }
 
 /// `2%` or `2` as 0.02.
-fn percent(text: &str) -> std::result::Result<f64, String> {
+pub(super) fn percent(text: &str) -> std::result::Result<f64, String> {
     let number = text.strip_suffix('%').unwrap_or(text).trim().parse::<f64>();
     match number {
         Ok(number) if (0.0..100.0).contains(&number) => Ok(number / 100.0),

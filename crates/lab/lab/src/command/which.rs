@@ -24,6 +24,10 @@ pub(super) struct Which {
     /// Blocks of each cell, instead of the experiment's own number
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     blocks: Option<u32>,
+    /// Measure equal work until half the width of the control's interval is within this part, such
+    /// as 2%, whatever the other arms show
+    #[arg(long, value_name = "PERCENT", value_parser = super::shown::percent)]
+    precision: Option<f64>,
     /// Only these arms; an experiment's first one, plain and control always stay
     #[arg(long, value_name = "ARM", value_delimiter = ',')]
     arms: Vec<String>,
@@ -41,6 +45,12 @@ impl Which {
             let mut experiment = catalogue::find(name, self.size())?;
             if let Some(blocks) = self.blocks {
                 experiment.stop.blocks = blocks;
+            }
+            if let Some(precision) =
+                self.precision.filter(|_| experiment.stop.equal_work_blocks > 0)
+            {
+                experiment.stop.control_precision = Some(precision);
+                experiment.stop.equal_work_blocks = tidelock_lab::run::MOST_BLOCKS;
             }
             self.choose_arms(&mut experiment)?;
             found.push(experiment);

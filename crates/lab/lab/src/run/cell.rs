@@ -89,6 +89,10 @@ impl Lab<'_> {
         let mut bench = None;
         for block in steps.chunk_by(|a, b| a.block == b.block) {
             self.check_stop()?;
+            let number = block.first().map_or(0, |step| step.block);
+            if self.equal_work_blocks(experiment, cell).is_some_and(|enough| number >= enough) {
+                break;
+            }
             let Some(first) = block.iter().find(|step| !self.is_done(planned, step)) else {
                 continue;
             };

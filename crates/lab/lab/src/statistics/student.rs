@@ -84,6 +84,26 @@ impl Estimate {
         }
     }
 
+    /// How many blocks like the `measured` ones it takes until half the width of the 95 % interval
+    /// of the logarithm is at most `reach`; `least` at least, and the error of servers left out.
+    #[must_use]
+    pub fn blocks_for(&self, measured: usize, reach: f64, least: usize) -> usize {
+        let mut blocks = least.max(2);
+        while blocks < MANY_BLOCKS && !self.reaches(reach, blocks, measured) {
+            blocks += 1;
+        }
+        blocks
+    }
+
+    /// Whether so many `blocks` like the `measured` ones would do for `reach`.
+    #[must_use]
+    pub fn reaches(&self, reach: f64, blocks: usize, measured: usize) -> bool {
+        let one = self.blocks.0 * measured as f64;
+        let blocks = (one / blocks as f64, (blocks.max(2) - 1) as f64);
+        let then = Self { mid: 0.0, blocks, servers: (0.0, 0.0) };
+        then.interval(0.95).high.ln() <= reach
+    }
+
     /// The ratio with the interval that holds the truth in this part of all cases.
     #[must_use]
     pub fn interval(&self, part: f64) -> Interval {
@@ -189,6 +209,8 @@ pub fn holm(values: &[f64]) -> Vec<f64> {
 
 /// Blocks without which a covariate costs more than it explains.
 pub const LEAST_FOR_COVARIATE: usize = 8;
+/// Blocks beyond which it does not matter how many more.
+const MANY_BLOCKS: usize = 100_000;
 /// Standard deviation of the covariate, in its unit (percent of CPU time), below which it says
 /// nothing: the kernel counts steal in ticks.
 const LEAST_SPREAD: f64 = 0.5;
@@ -324,6 +346,18 @@ mod tests {
         let wrong = wrong.count();
         // Four standard errors of 1,000 are 28.
         assert!((22..=78).contains(&wrong), "{wrong} of 1000 runs");
+    }
+
+    #[test]
+    fn half_the_width_takes_about_four_times_the_blocks() {
+        let mut random = fastrand::Rng::with_seed(2);
+        let logs: Vec<f64> = (0..40).map(|_| 0.02 * normal(&mut random)).collect();
+        let one = Estimate::of(&logs, None).unwrap();
+        let needed = |reach| one.blocks_for(40, reach, 2);
+        let (wide, narrow) = (needed(0.004), needed(0.002));
+        assert!((80..140).contains(&wide) && (3.6..4.4).contains(&(narrow as f64 / wide as f64)));
+        assert!(one.reaches(0.004, wide, 40) && !one.reaches(0.004, wide - 1, 40));
+        assert_eq!(one.blocks_for(40, 10.0, 10), 10);
     }
 
     #[test]

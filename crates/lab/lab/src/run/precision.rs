@@ -1,0 +1,187 @@
+//! `--precision`: measure until the control is known so well, and say before how long that takes.
+//!
+//! Blind: nothing but the control decides, so to stop early finds no difference that is not there.
+//! The pre-flight fills a plain server and its control with the smallest data, gives them equal work
+//! for 20 seconds, and reckons from what two equal servers differ by.
+
+use std::time::{Duration, Instant};
+
+use tidelock_servers::Workspace;
+
+use super::equal_work::Bench;
+use super::servers::{Database, Servers};
+use super::{Lab, Progress, instances, trial, warm_up};
+use crate::analysis::{CONTROL, PART, PLAIN, noise};
+use crate::error::{Error, Result};
+use crate::experiment::{Experiment, Param, Work};
+use crate::manifest::Planned;
+use crate::metric::{Metric, find};
+use crate::phrase::{LEAST_FOR_PUBLICATION, part};
+use crate::plan;
+use crate::statistics::Estimate;
+use crate::trial::{Cell, Phase, Trial};
+use crate::work::pgbench;
+
+impl Lab<'_> {
+    /// How many blocks of equal work a cell needs still: all that are planned, or those that it has
+    /// where the control is known well enough, or the time is over.
+    pub(super) fn equal_work_blocks(&self, experiment: &Experiment, cell: &Cell) -> Option<u32> {
+        let wanted = experiment.stop.control_precision?;
+        let trials: Vec<&Trial> = self
+            .trials
+            .iter()
+            .filter(|t| t.experiment == experiment.name && t.phase == Phase::EqualWork)
+            .filter(|t| t.cell == *cell)
+            .collect();
+        let done = trials.iter().map(|trial| trial.block + 1).max().unwrap_or(0);
+        let over = self.options.until.is_some_and(|until| Instant::now() > until);
+        (over || is_precise(experiment, &trials, wanted)).then_some(done)
+    }
+
+    /// Says how long the precision takes that was asked for.
+    ///
+    /// # Errors
+    /// When a server or its work fails.
+    pub(super) fn pre_flight(&self, progress: &mut dyn Progress) -> Result<()> {
+        let asked = self.manifest.experiments.iter().find_map(|planned| {
+            let wanted = planned.experiment.stop.control_precision?;
+            let cells = plan::cells(&planned.experiment).ok()?;
+            let cell = cells.into_iter().find(|cell| blocks(&planned.experiment, cell) > 0)?;
+            let has = |name| planned.arms.iter().any(|arm| arm.name == name);
+            (has(PLAIN) && has(CONTROL)).then_some((planned, cell, wanted))
+        });
+        let Some((planned, cell, wanted)) = asked else { return Ok(()) };
+        progress.preparing("pre-flight: what two equal servers differ by");
+        let (estimate, measured, seconds) = self.equal_servers(planned, &cell, progress)?;
+        let needed = estimate.blocks_for(measured, (1.0 + wanted).ln(), LEAST_FOR_PUBLICATION);
+        let (mut all, mut rest) = (0.0, 0.0);
+        for planned in &self.manifest.experiments {
+            let experiment = &planned.experiment;
+            let servers = instances(planned).len();
+            for cell in plan::cells(experiment)? {
+                let paced = f64::from(blocks(experiment, &cell));
+                let as_planned = plan::seconds(experiment, &cell, servers)?;
+                let equal_work = plan::EQUAL_WORK_SECONDS * servers as f64;
+                rest += as_planned - paced * equal_work;
+                if paced > 0.0 {
+                    all += needed as f64 * seconds / 2.0 * servers as f64;
+                }
+            }
+        }
+        let minutes = ((all + rest) / 60.0).ceil();
+        let more = match estimate.reaches((1.0 + wanted).ln(), MOST_BLOCKS as usize, measured) {
+            true => String::new(),
+            false => format!(", more than the {MOST_BLOCKS} that are measured at most"),
+        };
+        progress.note(&format!(
+            "{} % needs about {minutes:.0} min here: {needed} blocks of equal work in each cell{more}",
+            part(wanted)
+        ));
+        Ok(())
+    }
+
+    /// What plain and control differ by with the smallest data, from how many blocks, and the seconds
+    /// of one of these.
+    fn equal_servers(
+        &self,
+        planned: &Planned,
+        cell: &Cell,
+        progress: &mut dyn Progress,
+    ) -> Result<(Estimate, usize, f64)> {
+        let mut experiment = planned.experiment.clone();
+        experiment.arms.retain(|arm| [PLAIN, CONTROL].contains(&arm.as_str()));
+        if let Some(Work::Pgbench(work)) = experiment.workload.get_mut(cell.workload())
+            && work.scale != Param::from("0")
+        {
+            work.scale = Param::from("1");
+        }
+        let stop = &self.options.stop;
+        let place = Workspace::below(&self.options.work)?;
+        self.only.note(place.path())?;
+        let both = plan::instances(&experiment, &experiment.arms);
+        let servers = Servers::make(&place, &experiment, cell, both.clone(), stop, progress)?;
+        let Some(work @ Work::Pgbench(paced)) = experiment.workload.get(cell.workload()) else {
+            return Err(Error::Other(format!("{cell} has no equal work")));
+        };
+        for server in &servers.servers {
+            warm_up::run(server, work, cell, 2, stop)?;
+        }
+        let plain = &servers.of(PLAIN, 0)?.database;
+        let Database::Postgres(cluster) = plain else {
+            return Err(Error::Other(format!("{cell} does not run on PostgreSQL")));
+        };
+        let done = pgbench::measure(cluster, paced, &cell.0, Some(2), None, stop)?;
+        let capacity = done.units / done.seconds;
+        let mut bench = Bench::make(&servers, paced, cell, capacity, self.manifest.seed, stop)?;
+        let steps = plan::steps(cell, Phase::EqualWork, 1000, &both, self.manifest.seed);
+        let (start, mut trials, mut count) = (Instant::now(), Vec::new(), 0);
+        for block in steps.chunk_by(|a, b| a.block == b.block) {
+            if count >= LEAST_BLOCKS && start.elapsed() > PRE_FLIGHT {
+                break;
+            }
+            let block: Vec<&plan::Step> = block.iter().collect();
+            for (step, measured) in block.iter().zip(bench.block(&block, stop)?) {
+                trials.extend(trial::trials(&experiment, step, 0, measured));
+            }
+            count += 1;
+        }
+        let seconds = start.elapsed().as_secs_f64() / count as f64;
+        let all: Vec<&Trial> = trials.iter().collect();
+        let found = noise(&experiment, cpu()?, &all);
+        let estimate = found.estimate().ok_or_else(|| {
+            Error::Other("the pre-flight measured no CPU time of plain and control".into())
+        })?;
+        Ok((estimate, found.pairs.len(), seconds))
+    }
+}
+
+/// Whether the control of a cell is known to `wanted`, a part of 1.
+fn is_precise(experiment: &Experiment, trials: &[&Trial], wanted: f64) -> bool {
+    let Ok(metric) = cpu() else { return false };
+    let found = noise(experiment, metric, trials);
+    let Some(estimate) = found.estimate() else { return false };
+    let interval = estimate.interval(PART);
+    let reach = (interval.high / interval.low).ln() / 2.0;
+    found.pairs.len() >= LEAST_FOR_PUBLICATION && reach <= (1.0 + wanted).ln()
+}
+
+fn blocks(experiment: &Experiment, cell: &Cell) -> u32 {
+    let work = experiment.workload.get(cell.workload());
+    work.map_or(0, |work| plan::blocks(experiment, work, Phase::EqualWork))
+}
+
+fn cpu() -> Result<&'static Metric> {
+    find("cpu_per_unit").ok_or_else(|| Error::Other("there is no CPU time".into()))
+}
+
+/// Blocks of equal work in a cell at most, if a precision is asked for.
+pub const MOST_BLOCKS: u32 = 500;
+/// Blocks of a pre-flight at least: fewer do not tell what blocks differ by.
+const LEAST_BLOCKS: usize = 4;
+/// How long a pre-flight measures.
+const PRE_FLIGHT: Duration = Duration::from_secs(20);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::synthetic::{Synthetic, experiment};
+
+    #[test]
+    fn only_the_control_decides_when_to_stop() {
+        let arms = ["plain", "control", "sealed"];
+        let precise = |blocks: u32, noise: f64, sealed: f64, wanted: f64| {
+            let mut run = Synthetic::new(blocks);
+            run.noise = noise;
+            run.arm("plain", "w", 1.0).arm("control", "w", 1.0);
+            run.noise = 0.5;
+            run.arm("sealed", "w", sealed);
+            let trials: Vec<&Trial> = run.trials.iter().collect();
+            is_precise(&experiment(&arms), &trials, wanted)
+        };
+        for sealed in [1.0, 0.5, 2.0] {
+            assert!(precise(10, 0.01, sealed, 0.02), "{sealed}");
+            assert!(!precise(10, 0.05, sealed, 0.02), "{sealed}");
+        }
+        assert!(!precise(9, 0.001, 1.0, 0.02), "fewer blocks than can be published");
+    }
+}
