@@ -57,7 +57,7 @@ fn with_family(mut results: Results) -> Results {
     let mut read = crate::experiment::read("x", text, crate::experiment::Size::Small).unwrap();
     let work = read.workload.remove("select").unwrap();
     let workload = &mut results.manifest.experiments[0].experiment.workload;
-    let levels = ["a", "b", "c", "d"].map(|level| Param::from(level));
+    let levels = ["a", "b", "c", "d"].map(Param::from);
     workload.clear();
     workload.insert("select".into(), work);
     let experiment = &mut results.manifest.experiments[0].experiment;

@@ -1,8 +1,8 @@
 //! `--precision`: measure until the control is known so well, and say before how long that takes.
 //!
 //! Blind: nothing but the control decides, so to stop early finds no difference that is not there.
-//! The pre-flight fills a plain server and its control with the smallest data, gives them equal work
-//! for 20 seconds, and reckons from what two equal servers differ by.
+//! The pre-flight fills a plain server and its control with the smallest data, gives them equal
+//! work for 20 seconds, and reckons from what two equal servers differ by.
 
 use std::time::{Duration, Instant};
 
@@ -80,8 +80,8 @@ impl Lab<'_> {
         Ok(())
     }
 
-    /// What plain and control differ by with the smallest data, from how many blocks, and the seconds
-    /// of one of these.
+    /// What plain and control differ by with the smallest data, from how many blocks, and the
+    /// seconds of one of these.
     fn equal_servers(
         &self,
         planned: &Planned,
