@@ -90,6 +90,11 @@ fn it_begins_with_the_cost_and_every_form_says_the_same() {
     let said = costs["said"].as_str().unwrap();
     let begin = format!("in {} of 33 measured cells; the most was a loss of ", parts[0]);
     assert!(said.contains(&begin), "{said}");
+    // First what all blocks say together, not the largest of 33.
+    assert!(said.starts_with("Over all loads, sealed against unencrypted: "), "{said}");
+    let whole = &costs["families"][0];
+    assert_eq!((&whole["kind"], &whole["aspect"]), (&"all".into(), &"cpu".into()));
+    assert_eq!(whole["cells"], 24, "CPU time was measured in cybertec-matrix alone");
     assert!(said.contains("in shared-buffers (read only, shared buffers 1MB)."), "{said}");
     let caveats: Vec<&str> =
         costs["caveats"].as_array().unwrap().iter().filter_map(Value::as_str).collect();

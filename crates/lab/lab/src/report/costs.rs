@@ -9,7 +9,8 @@ use serde::Serialize;
 
 use super::cells::{Cells, label, planned, spaced};
 use super::finding::Finding;
-use crate::analysis::{Comparison, PLAIN};
+use super::words;
+use crate::analysis::{Aspect, Comparison, Family, Kind, PLAIN, families};
 use crate::experiment::{Engine, Experiment, Size};
 use crate::manifest::Planned;
 use crate::metric::Better;
@@ -21,6 +22,8 @@ use crate::verdict::Conclusion;
 /// What the run says of the cost.
 #[derive(Debug, Default, PartialEq, Serialize)]
 pub(super) struct Costs {
+    /// What sealed lost over all loads.
+    families: Vec<FamilyRow>,
     /// What sealed lost, in whole sentences.
     pub(super) said: String,
     /// What the claims came to, in one; empty if the run has none.
@@ -43,6 +46,40 @@ pub(super) struct Costs {
     /// Cells in which noise would have hidden a difference of [`USEFUL`], and the widest of it.
     hidden: usize,
     hidden_under: Option<f64>,
+}
+
+/// One kind of load by one aspect: sealed against plain.
+#[derive(Debug, PartialEq, Serialize)]
+struct FamilyRow {
+    kind: Kind,
+    aspect: Aspect,
+    title: &'static str,
+    by: &'static str,
+    /// Performance as a part of plain's, and its 95 % interval.
+    ratio: f64,
+    interval: (f64, f64),
+    shown: String,
+    words: String,
+    cells: usize,
+    left_out: usize,
+}
+
+impl FamilyRow {
+    fn of(family: &Family) -> Self {
+        let Family { kind, aspect, ratio, cells, left_out, .. } = *family;
+        Self {
+            kind,
+            aspect,
+            title: kind.title(),
+            by: aspect.title(),
+            ratio: ratio.mid,
+            interval: (ratio.low, ratio.high),
+            shown: words::ratio(&ratio),
+            words: phrase::difference(&ratio, !ratio.holds(1.0)),
+            cells,
+            left_out,
+        }
+    }
 }
 
 /// The comparison that is farthest from 1 in one direction.
@@ -76,6 +113,13 @@ impl Costs {
         compared: &[Vec<Comparison>],
         conclusions: &[(Conclusion, String, usize)],
     ) -> Self {
+        let all: Vec<(&Experiment, &[Comparison])> = results
+            .manifest
+            .experiments
+            .iter()
+            .zip(compared)
+            .map(|(planned, all)| (&planned.experiment, &**all))
+            .collect();
         let experiments = || results.manifest.experiments.iter().zip(compared);
         let counted: Vec<Counted<'_>> =
             experiments().flat_map(|(planned, all)| counted(planned, all, results)).collect();
@@ -83,6 +127,7 @@ impl Costs {
             |fits: fn(&Finding) -> bool| counted.iter().filter(|c| fits(&c.finding)).count();
         let under = || counted.iter().filter_map(|c| c.finding.under());
         let mut costs = Self {
+            families: families(&all, SEALED).iter().map(FamilyRow::of).collect(),
             cells: counted.len(),
             losses: number(|finding| *finding == Finding::Loss),
             gains: number(|finding| *finding == Finding::Gain),
@@ -96,9 +141,21 @@ impl Costs {
             claims: claims(conclusions),
             ..Self::default()
         };
-        costs.said = costs.sentences();
+        costs.said = match costs.over_all() {
+            Some(first) => format!("{first} {}", costs.sentences()),
+            None => costs.sentences(),
+        };
         costs.caveats = costs.caveats(results, &counted);
         costs
+    }
+
+    /// All loads by each aspect: from every block, so no chance of the largest of many.
+    fn over_all(&self) -> Option<String> {
+        let all = self.families.iter().filter(|family| family.kind == Kind::All);
+        let parts: Vec<String> =
+            all.map(|family| format!("{}, {}", family.by, family.words)).collect();
+        let said = parts.join("; ");
+        (!parts.is_empty()).then(|| format!("Over all loads, sealed against unencrypted: {said}."))
     }
 
     fn sentences(&self) -> String {
