@@ -6,6 +6,8 @@
 //!   tests/postgres_*.rs      bin/demo.rs
 //!          |                      |
 //!          +-- pg: a private PostgreSQL, plain, idle or sealed; PostgreSQL's own suites
+//!          +-- unit: configuration of root's, environment and agents of units
+//!          +-- fleet: three nodes under Patroni and etcd, and a writer
 //!          +-- marker: bytes that must be found nowhere
 //!          +-- volume: loop devices whose power is cut (bin/{torn,headers,powercut}.rs)
 //!          +-- ledger: docs/hooks.md, and the imports of real programs (bin/hooks-doc.rs)
@@ -24,6 +26,7 @@
 
 pub mod acknowledged;
 pub mod differential;
+pub mod fleet;
 pub mod headers;
 pub mod ledger;
 pub mod marker;
@@ -37,4 +40,5 @@ pub mod torn;
 pub mod torture;
 pub mod trial;
 pub mod twins;
+pub mod unit;
 pub mod volume;

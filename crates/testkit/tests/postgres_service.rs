@@ -6,14 +6,11 @@ use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::{Mutex, MutexGuard};
-use std::time::Duration;
 
-use rustix::process::Signal;
-use tidelock_agent::client;
 use tidelock_servers::{Bounded as _, skip};
-use tidelock_testkit::pg::{
-    Arm, BINDIR, Cluster, Error, Process, Result, Workspace, ensure, fill_pgbench,
+use tidelock_testkit::pg::{Arm, BINDIR, Cluster, Error, Result, Workspace, ensure, fill_pgbench};
+use tidelock_testkit::unit::{
+    Etc, RunFiles, environment_of, is_plain_control, keyring_of, random_key,
 };
 
 /// Runs the service's own user in the second test: not the account of the other tests' agents.
@@ -96,7 +93,8 @@ fn below_a_unit_a_replica_gets_a_keyring_whenever_there_is_none() -> Result<()> 
     let key = home.path().join("key");
     fs::write(&key, random_key()).map_err(Error::io("writing a key"))?;
     give(&key, 0o600)?;
-    let config = Etc::write(
+    let config = Etc::hold()?;
+    let file = config.write(
         &unit,
         &format!(
             "directory = \"{}\"\nauto_init = true\nowner = \"nobody\"\naudit = \"file:{}\"\n\
@@ -114,23 +112,13 @@ fn below_a_unit_a_replica_gets_a_keyring_whenever_there_is_none() -> Result<()> 
     // The directory lies on this machine, and the unit's files in the image.
     let inside = image.path().join("etc/tidelock").join(format!("{unit}.toml"));
     fs::create_dir_all(inside.parent().unwrap_or(&inside)).map_err(Error::io("making /etc"))?;
-    fs::copy(&config.file, &inside).map_err(Error::io("copying the configuration"))?;
+    fs::copy(&file, &inside).map_err(Error::io("copying the configuration"))?;
     fs::create_dir_all(image.path().join(home.path().strip_prefix("/").unwrap_or(home.path())))
         .map_err(Error::io("making the image"))?;
     let told = tidelock(&["service", "install", &unit, "--iops", "5000"]).run()?.text();
     ensure(told.contains("to be made"), || told.clone())?;
-    let drop_in = image.path().join(format!("etc/systemd/system/{unit}.service.d/tidelock.conf"));
-    let drop_in = fs::read_to_string(drop_in).map_err(Error::io("reading the drop-in"))?;
-    let environment = drop_in.lines().find_map(|line| line.strip_prefix("Environment="));
-    let environment: Vec<(String, String)> = environment
-        .unwrap_or_default()
-        .split(' ')
-        .filter_map(|pair| pair.split_once('='))
-        .map(|(name, value)| (name.to_owned(), value.to_owned()))
-        .collect();
-    ensure(environment.len() == 2, || drop_in.clone())?;
-    let socket = PathBuf::from(&environment[1].1);
-    let _run = RunFiles::beside(&socket);
+    let environment = environment_of(&unit, image.path())?;
+    let _run = RunFiles::beside(Path::new(&environment[1].1));
     // ExecStartPre of the unit, with nothing there.
     tidelock(&["service", "unlock", &unit]).run()?;
     let first = keyring_of(&dir)?;
@@ -217,14 +205,14 @@ fn a_helper_of_roots_configuration_archives_plain_bytes_and_nobody_else_does() -
         place.join("home/main.key").display()
     );
     let one_line = |path: &Path| format!("{head}helpers = [\"{}\"]\n{provider}", path.display());
-    let config = Etc::write(&name, &format!("{head}{provider}"))?;
+    let config = Etc::hold()?;
     for (who, command, text, plain) in [
         ("without the line", &helper, format!("{head}{provider}"), Some(false)),
         ("with it", &helper, one_line(&helper), Some(true)),
         ("one of its name", &namesake, one_line(&helper), Some(false)),
         ("one that the server can replace", &theirs, one_line(&theirs), None),
     ] {
-        config.replace(&text)?;
+        config.write(&name, &text)?;
         cluster.set(
             "archive_command",
             &format!("{} %p {}/%f", command.display(), archive.display()),
@@ -261,92 +249,12 @@ fn a_helper_of_roots_configuration_archives_plain_bytes_and_nobody_else_does() -
     Ok(())
 }
 
-/// A file of /etc/tidelock, for as long as this lives.
-struct Etc {
-    file: PathBuf,
-    _alone: MutexGuard<'static, ()>,
-}
-
-/// The folder comes and goes with the files of these tests.
-static FOLDER: Mutex<()> = Mutex::new(());
-
-impl Etc {
-    fn write(name: &str, text: &str) -> Result<Self> {
-        let alone = FOLDER.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let folder = Path::new("/etc/tidelock");
-        if !folder.is_dir() {
-            fs::create_dir(folder).map_err(Error::io("making /etc/tidelock"))?;
-        }
-        let etc = Self { file: folder.join(format!("{name}.toml")), _alone: alone };
-        etc.replace(text)?;
-        Ok(etc)
-    }
-
-    fn replace(&self, text: &str) -> Result<()> {
-        fs::write(&self.file, text).map_err(Error::io("writing below /etc/tidelock"))?;
-        fs::set_permissions(&self.file, fs::Permissions::from_mode(0o644))
-            .map_err(Error::io("opening it to all"))
-    }
-}
-
-impl Drop for Etc {
-    fn drop(&mut self) {
-        let _ = fs::remove_file(&self.file);
-        let _ = fs::remove_dir("/etc/tidelock");
-    }
-}
-
-/// What agents of a unit leave in /run/tidelock/UID; what was there before stays.
-struct RunFiles {
-    folder: PathBuf,
-    before: Vec<PathBuf>,
-}
-
-impl RunFiles {
-    fn beside(socket: &Path) -> Self {
-        let folder = socket.parent().unwrap_or(socket).to_path_buf();
-        Self { before: files(&folder), folder }
-    }
-}
-
-impl Drop for RunFiles {
-    fn drop(&mut self) {
-        let made = || files(&self.folder).into_iter().filter(|file| !self.before.contains(file));
-        made().for_each(|socket| end_agent(&socket));
-        for file in made() {
-            let _ = fs::remove_file(file);
-        }
-        let _ = fs::remove_dir(&self.folder);
-    }
-}
-
-fn files(folder: &Path) -> Vec<PathBuf> {
-    fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path()).collect()
-}
-
-/// Sooner than it would end by itself, some seconds after its last program.
-fn end_agent(socket: &Path) {
-    if socket.extension().is_none_or(|ending| ending != "sock") {
-        return;
-    }
-    let Ok(Some(connection)) = client::connect(socket) else { return };
-    let Ok(status) = connection.status() else { return };
-    if let Some(process) = Process::new(status.pid) {
-        let _ = process.signal(Signal::TERM);
-        let _ = process.wait_gone(Duration::from_secs(60));
-    }
-}
-
 fn run(command: &mut Command) -> Result<String> {
     let told = format!("{command:?}");
     let output = command.finish().map_err(Error::io(format!("running {told}")))?;
     let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
     ensure(output.status.success(), || format!("{told}: {}\n{text}", output.status))?;
     Ok(text.into_owned())
-}
-
-fn random_key() -> Vec<u8> {
-    (0..32).map(|_| fastrand::u8(..)).collect()
 }
 
 /// The servers' account's alone.
@@ -358,17 +266,4 @@ fn secret(place: &Workspace, path: &Path) -> Result<()> {
 fn give(path: &Path, mode: u32) -> Result<()> {
     fs::set_permissions(path, fs::Permissions::from_mode(mode)).map_err(Error::io("chmod"))?;
     chown(path, Some(NOBODY), Some(NOBODY)).map_err(Error::io("chown"))
-}
-
-/// Bytes 16 to 32 of a keyring are its id (FORMAT.md, "Keyring").
-fn keyring_of(dir: &Path) -> Result<String> {
-    let path = dir.join(".tidelock/keyring");
-    let bytes = fs::read(&path).map_err(Error::io(format!("reading {}", path.display())))?;
-    Ok(data_encoding::HEXLOWER.encode(&bytes[16..32]))
-}
-
-fn is_plain_control(dir: &Path) -> Result<bool> {
-    let path = dir.join("global/pg_control");
-    let bytes = fs::read(&path).map_err(Error::io(format!("reading {}", path.display())))?;
-    Ok(!bytes.starts_with(b"\x89TDLK"))
 }

@@ -74,6 +74,17 @@ impl Process {
         let _ = waitpid(Some(self.0), WaitOptions::NOHANG);
     }
 
+    /// Does so with all ended orphans of this name. Who waits for a server that is not its child
+    /// would wait for ever while the zombie is ours.
+    ///
+    /// Only for names that nobody here starts as a child of its own: its status would be lost.
+    pub fn reap_orphans(name: &str) {
+        let Ok(me) = i32::try_from(std::process::id()) else { return };
+        let stats = all_processes().into_iter().flatten().filter_map(|one| one.ok()?.stat().ok());
+        let ended = stats.filter(|stat| stat.ppid == me && stat.state == 'Z' && stat.comm == name);
+        ended.filter_map(|stat| Self::new(stat.pid)).for_each(Self::reap);
+    }
+
     /// Waits until it is gone.
     ///
     /// # Errors
