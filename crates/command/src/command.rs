@@ -19,6 +19,7 @@ use crate::migrate::Migrate;
 use crate::pipe::{Seal, Unseal};
 use crate::profile::ProfileCommand;
 use crate::protect::{Protect, Unprotect};
+use crate::report::Report;
 use crate::service::ServiceCommand;
 use crate::status::Status;
 use crate::verify::Verify;
@@ -43,6 +44,7 @@ enum Command {
     Exec(Exec),
     Status(Status),
     Verify(Verify),
+    Report(Report),
     Inspect(Inspect),
     Cat(Cat),
     Protect(Protect),
@@ -85,6 +87,7 @@ impl Cli {
             Command::Seal(seal) => seal.run().map(done),
             Command::Unseal(unseal) => unseal.run().map(done),
             Command::Verify(verify) => verify.run(),
+            Command::Report(report) => report.run(),
             Command::Cat(cat) => cat.run().map(done),
             Command::Protect(protect) => protect.run().map(done),
             Command::Unprotect(unprotect) => unprotect.run().map(done),

@@ -4,8 +4,8 @@
 //! ```text
 //!   command    what can be typed: one module for each call
 //!      |         init, encrypt, decrypt and rekey, protect, unprotect and migrate, exec, status,
-//!      |         verify, inspect, cat, seal and unseal, key, keyring, profile, audit, service,
-//!      |         wal
+//!      |         verify, report, inspect, cat, seal and unseal, key, keyring, profile, audit,
+//!      |         service, wal
 //!      |
 //!   protected  which directory does this file belong to?    unlock   who opens its keyring?
 //!   walk       which files does it have?                    sealed   header, key, plain bytes
@@ -44,6 +44,7 @@ mod primitives;
 mod profile;
 mod protect;
 mod protected;
+mod report;
 mod rollback;
 mod sealed;
 mod server;

@@ -35,6 +35,7 @@ use census::Tally;
 pub(crate) use control::ControlFile;
 pub(crate) use programs::Programs;
 use settings::Setting;
+pub(crate) use warnings::CRYPTOPERIOD_DAYS;
 use warnings::Warning;
 
 /// Show what is sealed under which key, whether the library is loaded, and what is dangerous
@@ -53,8 +54,9 @@ pub(crate) struct Status {
     keys: KeyOptions,
 }
 
+/// All of it.
 #[derive(Serialize)]
-struct Output {
+pub(crate) struct Output {
     directory: PathBuf,
     keyring: KeyringReport,
     /// What only an unlocked keyring tells.
@@ -140,35 +142,13 @@ impl Status {
         if let Some(digits) = &self.under {
             return self.list(&protected, digits);
         }
-        let server = Server::on(&protected.path);
-        let config = self.keys.configured(&protected.keyring, &protected.path).unwrap_or_default();
-        let mut choices = self.keys.choices(&protected.keyring, &protected.path);
-        choices.retain(|choice| unlock::may_open(choice, &protected));
-        let (unlocked, locked) = match self.keys.unlock(&protected) {
-            Ok(keyring) => (Some(unlocked(&protected, &keyring)?), None),
+        let opened = match self.keys.unlock(&protected) {
             Err(Error::Locked { source: tidelock_keyring::Error::Interrupted, .. }) => {
                 return Err(tidelock_keyring::Error::Interrupted.into());
             }
-            Err(why) => (None, Some(why)),
+            other => other,
         };
-        let programs = Programs::of(&protected.path);
-        let (agent, silent_agent) = match Found::look(&protected, &server, &programs) {
-            Found::Answers(agent) => (Some(agent), None),
-            Found::Silent(agent) => (None, Some(agent)),
-            Found::Nobody => (None, None),
-        };
-        let mut report = Output {
-            keyring: keyring_report(&protected),
-            agent,
-            silent_agent,
-            settings: settings::of(&protected.path),
-            locked: locked.as_ref().map(ToString::to_string),
-            directory: protected.path,
-            unlocked,
-            server,
-            warnings: Vec::new(),
-        };
-        report.warnings = warnings::of(&report, &programs.heads(), &choices, &config);
+        let report = look(&protected, &self.keys, opened.as_ref())?;
         if self.json {
             console::print_json("status", &report)?;
         } else {
@@ -177,7 +157,7 @@ impl Status {
                 console::warn(&warning.what, warning.hint);
             }
         }
-        verdict(&report, locked)
+        verdict(&report, opened.err())
     }
 
     /// The files under one data key, a line each.
@@ -193,6 +173,41 @@ impl Status {
             count => Err(Error::Unread { count, dir: protected.path.clone() }),
         }
     }
+}
+
+/// All that can be seen without reading data; `opened` is the keyring, or why it did not open.
+///
+/// # Errors
+/// More data keys than can be held.
+pub(crate) fn look(
+    protected: &Protected,
+    keys: &KeyOptions,
+    opened: std::result::Result<&Keyring, &Error>,
+) -> Result<Output> {
+    let server = Server::on(&protected.path);
+    let config = keys.configured(&protected.keyring, &protected.path).unwrap_or_default();
+    let mut choices = keys.choices(&protected.keyring, &protected.path);
+    choices.retain(|choice| unlock::may_open(choice, protected));
+    let unlocked = opened.ok().map(|keyring| unlocked(protected, keyring)).transpose()?;
+    let programs = Programs::of(&protected.path);
+    let (agent, silent_agent) = match Found::look(protected, &server, &programs) {
+        Found::Answers(agent) => (Some(agent), None),
+        Found::Silent(agent) => (None, Some(agent)),
+        Found::Nobody => (None, None),
+    };
+    let mut report = Output {
+        keyring: keyring_report(protected),
+        agent,
+        silent_agent,
+        settings: settings::of(&protected.path),
+        locked: opened.err().map(ToString::to_string),
+        directory: protected.path.clone(),
+        unlocked,
+        server,
+        warnings: Vec::new(),
+    };
+    report.warnings = warnings::of(&report, &programs.heads(), &choices, &config);
+    Ok(report)
 }
 
 fn verdict(report: &Output, locked: Option<Error>) -> Result<ExitCode> {

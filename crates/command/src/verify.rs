@@ -2,8 +2,10 @@
 //! must be.
 //!
 //! Checks what the format promises: header, MAC, key, size rules, nothing plain where sealed must
-//! be. Changed data is not found by it: XTS has no integrity, page checksums do that.
+//! be. Changed data is not found by it: XTS has no integrity, page checksums do that. With `--deep`
+//! the raw bytes are searched for plaintext too, past header and key: a third opinion.
 
+mod deep;
 mod examine;
 
 use std::path::{Path, PathBuf};
@@ -12,6 +14,8 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use serde::Serialize;
+use tidelock_evidence::Coverage;
+use tidelock_keyring::Keyring;
 
 use crate::console;
 use crate::error::{Error, Result};
@@ -20,6 +24,8 @@ use crate::sealed::Keys;
 use crate::server::Server;
 use crate::unlock::KeyOptions;
 use crate::walk::{self, Found};
+pub(crate) use deep::Deep;
+use deep::Search;
 use examine::{Examiner, Finding, Outcome};
 
 /// Files that change under a running server are looked at again, so often in all.
@@ -37,61 +43,42 @@ pub(crate) struct Verify {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
+    deep: Deep,
+    #[command(flatten)]
     keys: KeyOptions,
 }
 
+/// What became of all files.
 #[derive(Serialize, Default)]
-struct Output {
+pub(crate) struct Output {
     directory: String,
     keyring: String,
     generation: u64,
-    files: Counts,
-    bytes_read: u64,
-    problems: Vec<Finding>,
-    notes: Vec<Finding>,
+    pub(crate) files: Counts,
+    pub(crate) bytes_read: u64,
+    /// What the search for plaintext saw, if there was one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) coverage: Option<Coverage>,
+    pub(crate) problems: Vec<Finding>,
+    pub(crate) notes: Vec<Finding>,
 }
 
+/// Files by what they are.
 #[derive(Serialize, Default)]
-struct Counts {
-    sealed: u64,
-    empty: u64,
-    plain: u64,
+pub(crate) struct Counts {
+    pub(crate) sealed: u64,
+    pub(crate) empty: u64,
+    pub(crate) plain: u64,
 }
 
 impl Verify {
     /// # Errors
     /// The keyring does not open; a file is not as it must be.
     pub(crate) fn run(self) -> Result<ExitCode> {
+        let markers = self.deep.markers()?;
         let protected = Protected::open(&self.dir)?;
         let keyring = self.keys.unlock(&protected)?;
-        let keys = Keys::install(&keyring)?;
-        let mut report = Output {
-            directory: protected.path.display().to_string(),
-            keyring: keyring.id().to_string(),
-            generation: keyring.generation().0,
-            ..Output::default()
-        };
-        let mut unlisted = Vec::new();
-        report.notes.extend(walk::other_versions(&protected.path).iter().map(|folder| Finding {
-            file: folder.display().to_string(),
-            kind: "other_version",
-            what: "not looked at: a cluster of another version has it".into(),
-        }));
-        let files = walk::files(&protected.path, &mut |path, why| {
-            unlisted.push(Finding::unreadable(path, &why));
-        });
-        report.problems.append(&mut unlisted);
-        let total = files.iter().map(|found| found.metadata.len()).sum();
-        let bar = console::progress(total, "verify");
-        let runs = matches!(Server::on(&protected.path), Server::Running { .. });
-        let mut second_looks = if runs { SECOND_LOOKS } else { 0 };
-        let examiner = Examiner { keys: &keys, policy: keyring.policy() };
-        for found in &files {
-            let outcome = look(&examiner, found, &mut second_looks);
-            bar.inc(found.metadata.len());
-            report.add(outcome);
-        }
-        bar.finish_and_clear();
+        let report = verify(&protected, &keyring, &self.deep.search(&markers))?;
         if self.json {
             console::print_json("verify", &report)?;
         } else {
@@ -99,6 +86,50 @@ impl Verify {
         }
         report.verdict(&protected.path)
     }
+}
+
+/// Reads every file, and its raw bytes too if they are searched.
+///
+/// # Errors
+/// More data keys than can be held.
+pub(crate) fn verify(
+    protected: &Protected,
+    keyring: &Keyring,
+    search: &Option<Search<'_>>,
+) -> Result<Output> {
+    let keys = Keys::install(keyring)?;
+    let mut report = Output {
+        directory: protected.path.display().to_string(),
+        keyring: keyring.id().to_string(),
+        generation: keyring.generation().0,
+        coverage: search.is_some().then(Coverage::default),
+        ..Output::default()
+    };
+    let mut unlisted = Vec::new();
+    report.notes.extend(walk::other_versions(&protected.path).iter().map(|folder| Finding {
+        file: folder.display().to_string(),
+        kind: "other_version",
+        what: "not looked at: a cluster of another version has it".into(),
+    }));
+    let files = walk::files(&protected.path, &mut |path, why| {
+        unlisted.push(Finding::unreadable(path, &why));
+    });
+    report.problems.append(&mut unlisted);
+    let total = files.iter().map(|found| found.metadata.len()).sum();
+    let bar = console::progress(total, "verify");
+    let runs = matches!(Server::on(&protected.path), Server::Running { .. });
+    let mut second_looks = if runs { SECOND_LOOKS } else { 0 };
+    let examiner = Examiner { keys: &keys, policy: keyring.policy() };
+    for found in &files {
+        let mut outcome = look(&examiner, found, &mut second_looks);
+        if let (Some(search), Some(coverage)) = (search, &mut report.coverage) {
+            search.file(found, keyring, coverage, &mut outcome.problems);
+        }
+        bar.inc(found.metadata.len());
+        report.add(outcome);
+    }
+    bar.finish_and_clear();
+    Ok(report)
 }
 
 /// A server may have been between two calls: what stays bad is bad.
@@ -136,6 +167,9 @@ impl Output {
         for finding in &self.notes {
             text += &format!("{}: note: {}\n", shown(&finding.file), finding.what);
         }
+        if let Some(coverage) = &self.coverage {
+            text += &deep::table(coverage);
+        }
         let Counts { sealed, empty, plain } = self.files;
         text += &format!(
             "{sealed} sealed, {empty} empty, {plain} plain by the profile; {} read; {}, {}\n",
@@ -146,7 +180,11 @@ impl Output {
         console::print(text)
     }
 
-    fn verdict(&self, dir: &Path) -> Result<ExitCode> {
+    /// Success if there is no problem.
+    ///
+    /// # Errors
+    /// [`Error::Unread`], [`Error::Verification`].
+    pub(crate) fn verdict(&self, dir: &Path) -> Result<ExitCode> {
         if self.problems.is_empty() {
             return Ok(ExitCode::SUCCESS);
         }
@@ -165,7 +203,11 @@ impl Output {
 
     fn hint(&self) -> String {
         let has = |kind: &str| self.problems.iter().any(|finding| finding.kind == kind);
-        let hint = if has("plain_where_sealed") {
+        let hint = if has("plaintext") {
+            "bytes that are not sealed are on the disk: find out which program wrote them, and \
+             restore the named files from a backup; old blocks stay on the disk until they are \
+             written over"
+        } else if has("plain_where_sealed") {
             "a plain file was put there by a program without the library: move it out, or keep \
              such files plain: `tidelock profile set -D DIR --plain GLOB`"
         } else if has("rolled_back") {

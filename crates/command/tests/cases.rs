@@ -45,6 +45,7 @@ cases! {
     passphrases
     profile
     protect
+    report
     seal
     service
     status

@@ -63,7 +63,7 @@ const COPIERS: [&str; 8] = ["cp", "rsync", "scp", "install", "gzip", "zstd", "lz
 
 /// Two years: the most that NIST SP 800-57 part 1 (5.3.6) recommends for a key that encrypts new
 /// data.
-const CRYPTOPERIOD_DAYS: u32 = 730;
+pub(crate) const CRYPTOPERIOD_DAYS: u32 = 730;
 
 /// All that is dangerous here; `programs` run with keys, `choices` open the keyring.
 pub(super) fn of(

@@ -26,13 +26,13 @@ pub(super) struct Examiner<'k> {
 
 /// Something to say of a file.
 #[derive(Serialize)]
-pub(super) struct Finding {
+pub(crate) struct Finding {
     /// Its path.
-    pub(super) file: String,
+    pub(crate) file: String,
     /// For programs; stays the same.
-    pub(super) kind: &'static str,
+    pub(crate) kind: &'static str,
     /// For people.
-    pub(super) what: String,
+    pub(crate) what: String,
 }
 
 /// What a file is.

@@ -16,7 +16,7 @@ pub enum Label {
     StreamEnd,
     /// The MAC of conversion journals.
     Journal,
-    /// The MAC of verify's reports.
+    /// The MAC of `tidelock report`.
     Report,
     /// The chain of the audit log.
     Audit,
@@ -100,6 +100,20 @@ impl DataKey {
         let mut key = Secret::<32>::new([0; 32]);
         self.expand(&[label.bytes()], key.expose_mut());
         hmac::Key::new(hmac::HMAC_SHA256, key.expose())
+    }
+
+    /// The MAC over a report.
+    #[must_use]
+    pub fn report_mac(&self, report: &[u8]) -> [u8; 32] {
+        let mut mac = [0; 32];
+        mac.copy_from_slice(hmac::sign(&self.mac_key(Label::Report), report).as_ref());
+        mac
+    }
+
+    /// True if this is the MAC of the report under this data key.
+    #[must_use]
+    pub fn proves_report(&self, report: &[u8], mac: &[u8]) -> bool {
+        hmac::verify(&self.mac_key(Label::Report), report, mac).is_ok()
     }
 
     /// The key of the audit log's chain.

@@ -85,6 +85,8 @@ pub enum Event {
     ConversionEnd,
     /// Other files stay plain, or other programs get keys.
     PolicyChange,
+    /// Every file was read and a report of it was written.
+    Report,
 }
 
 /// How it ended.
