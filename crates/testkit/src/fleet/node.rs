@@ -142,7 +142,11 @@ impl<'w> Node<'w> {
     pub fn rotate(&mut self, etc: &Etc, number: u32) -> Result<()> {
         let (old, new) = (self.key.clone(), self.new_key(number)?);
         let rotate = self.cluster.tidelock(&["key", "rotate", "-D"])?.arg(self.cluster.dir());
-        rotate.arg("--to").arg(format!("file:{}", new.display())).run()?;
+        rotate
+            .args(["--slot", &self.slot()?])
+            .arg("--to")
+            .arg(format!("file:{}", new.display()))
+            .run()?;
         self.configure(etc, &new)?;
         fs::remove_file(old).map_err(Error::io("removing the old key"))
     }
@@ -166,6 +170,15 @@ impl<'w> Node<'w> {
     pub fn said(&self, words: &str) -> usize {
         let log = fs::read(self.file("log")).unwrap_or_default();
         String::from_utf8_lossy(&log).matches(words).count()
+    }
+
+    /// The one slot that it has.
+    fn slot(&self) -> Result<String> {
+        let status = self.cluster.tidelock(&["status", "--json", "-D"])?.arg(self.cluster.dir());
+        let told: serde_json::Value = serde_json::from_str(&status.run()?.stdout)
+            .map_err(|why| Error::Unexpected(format!("status prints no JSON: {why}")))?;
+        let slot = told["keyring"]["slots"][0]["id"].as_str().map(str::to_owned);
+        slot.ok_or_else(|| Error::Unexpected(format!("{} has no slot", self.name)))
     }
 
     fn does(&self, path: &str, body: &str) -> Result<()> {
