@@ -10,6 +10,8 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 TOOLS  := $(abspath $(TARGET))/tools
 DENY   := $(TOOLS)/bin/cargo-deny
 DENY_VERSION := 0.20.2
+DEB    := $(TOOLS)/bin/cargo-deb
+DEB_VERSION := 3.8.0
 # Links for an old glibc: zig has the start files of each, which the command needs.
 ZIG    := $(TOOLS)/zig
 ZIG_VERSION := 0.17.0
@@ -29,8 +31,8 @@ tests = @rm -f $(SKIPPED); ended=0; \
     $(GUARDED) test $(CRATES) --no-fail-fast $(1) || ended=$$?; \
     if [ -e $(SKIPPED) ]; then sort -u $(SKIPPED); fi; exit $$ended
 
-.PHONY: build portable packages test-packages demo demo-sqlite fetch test test-full check fmt bench
-.PHONY: lab install
+.PHONY: build portable deb deb-check packages test-packages demo demo-sqlite fetch test test-full
+.PHONY: check fmt bench lab install
 build:
 	$(CARGO) build --release --locked -p tidelock -p tidelock-lab
 	$(CARGO) build --release --locked -p tidelock-preload
@@ -49,6 +51,21 @@ portable: $(ZIG)/bin/cargo-zigbuild
 $(ZIG)/bin/cargo-zigbuild:
 	python3 -m venv $(ZIG)
 	$(ZIG)/bin/pip install --quiet cargo-zigbuild==$(ZIGBUILD_VERSION) ziglang==$(ZIG_VERSION)
+
+# Debian packages of the command with the library, and of the lab, in target/debian.
+deb: build $(DEB)
+	ci/deb-files $(TARGET)/release $(TARGET)/deb
+	for package in tidelock tidelock-lab; do \
+	    $(DEB) deb --no-build --locked -p $$package -o $(TARGET)/debian/$$package.deb || exit 1; \
+	done
+
+# The package in an empty root, as a new user would try it. Needs root.
+deb-check: deb
+	ci/packages full
+	ci/deb-check $(TARGET)/debian/tidelock.deb
+
+$(DEB):
+	$(CARGO) install cargo-deb --debug --locked --version $(DEB_VERSION) --root $(TOOLS)
 
 packages:
 	ci/packages demo
