@@ -109,7 +109,9 @@ pub(crate) mod tests {
     #[test]
     fn a_page_shows_the_facts_and_is_the_same_each_time() {
         let page = render(&facts()).unwrap();
-        for word in ["Encryption report: main", "AES-256-XTS", "*.conf", "people edit it", "3.5.1.2", "c1"] {
+        for word in
+            ["Encryption report: main", "AES-256-XTS", "*.conf", "people edit it", "3.5.1.2", "c1"]
+        {
             assert!(page.contains(word), "{word}");
         }
         assert_eq!(page, render(&facts()).unwrap());
