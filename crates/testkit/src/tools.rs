@@ -138,7 +138,9 @@ impl<'w> Page<'w> {
         } else {
             program
         };
-        let said = self.place.tool(self.program(program)).arg("--version").run()?.stdout;
+        // Before 2.47 it had no option for that.
+        let asked = if program == "pgbackrest" { "version" } else { "--version" };
+        let said = self.place.tool(self.program(program)).arg(asked).run()?.stdout;
         let is_number = |word: &&str| word.starts_with(|c: char| c.is_ascii_digit());
         let number = said.split([' ', ',', '\n']).find(is_number).unwrap_or("?");
         let parts = if said.contains("PostgreSQL") { 1 } else { 2 };
