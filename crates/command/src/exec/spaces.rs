@@ -102,6 +102,15 @@ pub(super) fn mapped(
             add(&mut lines, &target, &place.join("PG_"))?;
         }
     }
+    // What is read: the tablespaces of plain backups.
+    for argument in arguments.iter().filter(|_| name == "pg_combinebackup") {
+        let Ok(backup) = fs::canonicalize(argument) else { continue };
+        if run.iter().all(|it| it.path != backup) && backup.join(TABLESPACES).is_dir() {
+            for space in tablespaces(&backup)? {
+                add(&mut lines, Path::new(""), &space.join("PG_"))?;
+            }
+        }
+    }
     Ok(lines)
 }
 
