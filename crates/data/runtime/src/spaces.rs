@@ -1,4 +1,4 @@
-//! Folders in tablespaces whose cluster their paths do not show: `tidelock exec` says whose they are.
+//! Folders in tablespaces whose cluster their paths do not show: `tidelock exec` says whose.
 //!
 //! pg_upgrade puts the new cluster's folders beside those of the old one. Incremental backups have
 //! several protected directories in one run, and tablespaces go to places that no link names yet.
