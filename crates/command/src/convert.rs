@@ -65,8 +65,8 @@ const BATCH: u64 = 32 << 20;
 pub(crate) struct Encrypt {
     /// The data directory
     dir: PathBuf,
-    /// What is sealed and how: postgres, generic, or the path of a profile [default: by what is in
-    /// DIR]
+    /// What is sealed and how: postgres, mariadb, generic, or the path of a profile [default: by
+    /// what is in DIR]
     #[arg(long, value_name = "PROFILE")]
     profile: Option<String>,
     #[command(flatten)]
@@ -211,7 +211,7 @@ impl Running<'_> {
         let command = self.direction.command();
         let progress = Progress::new(command, self.how.json, scan.items.len(), scan.bytes());
         let manner = Manner { jobs: self.how.jobs(), compare: !self.how.no_compare };
-        let gate: Vec<Item> = instance::gate(policy.profile())
+        let mut gate: Vec<Item> = instance::gate(policy.profile())
             .iter()
             .filter_map(|name| scan.take(&self.path.join(name)))
             .collect();
@@ -224,6 +224,7 @@ impl Running<'_> {
         }
         tally.add(&workers::run(&conditions, &scan.items, manner, &progress)?);
         if self.direction == Direction::Decrypt {
+            gate.reverse();
             tally.add(&workers::run(&conditions, &gate, one, &progress)?);
         }
         progress.finish();

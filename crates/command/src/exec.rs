@@ -41,6 +41,7 @@ use crate::console;
 use crate::cores;
 use crate::error::{Error, Result};
 use crate::init::open_or_make;
+use crate::mariadb;
 use crate::protected::Protected;
 use crate::rollback;
 use crate::status::Programs;
@@ -106,7 +107,8 @@ impl Exec {
             }
             sockets.push(socket);
         }
-        let temporary = temporary::choose(&directories, &sockets);
+        let sqlite = temporary::choose(&directories, &sockets);
+        let mariadb = mariadb::prepare(&program, &arguments, &directories, &sockets)?;
         let mut become_it = Command::new(&program.called);
         for variable in self.secret_variables(&directories) {
             become_it.env_remove(variable);
@@ -122,8 +124,11 @@ impl Exec {
             .env(PRELOAD, preload(&library, std::env::var_os(PRELOAD)))
             .env(AGENT, joined(&sockets))
             .env(NAMED, &program.path);
-        if let Some(folder) = temporary {
+        if let Some(folder) = sqlite {
             become_it.env(temporary::VARIABLE, folder);
+        }
+        if let Some(dir) = mariadb {
+            become_it.env("TMPDIR", dir);
         }
         if !spaces.is_empty() {
             become_it.env(spaces::VARIABLE, spaces);

@@ -49,6 +49,7 @@ impl Init {
         let dir = place.path.display();
         let program = match made.keyring.policy().profile() {
             "postgres" => format!("initdb -D {dir}"),
+            "mariadb" => format!("mariadb-install-db --datadir={dir}"),
             _ => "PROGRAM".to_owned(),
         };
         made.tell(&format!("tidelock exec -D {dir} -- {program}"))

@@ -11,6 +11,7 @@
 //!   walk       which files does it have?                    sealed   header, key, plain bytes
 //!      |
 //!   postgres   the server's own programs: start, stop, SQL by psql
+//!   mariadb    where a server is told to keep files
 //!      |
 //!   error      what went wrong, what to do, exit code       console  how it is shown
 //!   cores      no core file has a key
@@ -36,6 +37,7 @@ mod init;
 mod inspect;
 mod key;
 mod keyring;
+mod mariadb;
 mod migrate;
 mod owner;
 mod pipe;

@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
+use crate::mariadb;
+
 /// The library's file; the kernel marks one that was replaced meanwhile as deleted.
 const LIBRARY: &[u8] = b"libtidelock_preload.so";
 
@@ -43,8 +45,16 @@ pub(crate) enum Loaded {
 }
 
 impl Server {
-    /// The server that wrote `postmaster.pid` in `dir`, if it lives and works there.
+    /// The server that works in `dir`: PostgreSQL's says so in a file, MariaDB's is looked for.
     pub(crate) fn on(dir: &Path) -> Self {
+        match mariadb::server_on(dir) {
+            Some(pid) => Self::process(pid),
+            None => Self::of_postmaster(dir),
+        }
+    }
+
+    /// The server that wrote `postmaster.pid` in `dir`, if it lives and works there.
+    fn of_postmaster(dir: &Path) -> Self {
         let Ok(text) = fs::read_to_string(dir.join("postmaster.pid")) else {
             return Self::Stopped;
         };

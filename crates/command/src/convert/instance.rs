@@ -8,6 +8,7 @@ use procfs::process::{FDTarget, all_processes};
 use tidelock_keyring::Keyring;
 
 use crate::error::{Error, Result};
+use crate::mariadb;
 use crate::sealed::Keys;
 use crate::server::Server;
 use crate::status::ControlFile;
@@ -18,7 +19,10 @@ const CONTROL: &str = "global/pg_control";
 /// The profile of an engine whose data directory this is, as far as it looks like one.
 pub(super) fn profile(dir: &Path) -> Option<&'static str> {
     let is = |name: &str| dir.join(name).symlink_metadata().is_ok();
-    (is("PG_VERSION") && is(CONTROL)).then_some("postgres")
+    if is("PG_VERSION") && is(CONTROL) {
+        return Some("postgres");
+    }
+    mariadb::is_data_directory(dir).then_some(mariadb::PROFILE)
 }
 
 /// Files without which no server of the profile starts: sealed first and made plain last, so that
@@ -26,6 +30,7 @@ pub(super) fn profile(dir: &Path) -> Option<&'static str> {
 pub(super) fn gate(profile: &str) -> &'static [&'static str] {
     match profile {
         "postgres" => &[CONTROL],
+        mariadb::PROFILE => &mariadb::GATE,
         _ => &[],
     }
 }
@@ -70,8 +75,10 @@ pub(super) fn user_of(dir: &Path) -> Option<(i32, PathBuf)> {
 /// # Errors
 /// [`Error::Refused`]; [`Error::Io`].
 pub(super) fn refuse_unclean(dir: &Path, profile: &str, keys: Option<&Keys>) -> Result<()> {
-    if profile != "postgres" {
-        return Ok(());
+    match profile {
+        "postgres" => {}
+        mariadb::PROFILE => return mariadb::refuse_unclean(dir),
+        _ => return Ok(()),
     }
     let Some(control) = control(dir, keys)? else {
         return Err(Error::refused(

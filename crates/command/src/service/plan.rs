@@ -10,6 +10,7 @@ use tidelock_agent::alias::alias_name;
 
 use crate::error::{Error, Result};
 use crate::exec::Library;
+use crate::mariadb;
 use crate::service::record::{Record, Written};
 use crate::service::start;
 use crate::service::target::Target;
@@ -52,12 +53,20 @@ impl Unit {
         Some(Path::new("/etc/postgresql").join(version).join(name))
     }
 
-    /// Where a Debian cluster has its data.
+    /// Debian's unit of MariaDB, by its name or an alias.
+    fn is_mariadb(&self) -> bool {
+        ["mariadb", "mysql", "mysqld"].contains(&self.0.as_str())
+    }
+
+    /// Where a Debian cluster, or MariaDB, has its data.
     ///
     /// # Errors
     /// [`Error::Usage`] for another unit; [`Error::Io`].
     pub(super) fn data_directory(&self, root: &Path) -> Result<PathBuf> {
         let ask = |why: &str| Error::usage(why, "name the protected directory with -D DIR");
+        if self.is_mariadb() && root == Path::new("/") {
+            return mariadb::configured_directory();
+        }
         let folder = self.cluster_folder().ok_or_else(|| {
             ask(&format!("{self} is not a Debian cluster, so its directory is unknown"))
         })?;
@@ -145,6 +154,13 @@ impl Plan {
                     "LoadCredentialEncrypted={credential}:/etc/credstore.encrypted/{credential}"
                 );
             }
+        }
+        if unit.is_mariadb() || mariadb::is_data_directory(&below(root, &target.path)) {
+            if root == Path::new("/") {
+                mariadb::check_unit(&target.path)?;
+            }
+            // Sorts and temporary tables; `tmpdir` of the option files would come before it.
+            let _ = writeln!(text, "Environment=TMPDIR={}", target.path.display());
         }
         for (setting, limit) in [("IOReadIOPSMax", limits.read), ("IOWriteIOPSMax", limits.write)] {
             if let Some(limit) = limit {

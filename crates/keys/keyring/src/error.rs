@@ -583,7 +583,7 @@ impl Error {
             }
             Self::NoConfigHome => "set HOME, or name the provider with --provider",
             Self::NoProfile { .. } => {
-                "the profiles are postgres, wal-archive, sqlite, redis, duckdb, rocksdb and \
+                "the profiles are postgres, mariadb, wal-archive, sqlite, redis, duckdb, rocksdb and \
                  generic; name a file of your own by a path, with a slash in it"
             }
             Self::ProfileSyntax { .. } => "`tidelock profile show postgres` prints one",

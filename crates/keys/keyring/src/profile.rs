@@ -24,6 +24,7 @@ const SQLITE: &str = include_str!("../profiles/sqlite.toml");
 const REDIS: &str = include_str!("../profiles/redis.toml");
 const DUCKDB: &str = include_str!("../profiles/duckdb.toml");
 const ROCKSDB: &str = include_str!("../profiles/rocksdb.toml");
+const MARIADB: &str = include_str!("../profiles/mariadb.toml");
 
 /// A profile as it is written.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -103,8 +104,8 @@ pub struct Rename {
 
 impl Profile {
     /// The names of the built-in profiles.
-    pub const BUILTIN: [&'static str; 7] =
-        ["postgres", "wal-archive", "sqlite", "redis", "duckdb", "rocksdb", "generic"];
+    pub const BUILTIN: [&'static str; 8] =
+        ["postgres", "mariadb", "wal-archive", "sqlite", "redis", "duckdb", "rocksdb", "generic"];
 
     /// The text of a built-in profile, comments included.
     #[must_use]
@@ -117,6 +118,7 @@ impl Profile {
             "redis" => Some(REDIS),
             "duckdb" => Some(DUCKDB),
             "rocksdb" => Some(ROCKSDB),
+            "mariadb" => Some(MARIADB),
             _ => None,
         }
     }

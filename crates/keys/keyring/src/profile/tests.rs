@@ -162,6 +162,61 @@ fn a_program_is_listed_by_name_or_by_exact_path() {
     assert!(matches!(refused, Err(ProfileError::Policy(PolicyError::Program { .. }))));
 }
 
+#[test]
+fn mariadb_files_have_the_class_of_their_writer() {
+    let policy = Profile::builtin("mariadb").unwrap().compile(&[], &[]).unwrap();
+    for (path, class) in [
+        ("d/t.ibd", Class::Paged),
+        ("d/t#P#p0.ibd", Class::Paged),
+        ("d/#sql-alter-1a2b-5.ibd", Class::Paged),
+        ("d/FTS_0000000000000013_BEING_DELETED.ibd", Class::Paged),
+        ("full/d/t.ibd", Class::Paged),
+        ("ibdata1", Class::Paged),
+        ("full/ibdata1", Class::Paged),
+        ("undo001", Class::Paged),
+        ("ibtmp1", Class::Paged),
+        ("d/t.new", Class::Paged),
+        ("mysql/global_priv.MAD", Class::Bytes),
+        ("#sql-temptable-5d1-3-0.MAI", Class::Bytes),
+        ("d/t.TMD", Class::Bytes),
+        ("ib_logfile0", Class::Bytes),
+        ("ib_logfile101", Class::Bytes),
+        ("d/undo1.MYD", Class::Bytes),
+        ("d/t.frm", Class::Bytes),
+        ("d/t.MYI", Class::Bytes),
+        ("d/t.CSV", Class::Bytes),
+        ("d/db.opt", Class::Bytes),
+        ("d/t.isl", Class::Bytes),
+        ("binlog.000001", Class::Bytes),
+        ("binlog.index", Class::Bytes),
+        ("relay-bin.000002", Class::Bytes),
+        ("master.info", Class::Bytes),
+        ("aria_log.00000001", Class::Bytes),
+        ("aria_log_control", Class::Bytes),
+        ("ddl_recovery.log", Class::Bytes),
+        ("ib_buffer_pool", Class::Bytes),
+        ("host.err", Class::Bytes),
+        ("host-slow.log", Class::Bytes),
+        ("MLqX3fk9", Class::Bytes),
+        ("d/tc.log", Class::Bytes),
+        ("d/evil.cnf", Class::Bytes),
+    ] {
+        assert_eq!(policy.decide(path.as_bytes()), Decision::Seal(class), "{path}");
+    }
+    for path in ["host.pid", "mysqld.sock", "tc.log", "debian-10.11.flag", "mysql_upgrade_info"] {
+        assert!(is_plain(&policy, path), "{path}");
+    }
+    assert!(policy.lists(b"/usr/sbin/mariadbd") && policy.lists(b"/usr/bin/mariadb-backup"));
+    assert!(!policy.lists(b"/usr/bin/mariadb") && !policy.lists(b"/usr/bin/mariadb-dump"));
+}
+
+#[test]
+fn databases_of_mariadb_may_change_their_names() {
+    let policy = Profile::builtin("mariadb").unwrap().compile(&[], &[]).unwrap();
+    assert!(policy.same_below(b"d", b"e"));
+    assert!(policy.same_below(b"full/d", b"d"));
+}
+
 fn both() -> [Policy; 2] {
     ["postgres", "generic"].map(|name| {
         let profile = Profile::builtin(name).unwrap();
@@ -207,9 +262,11 @@ proptest::proptest! {
 }
 
 #[test]
-fn pages_of_8_kib_stay_aligned_on_the_disk() {
+fn pages_stay_aligned_on_the_disk() {
     let mut profile = Profile::builtin("postgres").unwrap();
     assert_eq!(profile.layout().unwrap().data_offset(), 8192);
+    let mariadb = Profile::builtin("mariadb").unwrap();
+    assert_eq!(mariadb.layout().unwrap().data_offset(), 16384, "pages of InnoDB");
     assert_eq!(Profile::builtin("generic").unwrap().layout().unwrap(), Layout::DEFAULT);
     profile.data_offset = Some(5000);
     assert!(matches!(profile.layout(), Err(Error::ProfileSyntax { .. })));

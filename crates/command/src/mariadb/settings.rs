@@ -1,0 +1,269 @@
+//! Options of a server as its parser takes them, and the places that they name.
+//!
+//! The last one counts; `-` and `_` are one letter; a name may be cut where it is still clear
+//! ("Option Prefixes", MariaDB's manual). Pure but for the links on the way to a place.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+/// What a setting's value is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Value {
+    /// A directory, or the first part of file names.
+    Place,
+    /// Several, with colons between them.
+    Places,
+    /// InnoDB's `file:size:autoextend;file:size`, below innodb_data_home_dir.
+    Tablespaces,
+}
+
+/// Settings that name places for rows, and statements with rows in them.
+const ROWS: [(&str, Value); 15] = [
+    ("tmpdir", Value::Places),
+    ("innodb_tmpdir", Value::Place),
+    ("slave_load_tmpdir", Value::Place),
+    ("innodb_data_home_dir", Value::Place),
+    ("innodb_data_file_path", Value::Tablespaces),
+    ("innodb_temp_data_file_path", Value::Tablespaces),
+    ("innodb_log_group_home_dir", Value::Place),
+    ("innodb_undo_directory", Value::Place),
+    ("aria_log_dir_path", Value::Place),
+    ("log_bin", Value::Place),
+    ("relay_log", Value::Place),
+    // With the password of the replication user.
+    ("master_info_file", Value::Place),
+    ("relay_log_info_file", Value::Place),
+    ("log_tc", Value::Place),
+    ("wsrep_data_home_dir", Value::Place),
+];
+/// Logs that people and their tools read: they hold statements.
+const LOGS: [&str; 2] = ["general_log_file", "slow_query_log_file"];
+const DIRECTORY: &str = "datadir";
+/// Galera, and how it brings a node up to date.
+const GALERA: &str = "wsrep_on";
+const TRANSFER: &str = "wsrep_sst_method";
+/// Options that may be written with one letter.
+const LETTERS: [(&[u8], &str); 2] = [(b"-h", DIRECTORY), (b"-t", "tmpdir")];
+
+/// The settings that matter here: name and last value.
+pub(super) struct Settings(Vec<(&'static str, OsString)>);
+
+/// A place outside.
+#[derive(PartialEq, Eq, Debug)]
+pub(super) struct Stray {
+    /// By which setting.
+    pub(super) setting: &'static str,
+    /// Where.
+    pub(super) path: PathBuf,
+    /// Rows, not only statements.
+    pub(super) rows: bool,
+}
+
+impl Settings {
+    /// Of all options in their order.
+    pub(super) fn of(options: &[OsString]) -> Self {
+        let mut found: Vec<(&'static str, OsString)> = Vec::new();
+        let mut rest = options.iter().map(|option| option.as_bytes());
+        while let Some(option) = rest.next() {
+            let Some((setting, value)) = parse(option) else { continue };
+            // `--tmpdir PLACE`; log_bin alone has a default below the directory.
+            let value = match (value, setting) {
+                (Some(value), _) => value,
+                (None, "log_bin" | GALERA) => b"",
+                (None, _) => rest.next().unwrap_or_default(),
+            };
+            let value = OsString::from_vec(value.to_vec());
+            found.retain(|(name, _)| *name != setting);
+            found.push((setting, value));
+        }
+        Self(found)
+    }
+
+    fn value(&self, name: &str) -> Option<&OsStr> {
+        self.0.iter().find(|(setting, _)| *setting == name).map(|(_, value)| &**value)
+    }
+
+    /// The data directory.
+    pub(super) fn directory(&self) -> Option<PathBuf> {
+        self.value(DIRECTORY).filter(|value| !value.is_empty()).map(PathBuf::from)
+    }
+
+    /// How nodes of a cluster get all data of another one, if this is a node: `rsync` by default.
+    pub(super) fn transfer(&self) -> Option<&str> {
+        let on = self.value(GALERA).is_some_and(|value| {
+            ["", "1", "on", "true"].iter().any(|yes| value.eq_ignore_ascii_case(yes))
+        });
+        on.then(|| self.value(TRANSFER).and_then(OsStr::to_str).unwrap_or("rsync"))
+    }
+
+    /// Every place that is neither below `roots` nor reached by a link there. What is relative lies
+    /// below `datadir`.
+    pub(super) fn outside(&self, datadir: &Path, roots: &[&Path]) -> Vec<Stray> {
+        let mut strays = Vec::new();
+        for (setting, value) in ROWS {
+            let Some(given) = self.value(setting) else { continue };
+            for place in self.places(given, value) {
+                let path = datadir.join(place);
+                if !is_below(&path, roots) {
+                    strays.push(Stray { setting, path, rows: true });
+                }
+            }
+        }
+        for setting in LOGS {
+            let Some(given) = self.value(setting) else { continue };
+            let path = datadir.join(given);
+            if !is_below(&path, roots) {
+                strays.push(Stray { setting, path, rows: false });
+            }
+        }
+        strays
+    }
+
+    fn places(&self, given: &OsStr, value: Value) -> Vec<PathBuf> {
+        let pieces = |by: u8| given.as_bytes().split(move |byte| *byte == by);
+        let path = |bytes: &[u8]| PathBuf::from(OsStr::from_bytes(bytes));
+        match value {
+            Value::Place => vec![PathBuf::from(given)],
+            Value::Places => pieces(b':').map(path).collect(),
+            Value::Tablespaces => {
+                let home = PathBuf::from(self.value("innodb_data_home_dir").unwrap_or_default());
+                let file = |piece: &[u8]| path(piece.split(|byte| *byte == b':').next()?).into();
+                let files = pieces(b';').filter_map(file);
+                files.map(|file: PathBuf| home.join(file)).collect()
+            }
+        }
+    }
+}
+
+/// The setting that an option names, and its value if that stands in the same word.
+fn parse(option: &[u8]) -> Option<(&'static str, Option<&[u8]>)> {
+    if let Some((letter, setting)) = LETTERS.iter().find(|(it, _)| option.starts_with(it)) {
+        let value = option.get(letter.len()..).filter(|value| !value.is_empty());
+        return Some((setting, value));
+    }
+    let option = option.strip_prefix(b"--")?;
+    let (name, value) = match option.iter().position(|byte| *byte == b'=') {
+        Some(at) => (option.get(..at)?, option.get(at + 1..)),
+        None => (option, None),
+    };
+    let name: Vec<u8> = name.iter().map(|byte| if *byte == b'-' { b'_' } else { *byte }).collect();
+    let name = name.strip_prefix(b"loose_").unwrap_or(&name);
+    let known = || ROWS.iter().map(|(it, _)| *it).chain(LOGS).chain(OTHER);
+    let exact = known().find(|setting| setting.as_bytes() == name);
+    let cut = || known().find(|setting| name.len() >= SHORTEST && is_cut(setting, name));
+    exact.or_else(cut).map(|setting| (setting, value))
+}
+
+/// The rest that matters.
+const OTHER: [&str; 3] = [DIRECTORY, GALERA, TRANSFER];
+/// No setting of these can be named by fewer letters.
+const SHORTEST: usize = 4;
+/// Names of other settings that are the beginning of ours.
+const OTHERS: [&[u8]; 2] = [b"slow_query_log", b"general_log"];
+
+fn is_cut(setting: &str, name: &[u8]) -> bool {
+    setting.as_bytes().starts_with(name) && !OTHERS.contains(&name)
+}
+
+/// True if the path lies below one of the directories, as it is written or as links lead.
+pub(super) fn is_below(path: &Path, roots: &[&Path]) -> bool {
+    let below = |path: &Path| roots.iter().any(|root| path.starts_with(root));
+    let has_dots = path.components().any(|part| part.as_os_str() == "..");
+    (!has_dots && below(path)) || real(path).is_some_and(|real| below(&real))
+}
+
+/// Without links, also where the end of the path is still to be made.
+fn real(path: &Path) -> Option<PathBuf> {
+    let path = std::path::absolute(path).ok()?;
+    path.ancestors().find_map(|above| {
+        let real = above.canonicalize().ok()?;
+        Some(real.join(path.strip_prefix(above).ok()?))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings(options: &[&str]) -> Settings {
+        Settings::of(&options.iter().map(OsString::from).collect::<Vec<_>>())
+    }
+
+    fn outside(options: &[&str]) -> Vec<String> {
+        let strays = settings(options).outside(Path::new("/d"), &[Path::new("/d")]);
+        strays.iter().map(|it| format!("{} {}", it.setting, it.path.display())).collect()
+    }
+
+    #[test]
+    fn the_last_option_counts_however_it_is_written() {
+        for options in [
+            &["--tmpdir=/x"][..],
+            &["--tmpdir", "/x"],
+            &["--tmpdi=/x"],
+            &["--loose-tmpdir=/x"],
+            &["--tmpdir=/d/tmp", "-t/x"],
+            &["--tmpdir=/d/tmp", "-t", "/x"],
+            &["--tmpdir=/d/tmp:/x"],
+        ] {
+            assert_eq!(outside(options), ["tmpdir /x"], "{options:?}");
+        }
+        assert!(outside(&["--tmpdir=/x", "--tmpdir=/d/tmp"]).is_empty());
+        assert_eq!(settings(&["--data-dir=/no", "-h/a"]).directory(), Some("/a".into()));
+        assert_eq!(settings(&["--datadir", "/a", "--datadir="]).directory(), None);
+    }
+
+    #[test]
+    fn what_is_relative_or_below_the_directory_is_inside() {
+        for options in [
+            &["--log-bin"][..],
+            &["--log-bin", "--tmpdir=/d"],
+            &["--log-bin=mysql-bin", "--relay-log=relay"],
+            &["--innodb-log-group-home-dir=./"],
+            &["--slow-query-log=1", "--general-log=1"],
+            &["--innodb-data-file-path=ibdata1:12M:autoextend"],
+            &["--innodb-data-home-dir=", "--innodb-data-file-path=/d/ibdata1:12M"],
+            &["--character-set-server=utf8mb4", "--tmp-table-size=64M"],
+        ] {
+            assert_eq!(outside(options), [""; 0], "{options:?}");
+        }
+    }
+
+    #[test]
+    fn a_node_of_a_cluster_tells_how_it_gets_its_state() {
+        assert_eq!(settings(&["--wsrep-sst-method=mariabackup"]).transfer(), None);
+        assert_eq!(settings(&["--wsrep-on=OFF"]).transfer(), None);
+        assert_eq!(settings(&["--wsrep-on=ON"]).transfer(), Some("rsync"));
+        let both = ["--wsrep_on", "--wsrep-sst-method=mariabackup"];
+        assert_eq!(settings(&both).transfer(), Some("mariabackup"));
+    }
+
+    #[test]
+    fn every_setting_that_leads_rows_out_is_named() {
+        for (setting, value) in ROWS {
+            let stray = match value {
+                Value::Tablespaces => "ibdata1:12M;/x/ibdata2:12M:autoextend",
+                _ => "/x/ibdata2",
+            };
+            let option = format!("--{}={stray}", setting.replace('_', "-"));
+            assert_eq!(outside(&[&option]), [format!("{setting} /x/ibdata2")]);
+        }
+        assert_eq!(outside(&["--log-bin=/d/../x/bin"]), ["log_bin /d/../x/bin"]);
+        let logs = settings(&["--slow-query-log-file=/var/log/slow.log"]);
+        let strays = logs.outside(Path::new("/d"), &[Path::new("/d")]);
+        assert!(strays.len() == 1 && !strays[0].rows);
+    }
+
+    #[test]
+    fn a_link_below_the_directory_may_lead_to_another_disk() {
+        let place = tempfile::tempdir().unwrap();
+        let (dir, disk) = (place.path().join("d"), place.path().join("disk"));
+        std::fs::create_dir(&dir).unwrap();
+        std::fs::create_dir(&disk).unwrap();
+        std::os::unix::fs::symlink(&disk, dir.join("binlog")).unwrap();
+        assert!(is_below(&dir.join("binlog/b"), &[&dir]));
+        assert!(!is_below(&disk.join("b"), &[&dir]));
+        std::os::unix::fs::symlink(&dir, place.path().join("link")).unwrap();
+        assert!(is_below(&place.path().join("link/b"), &[&dir]));
+    }
+}
