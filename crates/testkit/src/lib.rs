@@ -8,6 +8,7 @@
 //!          +-- pg: a private PostgreSQL, plain, idle or sealed; PostgreSQL's own suites
 //!          +-- unit: configuration of root's, environment and agents of units
 //!          +-- fleet: three nodes under Patroni and etcd, and a writer
+//!          +-- maria: small MariaDB servers, and records of what they acknowledged
 //!          +-- marker: bytes that must be found nowhere
 //!          +-- volume: loop devices whose power is cut (bin/{torn,headers,powercut}.rs)
 //!          +-- ledger: docs/hooks.md, and the imports of real programs (bin/hooks-doc.rs)
@@ -29,6 +30,7 @@ pub mod differential;
 pub mod fleet;
 pub mod headers;
 pub mod ledger;
+pub mod maria;
 pub mod marker;
 pub mod model;
 pub mod net;

@@ -1,8 +1,8 @@
 //! One MariaDB data directory and the server on it: the sibling of [`crate::Cluster`].
 //!
-//! Its option file, socket, temporary files and log lie in the workspace, outside the data
-//! directory. The server listens on its socket only and runs as the servers' account, since
-//! mariadbd refuses root.
+//! Its option file, socket and log lie in the workspace, outside the data directory; temporary
+//! files too, but for a sealed server. The server listens on its socket only and runs as the
+//! servers' account, since mariadbd refuses root.
 
 mod options;
 mod own;
@@ -63,6 +63,11 @@ impl<'p> MariaDb<'p> {
         let socket = maria.socket();
         let private = options::private(&socket, &maria.sockets, &maria.log);
         workspace.write(&maria.options, &private)?;
+        if arm != Arm::Sealed {
+            // A sealed server has its temporary files in its directory, and is not started with
+            // them outside.
+            maria.set("tmpdir", &maria.sockets.display().to_string())?;
+        }
         Ok(maria)
     }
 
@@ -154,20 +159,31 @@ impl<'p> MariaDb<'p> {
         // A killed server leaves its socket behind.
         let _ = fs::remove_file(self.socket());
         let mut server = self.server_tool("mariadbd")?.limit(START_SECONDS).spawn()?;
+        if self.wait_until_it_answers(&mut server)? {
+            *slot = Some(server);
+            return Ok(());
+        }
+        let ended = server.wait()?;
+        let output = format!("{}\nlog:\n{}", ended.text(), self.last_lines());
+        Err(Error::Ended { command: ended.command, status: ended.status.to_string(), output })
+    }
+
+    /// Waits for the server that this program is or starts; false if the program ends before.
+    ///
+    /// # Errors
+    /// When it takes too long; the message has the end of its log.
+    pub fn wait_until_it_answers(&self, server: &mut Running) -> Result<bool> {
         let start = Instant::now();
         while server.runs() {
             if self.answers()? {
-                *slot = Some(server);
-                return Ok(());
+                return Ok(true);
             }
             ensure(start.elapsed().as_secs() < START_SECONDS, || {
                 format!("mariadbd does not answer after {START_SECONDS} s\n{}", self.last_lines())
             })?;
             thread::sleep(Duration::from_millis(20));
         }
-        let ended = server.wait()?;
-        let output = format!("{}\nlog:\n{}", ended.text(), self.last_lines());
-        Err(Error::Ended { command: ended.command, status: ended.status.to_string(), output })
+        Ok(false)
     }
 
     /// Whether the server has opened its socket and answers there.
@@ -258,8 +274,12 @@ impl<'p> MariaDb<'p> {
         Ok(tool.arg(format!("--defaults-file={}", self.options.display())))
     }
 
-    /// A program that works on the directory's files, as the arm runs it.
-    fn server_tool(&self, program: &str) -> Result<Tool<'p>> {
+    /// A program that works on the directory's files, as the arm runs it: with the server's option
+    /// file and data directory.
+    ///
+    /// # Errors
+    /// [`Error::Missing`] when it is not installed.
+    pub fn server_tool(&self, program: &str) -> Result<Tool<'p>> {
         let mut tool =
             self.workspace.tool(self.server_program(program)?).under(self.arm, &self.dir);
         for (name, value) in &self.env {

@@ -11,8 +11,7 @@ use crate::error::{Error, Result};
 pub(super) fn private(socket: &Path, scratch: &Path, log: &Path) -> String {
     format!(
         "[client]\nsocket = \"{socket}\"\nuser = root\n\n[mysqld]\nsocket = \"{socket}\"\n\
-         skip_networking = ON\npid_file = \"{scratch}/pid\"\ntmpdir = \"{scratch}\"\n\
-         log_error = \"{log}\"\n",
+         skip_networking = ON\npid_file = \"{scratch}/pid\"\nlog_error = \"{log}\"\n",
         socket = socket.display(),
         scratch = scratch.display(),
         log = log.display(),

@@ -25,7 +25,10 @@ pub fn sealed_is_possible(tidelock: &Path) -> std::result::Result<(), String> {
 
 impl MariaDb<'_> {
     /// `tidelock init` with the profile of MariaDB: own key file, own recovery key.
-    pub(super) fn protect(&self) -> Result<()> {
+    ///
+    /// # Errors
+    /// When the command refuses.
+    pub fn protect(&self) -> Result<()> {
         let key = self.workspace.join(&format!("home/{}.key", self.name));
         let recovery = self.workspace.join(&format!("home/{}.recovery", self.name));
         self.workspace

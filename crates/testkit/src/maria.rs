@@ -1,0 +1,177 @@
+//! MariaDB in the tests: small private servers, and clients whose acknowledged transactions are
+//! written down outside of the server.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use crate::marker::Marker;
+use crate::pg::mariadb::MariaDb;
+use crate::pg::{Arm, Error, Result, Running, Workspace, ensure};
+
+/// Small, and quick on a busy disk: the machine outlives the test, so nothing needs an fsync.
+pub const SMALL: [(&str, &str); 7] = [
+    ("innodb_log_file_size", "4M"),
+    ("innodb_buffer_pool_size", "16M"),
+    ("aria_log_file_size", "8M"),
+    ("innodb_flush_method", "nosync"),
+    ("debug_no_sync", "ON"),
+    ("key_buffer_size", "1M"),
+    // As that of what functions of a client answer, so that both can be compared.
+    ("character_set_server", "utf8mb3"),
+];
+
+/// An installed server that is not started, with [`SMALL`] and these settings.
+///
+/// # Errors
+/// When it cannot be installed.
+pub fn installed<'p>(
+    place: &'p Workspace,
+    name: &str,
+    arm: Arm,
+    settings: &[(&str, &str)],
+) -> Result<MariaDb<'p>> {
+    let maria = MariaDb::at(place, name, arm)?;
+    for (name, value) in SMALL.iter().chain(settings) {
+        maria.set(name, value)?;
+    }
+    maria.install()?;
+    Ok(maria)
+}
+
+/// As [`installed`], and started.
+///
+/// # Errors
+/// When it does not come up.
+pub fn started<'p>(
+    place: &'p Workspace,
+    name: &str,
+    arm: Arm,
+    settings: &[(&str, &str)],
+) -> Result<MariaDb<'p>> {
+    let maria = installed(place, name, arm, settings)?;
+    maria.start()?;
+    Ok(maria)
+}
+
+/// Searches a server's directory: sealed, the marker must be nowhere; plain, somewhere, or the
+/// search proves nothing. Tells the names of the files that have it.
+///
+/// # Errors
+/// When it is not so.
+pub fn search(marker: &Marker, arm: Arm, roots: &[&Path]) -> Result<Vec<String>> {
+    let seen = marker.search(roots).map_err(Error::io("searching"))?;
+    ensure(seen.files > 20, || format!("only {} files were searched", seen.files))?;
+    match arm {
+        Arm::Plain => ensure(!seen.findings.is_empty(), || "the control finds nothing".into()),
+        _ => ensure(seen.findings.is_empty(), || format!("{:?}", seen.findings)),
+    }?;
+    let name = |path: &Path| Some(path.file_name()?.to_string_lossy().into_owned());
+    Ok(seen.findings.iter().filter_map(|found| name(&found.path)).collect())
+}
+
+/// Every file below a directory but those of `.tidelock`, with its bytes: to see that nothing has
+/// changed.
+///
+/// # Errors
+/// When one cannot be read.
+pub fn contents(dir: &Path) -> Result<BTreeMap<PathBuf, Vec<u8>>> {
+    let mut found = BTreeMap::new();
+    let mut waiting = vec![dir.to_path_buf()];
+    while let Some(next) = waiting.pop() {
+        let reading = || Error::io(format!("reading {}", next.display()));
+        for entry in fs::read_dir(&next).map_err(reading())? {
+            let entry = entry.map_err(reading())?;
+            let kind = entry.file_type().map_err(reading())?;
+            if kind.is_dir() && entry.file_name() != ".tidelock" {
+                waiting.push(entry.path());
+            } else if kind.is_file() {
+                found.insert(entry.path(), fs::read(entry.path()).map_err(reading())?);
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// A client that inserts 1, 2, 3 ... into a table of its own, each number in a transaction, and
+/// tells each that the server has acknowledged.
+#[derive(Debug)]
+pub struct Inserter {
+    table: String,
+    told: PathBuf,
+    _client: Running,
+}
+
+impl Inserter {
+    /// Starts it behind `after`; `table` has the columns `k` and `b`.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn start(maria: &MariaDb<'_>, table: &str, after: u64) -> Result<Self> {
+        let told = maria.workspace().join(&format!("told-{}", table.replace('.', "-")));
+        let numbers = after + 1..=after + PLENTY;
+        let line = |k| format!("INSERT INTO {table} VALUES ({k}, REPEAT(MD5({k}), 4));SELECT {k};");
+        let text = numbers.map(line).collect::<Vec<_>>().join("\n");
+        let client = maria
+            .client("mariadb")?
+            .args(["--batch", "--skip-column-names", "--unbuffered"])
+            .stdin(text)
+            .stdout_to(&told)
+            .limit(1800)
+            .spawn()?;
+        Ok(Self { table: table.into(), told, _client: client })
+    }
+
+    /// The last number that was acknowledged, if any.
+    ///
+    /// # Errors
+    /// When its record cannot be read.
+    pub fn last(&self) -> Result<Option<u64>> {
+        let text = fs::read_to_string(&self.told)
+            .map_err(Error::io(format!("reading {}", self.told.display())))?;
+        // A line that is not ended was not told.
+        let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
+        Ok(whole.lines().last().and_then(|line| line.parse().ok()))
+    }
+
+    /// Waits until it has got beyond `number`.
+    ///
+    /// # Errors
+    /// When it does not within two minutes.
+    pub fn wait_beyond(&self, number: u64) -> Result<()> {
+        let begin = Instant::now();
+        while self.last()?.is_none_or(|last| last <= number) {
+            ensure(begin.elapsed() < Duration::from_secs(120), || {
+                format!("{} stays at {:?}, below {number}", self.table, self.last())
+            })?;
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Ok(())
+    }
+
+    /// Compares the table with what was acknowledged: all of it is there, at most one number more,
+    /// whose answer did not arrive, and every row is whole. Tells the last number of the table.
+    ///
+    /// # Errors
+    /// When something is lost.
+    pub fn compare(&self, maria: &MariaDb<'_>) -> Result<u64> {
+        let table = &self.table;
+        let told = self.last()?.unwrap_or_default();
+        let found = maria.sql(&format!(
+            "SELECT COUNT(*), MAX(k), SUM(b <> REPEAT(MD5(k), 4)) FROM {table}; CHECK TABLE {table}"
+        ))?;
+        let mut fields = found.lines().next().unwrap_or_default().split('\t');
+        let mut number = || fields.next().and_then(|field| field.parse::<u64>().ok());
+        let (count, last, bad) = (number(), number(), number());
+        let good = last == count
+            && bad == Some(0)
+            && found.ends_with("OK")
+            && last.is_some_and(|last| last == told || last == told + 1);
+        ensure(good, || format!("{table}: {told} was acknowledged, and it has\n{found}"))?;
+        Ok(last.unwrap_or_default())
+    }
+}
+
+/// More than any test waits for.
+const PLENTY: u64 = 40_000;

@@ -1,0 +1,203 @@
+//! What MariaDB's storage engines do to files: ways of writing, changes of tables, many clients,
+//! and crashes at any moment.
+
+use std::fs;
+
+use tidelock_testkit::arms;
+use tidelock_testkit::maria::{Inserter, started};
+use tidelock_testkit::pg::{Arm, Error, Result, Workspace, ensure};
+
+/// Clients write all the time; the server is killed, recovers, and has what it acknowledged.
+fn survives_kills(arm: Arm, settings: &[(&str, &str)]) -> Result<()> {
+    let place = Workspace::new()?;
+    let mut all = vec![("log_bin", "on"), ("innodb_flush_log_at_trx_commit", "1")];
+    all.extend(settings);
+    let maria = started(&place, "m", arm, &all)?;
+    maria.sql("CREATE DATABASE d")?;
+    let tables: Vec<_> = ["InnoDB", "InnoDB", "InnoDB", "Aria TRANSACTIONAL = 1"]
+        .iter()
+        .enumerate()
+        .map(|(number, engine)| (format!("d.t{number}"), engine))
+        .collect();
+    for (table, engine) in &tables {
+        maria
+            .sql(&format!("CREATE TABLE {table} (k INT PRIMARY KEY, b TEXT) ENGINE = {engine}"))?;
+    }
+    let mut last = vec![0; tables.len()];
+    for _ in 0..ROUNDS {
+        let mut inserters = Vec::new();
+        for ((table, _), last) in tables.iter().zip(&last) {
+            inserters.push(Inserter::start(&maria, table, *last)?);
+        }
+        for (inserter, last) in inserters.iter().zip(&last) {
+            inserter.wait_beyond(last + 60)?;
+        }
+        maria.kill_nine()?;
+        maria.start()?;
+        for (inserter, last) in inserters.iter().zip(&mut last) {
+            *last = inserter.compare(&maria)?;
+        }
+    }
+    Ok(())
+}
+
+const ROUNDS: u32 = 12;
+
+fn acknowledged_rows_survive_kills_with_direct_writes(arm: Arm) -> Result<()> {
+    survives_kills(arm, &[("innodb_flush_method", "O_DIRECT")])
+}
+arms!(acknowledged_rows_survive_kills_with_direct_writes: sealed; slow);
+
+fn acknowledged_rows_survive_kills_with_buffered_writes(arm: Arm) -> Result<()> {
+    survives_kills(
+        arm,
+        &[
+            ("innodb_flush_method", "fsync"),
+            ("innodb_log_file_buffering", "ON"),
+            ("innodb_file_per_table", "OFF"),
+            ("innodb_doublewrite", "ON"),
+            ("sync_binlog", "1"),
+        ],
+    )
+}
+arms!(acknowledged_rows_survive_kills_with_buffered_writes: sealed; slow);
+
+/// Asynchronous calls would go round libc: the server is told that there are none, and says so.
+#[test]
+#[ignore = "long: make test-full"]
+fn native_asynchronous_io_falls_back_and_the_log_says_so() -> Result<()> {
+    let place = Workspace::new()?;
+    for method in ["O_DIRECT", "fsync", "O_DSYNC", "O_DIRECT_NO_FSYNC", "littlesync"] {
+        let settings = [("innodb_use_native_aio", "ON"), ("innodb_flush_method", method)];
+        let maria = started(&place, method, Arm::Sealed, &settings)?;
+        maria.expect("SELECT @@innodb_use_native_aio", "0")?;
+        maria.sql(
+            "CREATE DATABASE d; USE d; CREATE TABLE t (k INT PRIMARY KEY, b TEXT);
+             INSERT INTO t SELECT seq, REPEAT(MD5(seq), 20) FROM seq_1_to_20000",
+        )?;
+        maria.kill_nine()?;
+        maria.start()?;
+        maria.expect("SELECT COUNT(*), SUM(b = REPEAT(MD5(k), 20)) FROM d.t", "20000\t20000")?;
+        maria.stop()?;
+        let log = fs::read_to_string(maria.log()).map_err(Error::io("reading the log"))?;
+        ensure(log.contains("falling back to innodb_use_native_aio=OFF"), || log)?;
+    }
+    Ok(())
+}
+
+/// Every algorithm, and what goes with the files: discard, import, rename, truncate, partitions.
+fn tables_change_in_every_way(arm: Arm) -> Result<()> {
+    let place = Workspace::new()?;
+    let maria = started(&place, "m", arm, &[("innodb_online_alter_log_max_size", "64M")])?;
+    maria.sql("CREATE DATABASE d; CREATE DATABASE e; CREATE SEQUENCE d.s")?;
+    for engine in ["InnoDB", "Aria", "MyISAM"] {
+        maria.sql(&format!(
+            "USE d; CREATE TABLE t (k INT PRIMARY KEY, b VARCHAR(300), c INT) ENGINE = {engine};
+             INSERT INTO t SELECT seq, REPEAT(MD5(seq), 4), seq % 7 FROM seq_1_to_5000;
+             ALTER TABLE t ADD KEY (c), ALGORITHM = COPY; ALTER TABLE t DROP KEY c;
+             ALTER TABLE t RENAME TO e.t; RENAME TABLE e.t TO d.t;
+             ALTER TABLE t FORCE; ANALYZE TABLE t"
+        ))?;
+        // A repair of Aria and MyISAM writes the same temporary names.
+        let told = maria.sql("OPTIMIZE TABLE d.t")?;
+        ensure(told.ends_with("OK") && !told.contains("ailed"), || told)?;
+        maria.expect("SELECT COUNT(*), SUM(b = REPEAT(MD5(k), 4)) FROM d.t", "5000\t5000")?;
+        maria.sql("TRUNCATE d.t; DROP TABLE d.t")?;
+    }
+    maria.sql(
+        "USE d; CREATE TABLE t (k INT PRIMARY KEY, b VARCHAR(300), c INT) ENGINE = InnoDB;
+         INSERT INTO t SELECT seq, REPEAT(MD5(seq), 4), seq % 7 FROM seq_1_to_5000;
+         ALTER TABLE t ADD COLUMN n INT DEFAULT 5, ALGORITHM = INSTANT;
+         ALTER TABLE t ADD KEY (c), ALGORITHM = NOCOPY;
+         ALTER TABLE t ADD KEY (b), ALGORITHM = INPLACE, LOCK = NONE;
+         ALTER TABLE t MODIFY c BIGINT, ALGORITHM = COPY;
+         ALTER TABLE t ROW_FORMAT = COMPRESSED KEY_BLOCK_SIZE = 2;
+         ALTER TABLE t KEY_BLOCK_SIZE = 0 ROW_FORMAT = DYNAMIC PAGE_COMPRESSED = 1;
+         ALTER TABLE t PARTITION BY HASH (k) PARTITIONS 4;
+         ALTER TABLE t COALESCE PARTITION 2; ALTER TABLE t REMOVE PARTITIONING;
+         CREATE TABLE e.t LIKE t; ALTER TABLE e.t DISCARD TABLESPACE",
+    )?;
+    // The client copies while its session holds the table; below one directory a byte copy has the
+    // same keys.
+    let (from, to) = (maria.dir().join("d/t"), maria.dir().join("e/"));
+    let (from, to) = (from.display(), to.display());
+    maria.sql(&format!(
+        "USE d;\nFLUSH TABLES t FOR EXPORT;\n\\! cp {from}.ibd {from}.cfg {to}\nUNLOCK TABLES;\n\
+         ALTER TABLE e.t IMPORT TABLESPACE"
+    ))?;
+    for database in ["d", "e"] {
+        let query =
+            format!("SELECT COUNT(*), SUM(b = REPEAT(MD5(k), 4)), SUM(n) FROM {database}.t");
+        maria.expect(&query, "5000\t5000\t25000")?;
+    }
+    maria.kill_nine()?;
+    maria.start()?;
+    let checked = maria.sql("CHECK TABLE d.t, e.t EXTENDED")?;
+    ensure(checked.matches("\tOK").count() == 2, || checked)
+}
+arms!(tables_change_in_every_way: plain, sealed; slow);
+
+/// Page compression gives its blocks back to the file system, and rows are right afterwards.
+fn compressed_pages_punch_holes(arm: Arm) -> Result<()> {
+    use std::os::unix::fs::MetadataExt as _;
+    let place = Workspace::new()?;
+    let maria = started(&place, "m", arm, &[("innodb_flush_method", "O_DIRECT")])?;
+    maria.sql(
+        "CREATE DATABASE d; USE d;
+         CREATE TABLE t (k INT PRIMARY KEY, b TEXT) PAGE_COMPRESSED = 1;
+         INSERT INTO t SELECT seq, REPEAT('a', 2000) FROM seq_1_to_10000;
+         UPDATE t SET b = REPEAT('b', 2000) WHERE k % 3 = 0",
+    )?;
+    maria.stop()?;
+    let file = maria.dir().join("d/t.ibd");
+    let file = fs::metadata(&file).map_err(Error::io("looking at the table"))?;
+    let (size, there) = (file.size(), file.blocks() * 512);
+    ensure(there < size / 2, || format!("{there} bytes of {size} are on the disk"))?;
+    maria.start()?;
+    maria.expect(
+        "SELECT COUNT(*), SUM(b = REPEAT(IF(k % 3 = 0, 'b', 'a'), 2000)) FROM d.t",
+        "10000\t10000",
+    )?;
+    let errors = maria.sql("SHOW STATUS LIKE 'Innodb_num_pages_page_compression_error'")?;
+    ensure(errors.ends_with("\t0"), || errors)
+}
+arms!(compressed_pages_punch_holes: plain, sealed; slow);
+
+/// Files of arbitrary lengths that many threads share.
+#[test]
+#[ignore = "long: make test-full"]
+fn two_hundred_clients_update_tables_without_transactions() -> Result<()> {
+    let place = Workspace::new()?;
+    let maria = started(&place, "m", Arm::Sealed, &[("max_connections", "400")])?;
+    maria.sql(
+        "CREATE DATABASE d; USE d;
+         CREATE TABLE m (k INT PRIMARY KEY, n INT, b VARCHAR(200)) ENGINE = MyISAM;
+         CREATE TABLE a (k INT PRIMARY KEY, n INT, b VARCHAR(200)) ENGINE = Aria;
+         INSERT INTO m SELECT seq, 0, REPEAT('x', seq % 50) FROM seq_1_to_200;
+         INSERT INTO a SELECT * FROM m",
+    )?;
+    let mut clients = Vec::new();
+    for client in 1..=200 {
+        let change = |table: &str| {
+            format!(
+                "UPDATE d.{table} SET n = n + 1, b = REPEAT('y', (n * 7 + k) % 180)
+                 WHERE k = {client};\n"
+            )
+        };
+        let text = format!("{}{}", change("m"), change("a")).repeat(25);
+        clients.push(maria.client("mariadb")?.stdin(text).limit(900).spawn()?);
+    }
+    for client in clients {
+        let output = client.wait()?;
+        ensure(output.status.success(), || output.text())?;
+    }
+    for table in ["d.m", "d.a"] {
+        let good = "n = 25 AND b = REPEAT('y', (24 * 7 + k) % 180)";
+        // The assignment of b sees the new n.
+        let good = good.replace("24", "25");
+        maria.expect(&format!("SELECT COUNT(*), SUM({good}) FROM {table}"), "200\t200")?;
+        let checked = maria.sql(&format!("CHECK TABLE {table} EXTENDED"))?;
+        ensure(checked.ends_with("OK"), || checked)?;
+    }
+    Ok(())
+}

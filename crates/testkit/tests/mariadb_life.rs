@@ -1,0 +1,193 @@
+//! A MariaDB server's life: install, start, every engine, a crash, a clean stop, and who is refused
+//! meanwhile.
+
+use std::fs;
+
+use tidelock_testkit::arms;
+use tidelock_testkit::maria::{Inserter, contents, installed, search, started};
+use tidelock_testkit::marker::Marker;
+use tidelock_testkit::pg::mariadb::MariaDb;
+use tidelock_testkit::pg::{Arm, Error, Result, Workspace, ensure};
+
+/// The short one: everything that must not break between two changes.
+#[test]
+fn a_sealed_server_keeps_what_it_acknowledged_and_no_bare_server_reads_or_harms_it() -> Result<()> {
+    let place = Workspace::new()?;
+    let marker = Marker::new();
+    let maria = started(&place, "m", Arm::Sealed, &[("log_bin", "on")])?;
+    let text = marker.text();
+    maria.sql(&format!(
+        "CREATE DATABASE d; USE d;
+         CREATE TABLE i (k INT PRIMARY KEY, b TEXT) ENGINE = InnoDB COMMENT '{text}';
+         CREATE TABLE a (b TEXT) ENGINE = Aria; CREATE TABLE m (b TEXT) ENGINE = MyISAM;
+         CREATE TABLE c (b TEXT NOT NULL) ENGINE = CSV;
+         INSERT INTO a VALUES ('{text}'); INSERT INTO m VALUES ('{text}');
+         INSERT INTO c VALUES ('{text}');
+         FLUSH TABLES"
+    ))?;
+    let inserter = Inserter::start(&maria, "d.i", 0)?;
+    inserter.wait_beyond(50)?;
+    maria.kill_nine()?;
+
+    let mut before = contents(maria.dir())?;
+    let bare = MariaDb::at(&place, "bare", Arm::Plain)?.on(maria.dir().to_path_buf());
+    let told = bare.start().expect_err("a bare server starts on sealed files").to_string();
+    for reason in ["aria_log_control", "InnoDB: Invalid log header checksum"] {
+        ensure(told.contains(reason), || format!("no word of {reason}:\n{told}"))?;
+    }
+    // After a crash every start that fails takes it along, plain servers' too.
+    before.remove(&maria.dir().join("ddl_recovery.log"));
+    ensure(contents(maria.dir())? == before, || "the bare server has changed files".into())?;
+
+    maria.start()?;
+    inserter.compare(&maria)?;
+    maria.expect("SELECT (SELECT b FROM d.a) = (SELECT b FROM d.c)", "1")?;
+    maria.expect("SHOW DATABASES LIKE '%t%d%lock%'", "")?;
+    maria.stop()?;
+    search(&marker, Arm::Sealed, &[maria.dir()]).map(drop)
+}
+
+/// Names of the places that are refused, and of that which is taken.
+#[test]
+#[ignore = "long: make test-full"]
+fn a_place_for_rows_outside_the_directory_is_refused_by_name() -> Result<()> {
+    let place = Workspace::new()?;
+    let maria = installed(&place, "m", Arm::Sealed, &[])?;
+    let outside = place.make_dir("outside")?;
+    for setting in ["tmpdir", "innodb_log_group_home_dir", "log_bin", "innodb_undo_directory"] {
+        let value = format!("--{setting}={}/x", outside.display());
+        let output = maria.server_tool("mariadbd")?.arg(&value).limit(60).fails()?;
+        let text = output.text();
+        ensure(output.status.code() == Some(3), || text.clone())?;
+        ensure(text.contains(&format!("error: {setting} is")) && text.contains("hint:"), || {
+            text.clone()
+        })?;
+    }
+    maria.set("tmpdir", &outside.display().to_string())?;
+    let told = maria.start().expect_err("it starts with a tmpdir outside").to_string();
+    ensure(told.contains("error: tmpdir is"), || told)?;
+    maria.set("tmpdir", &maria.dir().display().to_string())?;
+    // A link below the directory leads to another disk, and the files there are sealed.
+    let link = maria.dir().join("binlog");
+    std::os::unix::fs::symlink(&outside, &link).map_err(Error::io("making a link"))?;
+    maria.set("log_bin", &link.join("b").display().to_string())?;
+    maria.start()?;
+    let marker = Marker::new();
+    maria.sql(&format!(
+        "CREATE DATABASE d; CREATE TABLE d.t (b TEXT); INSERT INTO d.t VALUES ('{}')",
+        marker.text()
+    ))?;
+    let made = fs::read_dir(&outside).map_err(Error::io("reading the other disk"))?.count();
+    ensure(made >= 2, || format!("{made} files of the binary log"))?;
+    search(&marker, Arm::Sealed, &[maria.dir(), &outside]).map(drop)
+}
+
+/// The server writes to its directory by every way that it has: nothing of it is readable, and a
+/// plain server's files show the marker in each kind of file that is searched.
+fn a_marker_written_on_every_path_is_found_in_no_file(arm: Arm) -> Result<()> {
+    let place = Workspace::new()?;
+    let marker = Marker::new();
+    let settings = [
+        ("log_bin", "on"),
+        ("binlog_format", "MIXED"),
+        ("general_log", "ON"),
+        ("general_log_file", "general.log"),
+        ("slow_query_log", "ON"),
+        ("slow_query_log_file", "slow.log"),
+        ("long_query_time", "0"),
+        ("tmp_disk_table_size", "1G"),
+        ("tmp_memory_table_size", "1K"),
+        ("sort_buffer_size", "32K"),
+        ("innodb_undo_tablespaces", "2"),
+        ("plugin_maturity", "experimental"),
+    ];
+    let maria = installed(&place, "m", arm, &settings)?;
+    // The last setting of a place counts: the control, too, has everything below its directory.
+    maria.set("tmpdir", &maria.dir().display().to_string())?;
+    maria.start()?;
+    let text = marker.text();
+    maria.sql(&format!(
+        "CREATE DATABASE d; USE d;
+         CREATE TABLE i (k INT AUTO_INCREMENT PRIMARY KEY, b TEXT, FULLTEXT (b)) ENGINE = InnoDB;
+         CREATE TABLE p (k INT, b VARCHAR(200)) PARTITION BY HASH (k) PARTITIONS 3;
+         CREATE TABLE z (k INT, b TEXT) ROW_FORMAT = COMPRESSED KEY_BLOCK_SIZE = 1;
+         CREATE TABLE a (b TEXT, KEY (b(40))) ENGINE = Aria TRANSACTIONAL = 1;
+         CREATE TABLE m (b VARCHAR(200), KEY (b)) ENGINE = MyISAM;
+         CREATE TABLE c (b VARCHAR(200) NOT NULL, n INT NOT NULL) ENGINE = CSV;
+         INSERT INTO i (b) SELECT CONCAT('{text}', seq) FROM seq_1_to_3000;
+         INSERT INTO p SELECT k, b FROM i; INSERT INTO z SELECT k, b FROM i;
+         INSERT INTO a SELECT b FROM i; INSERT INTO m SELECT b FROM i;
+         INSERT INTO c SELECT b, k FROM i;
+         UPDATE i SET b = CONCAT(b, ' changed'); DELETE FROM m WHERE b LIKE '%7';
+         CREATE TRIGGER g BEFORE INSERT ON m FOR EACH ROW SET NEW.b = CONCAT(NEW.b, '{text}');
+         CREATE VIEW v AS SELECT '{text}' AS b;
+         CREATE TABLE sorted ENGINE = Aria AS SELECT b FROM p UNION SELECT b FROM a ORDER BY b DESC;
+         CREATE TEMPORARY TABLE t1 ENGINE = InnoDB AS SELECT b FROM p;
+         CREATE TEMPORARY TABLE t2 ENGINE = Aria AS SELECT b FROM p;
+         SELECT COUNT(*) FROM (SELECT b, COUNT(*) FROM t1 GROUP BY b ORDER BY b LIMIT 5000) x;
+         ALTER TABLE p ADD KEY (b), ALGORITHM = INPLACE;
+         ALTER TABLE p ADD COLUMN n INT, ALGORITHM = INSTANT;
+         ALTER TABLE p MODIFY k BIGINT, ALGORITHM = COPY;
+         SELECT b INTO OUTFILE '{}/out.txt' FROM a LIMIT 10;
+         FLUSH LOGS; FLUSH TABLES",
+        maria.dir().display()
+    ))?;
+    let mut shown = search(&marker, arm, &[maria.dir()])?;
+    maria.kill_nine()?;
+    shown.extend(search(&marker, arm, &[maria.dir()])?);
+    maria.start()?;
+    maria.expect("SELECT COUNT(*) FROM d.i WHERE b LIKE '% changed'", "3000")?;
+    maria.expect("SELECT COUNT(*) FROM d.z", "3000")?;
+    maria.sql("CHECK TABLE d.a, d.m EXTENDED; REPAIR TABLE d.m; OPTIMIZE TABLE d.i, d.m, d.a")?;
+    maria.expect("SELECT COUNT(*) FROM d.m", "2700")?;
+    maria.stop()?;
+    shown.extend(search(&marker, arm, &[maria.dir()])?);
+    if arm == Arm::Plain {
+        for name in [
+            "binlog.000001",
+            "general.log",
+            "slow.log",
+            "i.ibd",
+            "p#P#p1.ibd",
+            "a.MAD",
+            "a.MAI",
+            "m.MYD",
+            "m.MYI",
+            "c.CSV",
+            "m.TRG",
+            "v.frm",
+            "sorted.MAD",
+            "out.txt",
+            "ib_logfile0",
+        ] {
+            ensure(shown.iter().any(|it| it == name), || {
+                format!("no marker in {name}, but in {shown:?}")
+            })?;
+        }
+    }
+    Ok(())
+}
+arms!(a_marker_written_on_every_path_is_found_in_no_file: plain, sealed; slow);
+
+/// mariadbd-safe opens the error log before the server does, and its helper writes it.
+#[test]
+#[ignore = "long: make test-full"]
+fn the_error_log_of_mariadbd_safe_is_sealed_below_the_directory() -> Result<()> {
+    let place = Workspace::new()?;
+    let maria = installed(&place, "m", Arm::Sealed, &[])?;
+    let log = maria.dir().join("server.err");
+    let mut server = maria
+        .server_tool("mariadbd-safe")?
+        .arg(format!("--log-error={}", log.display()))
+        .limit(300)
+        .spawn()?;
+    maria.wait_until_it_answers(&mut server)?;
+    maria.sql("SHUTDOWN")?;
+    let output = server.wait()?;
+    ensure(output.status.success(), || output.text())?;
+    let bytes = fs::read(&log).map_err(Error::io("reading the log"))?;
+    ensure(bytes.starts_with(b"\x89TDLK"), || "the error log is plain".into())?;
+    let cat = place.tool(place.programs()?.command).arg("cat").arg(&log).run()?;
+    ensure(cat.stdout.contains("ready for connections"), || cat.text())?;
+    ensure(cat.stdout.contains("mysqld_safe mysqld from pid file"), || cat.text())
+}
