@@ -33,6 +33,7 @@ use tidelock_providers::Descriptor;
 
 pub(crate) use library::Library;
 pub(crate) use program::Program;
+pub(crate) use temporary::is_of;
 use upgrade::Upgrade;
 pub(crate) use upgrade::outlive;
 

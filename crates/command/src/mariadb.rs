@@ -15,12 +15,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use procfs::process::{Process, all_processes};
-use tidelock_contract::Notice;
-use tidelock_contract::control::notice_beside;
 
 use crate::console;
 use crate::error::{Error, Result};
-use crate::exec::Program;
+use crate::exec::{Program, is_of};
 use crate::protected::Protected;
 use settings::{Settings, Stray};
 
@@ -62,8 +60,8 @@ pub(crate) fn prepare(
     run: &[Protected],
     sockets: &[PathBuf],
 ) -> Result<Option<PathBuf>> {
-    let is_ours = |(one, socket): (&Protected, &PathBuf)| is_ours(socket).then(|| one.path.clone());
-    let Some(dir) = run.iter().zip(sockets).find_map(is_ours) else { return Ok(None) };
+    let mut all = run.iter().zip(sockets);
+    let Some((one, _)) = all.find(|(_, socket)| is_of(PROFILE, socket)) else { return Ok(None) };
     let roots: Vec<&Path> = run.iter().map(|protected| &*protected.path).collect();
     let name = program.script.as_ref().unwrap_or(&program.path).file_name();
     if name.and_then(OsStr::to_str).is_some_and(|name| SERVERS.contains(&name)) {
@@ -71,14 +69,7 @@ pub(crate) fn prepare(
     }
     let present = std::env::var_os("TMPDIR").map(PathBuf::from);
     let inside = present.is_some_and(|dir| dir.is_dir() && settings::is_below(&dir, &roots));
-    Ok((!inside).then_some(dir))
-}
-
-/// By the policy that the agent shows to programs without keys: the keyring is not open here.
-fn is_ours(socket: &Path) -> bool {
-    let notice = std::fs::read(notice_beside(socket)).ok();
-    let notice = notice.and_then(|bytes| Notice::decode(&bytes).ok());
-    notice.is_some_and(|notice| notice.policy.profile() == PROFILE)
+    Ok((!inside).then(|| one.path.clone()))
 }
 
 /// The data directory that the option files name for the server of this machine.

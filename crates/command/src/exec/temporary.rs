@@ -21,7 +21,7 @@ const PROFILE: &str = "sqlite";
 /// What the variable shall be; `None` if it stays as it is. Each directory has the agent of the
 /// same place in `sockets`, and beside that lies the policy.
 pub(super) fn choose(directories: &[Protected], sockets: &[PathBuf]) -> Option<PathBuf> {
-    let (chosen, _) = directories.iter().zip(sockets).find(|(_, socket)| is_of_sqlite(socket))?;
+    let (chosen, _) = directories.iter().zip(sockets).find(|(_, socket)| is_of(PROFILE, socket))?;
     match std::env::var_os(VARIABLE) {
         None => Some(chosen.path.clone()),
         Some(given) => {
@@ -31,10 +31,12 @@ pub(super) fn choose(directories: &[Protected], sockets: &[PathBuf]) -> Option<P
     }
 }
 
-fn is_of_sqlite(socket: &Path) -> bool {
+/// Is this the agent of a directory of that profile? By the policy that it shows to programs
+/// without keys: the keyring is not open here.
+pub(crate) fn is_of(profile: &str, socket: &Path) -> bool {
     let notice = std::fs::read(notice_beside(socket)).ok();
     let notice = notice.and_then(|bytes| Notice::decode(&bytes).ok());
-    notice.is_some_and(|notice| notice.policy.profile() == PROFILE)
+    notice.is_some_and(|notice| notice.policy.profile() == profile)
 }
 
 fn warn_if_outside(given: &OsString, directories: &[Protected], instead: &Path) {
