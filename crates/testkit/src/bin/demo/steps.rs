@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use tidelock_lab::statistics::ratio;
+use tidelock_lab::statistics::{Estimate, Interval};
 use tidelock_testkit::marker::{Marker, Searched};
 use tidelock_testkit::pg::{
     Arm, Cluster, Error, Load, Result, Workspace, cpu_seconds, ensure, fill_pgbench,
@@ -214,8 +214,8 @@ pub(crate) fn measure(
                 }
             }
             let empty = || Error::Unexpected("a block did no work".into());
-            let throughput = ratio(&speed[1], &speed[0], seed).ok_or_else(empty)?;
-            let cpu = ratio(&cpu[0], &cpu[1], seed).ok_or_else(empty)?;
+            let throughput = ratio(&speed[1], &speed[0]).ok_or_else(empty)?;
+            let cpu = ratio(&cpu[0], &cpu[1]).ok_or_else(empty)?;
             let told = format!(
                 "throughput {arm}/plain {throughput}, CPU per transaction plain/{arm} {cpu}"
             );
@@ -226,6 +226,13 @@ pub(crate) fn measure(
         "        1.000 is no cost; in brackets the 95 % interval. `make bench` measures properly."
     );
     Ok(())
+}
+
+/// Of values that were measured beside each other, with the 95 % interval; `None` of fewer than two
+/// pairs, or where a value is not positive.
+fn ratio(of: &[f64], to: &[f64]) -> Option<Interval> {
+    let logs: Vec<f64> = of.iter().zip(to).map(|(of, to)| (of / to).ln()).collect();
+    Estimate::of(&logs, None).map(|it| it.interval(0.95))
 }
 
 /// One block: transactions a second, and CPU seconds of the server for each.
