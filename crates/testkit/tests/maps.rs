@@ -1,7 +1,5 @@
 //! A map that is refused says which file it was for, once.
 
-#![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
-
 use std::path::Path;
 
 use tidelock_servers::{Bounded as _, skip};

@@ -2,7 +2,7 @@
 //! pg_createsubscriber, cloned databases. All long: `ci/pg-build` builds the programs.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::Path;
 
 use tidelock_testkit::pg::{
     Arm, Cluster, Error, Result, Tool, Workspace, ensure, fill_pgbench, majors,
@@ -10,13 +10,13 @@ use tidelock_testkit::pg::{
 use tidelock_testkit::tools::{Page, Sees};
 
 /// A cluster of another major.
-fn cluster<'p>(place: &'p Workspace, name: &str, bin: &PathBuf) -> Result<Cluster<'p>> {
-    Ok(Cluster::at(place, name, Arm::Sealed)?.with(Some(bin.clone()), Vec::new()))
+fn cluster<'p>(place: &'p Workspace, name: &str, bin: &Path) -> Result<Cluster<'p>> {
+    Ok(Cluster::at(place, name, Arm::Sealed)?.with(Some(bin.to_path_buf()), Vec::new()))
 }
 
 /// An empty protected directory for one.
-fn empty<'p>(place: &'p Workspace, name: &str, bin: &PathBuf) -> Result<Cluster<'p>> {
-    Ok(Cluster::empty(place, name, Arm::Sealed)?.with(Some(bin.clone()), Vec::new()))
+fn empty<'p>(place: &'p Workspace, name: &str, bin: &Path) -> Result<Cluster<'p>> {
+    Ok(Cluster::empty(place, name, Arm::Sealed)?.with(Some(bin.to_path_buf()), Vec::new()))
 }
 
 /// The command by `tidelock exec` for these directories.

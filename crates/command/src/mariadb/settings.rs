@@ -169,17 +169,19 @@ fn is_cut(setting: &str, name: &[u8]) -> bool {
 /// True if the path lies below one of the directories, as it is written or as links lead.
 pub(super) fn is_below(path: &Path, roots: &[&Path]) -> bool {
     let below = |path: &Path| roots.iter().any(|root| path.starts_with(root));
-    let has_dots = path.components().any(|part| part.as_os_str() == "..");
-    (!has_dots && below(path)) || real(path).is_some_and(|real| below(&real))
+    (!has_dots(path) && below(path)) || real(path).is_some_and(|real| below(&real))
 }
 
-/// Without links, also where the end of the path is still to be made.
+/// Without links, also where the end of the path is still to be made; `None` if that has `..`.
 fn real(path: &Path) -> Option<PathBuf> {
     let path = std::path::absolute(path).ok()?;
-    path.ancestors().find_map(|above| {
-        let real = above.canonicalize().ok()?;
-        Some(real.join(path.strip_prefix(above).ok()?))
-    })
+    let (real, above) = path.ancestors().find_map(|it| Some((it.canonicalize().ok()?, it)))?;
+    let rest = path.strip_prefix(above).ok()?;
+    (!has_dots(rest)).then(|| real.join(rest))
+}
+
+fn has_dots(path: &Path) -> bool {
+    path.components().any(|part| part.as_os_str() == "..")
 }
 
 #[cfg(test)]

@@ -160,6 +160,6 @@ mod tests {
         assert_eq!(known.judge("c.pl", &[failed("x")]).unexplained, [failed("x")]);
         let ended = difference(END, "plain code 0, sealed code 1");
         assert_eq!(known.judge("a.pl", &[failed("x"), failed("y"), ended.clone()]).unexplained, []);
-        assert_eq!(known.judge("c.pl", &[ended.clone()]).unexplained, [ended]);
+        assert_eq!(known.judge("c.pl", std::slice::from_ref(&ended)).unexplained, [ended]);
     }
 }

@@ -259,7 +259,10 @@ mod tests {
         };
         let (a, b) = (root.join("a"), root.join("b"));
         let shown = |path: &Path| path.display().to_string();
-        assert_eq!(found(&["-p".into(), shown(&a.join("pg_wal/000000010000"))]), [a.clone()]);
+        assert_eq!(
+            found(&["-p".into(), shown(&a.join("pg_wal/000000010000"))]),
+            std::slice::from_ref(&a)
+        );
         assert_eq!(
             found(&[
                 format!("--source-pgdata={}", shown(&b)),
