@@ -81,7 +81,7 @@ impl<'w> Fleet<'w> {
     /// every server says so itself: what Patroni says may be a second old. The leader.
     ///
     /// # Errors
-    /// When it does not come to that within [`PATIENCE`].
+    /// When it does not come to that within `PATIENCE`.
     pub fn whole(&self) -> Result<usize> {
         let start = Instant::now();
         loop {
@@ -117,7 +117,7 @@ impl<'w> Fleet<'w> {
     /// Waits until another than `old` leads.
     ///
     /// # Errors
-    /// When none does within [`PATIENCE`].
+    /// When none does within `PATIENCE`.
     pub fn led_by_another(&self, old: usize) -> Result<usize> {
         let start = Instant::now();
         loop {
