@@ -169,7 +169,7 @@ fn valued(name: &str) -> (&'static str, &'static [&'static str]) {
             ],
         ),
         "pg_ctl" => ("DclmopPtUNeS", &["--pgdata", "--log", "--mode", "--options", "--timeout"]),
-        "postgres" => ("BCDcdFfhikNOoPprSsTtvWl", &[]),
+        "postgres" => ("BCDcdfhkNprStvW", &[]),
         _ => ("", &[]),
     }
 }
