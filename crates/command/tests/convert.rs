@@ -122,9 +122,6 @@ fn kill_everywhere(prepare: &str, command: &str, resume: &str, calls: &[&str]) -
         run(&place, &format!("{{ {prepare}; }} > out 2>&1 || cat out; mv w t; mv h th")),
         ""
     );
-    // The command looks at all processes for readers of its files: among few it makes few calls.
-    let alone = "unshare --pid --fork --mount-proc";
-    let alone = if place.run(&format!("{alone} true")).is_empty() { alone } else { "" };
     let mut kills = 0;
     for call in calls {
         for number in 1.. {
@@ -132,7 +129,7 @@ fn kill_everywhere(prepare: &str, command: &str, resume: &str, calls: &[&str]) -
             let killed = run(
                 &place,
                 &format!(
-                    "rm -rf w h out; cp -a t w; cp -a th h; {alone} strace -qq -o /dev/null -e trace={call} \
+                    "rm -rf w h out; cp -a t w; cp -a th h; alone strace -qq -o /dev/null -e trace={call} \
                  -e inject={call}:signal=KILL:when={number} {command} --jobs 1 > out 2>&1"
                 ),
             );

@@ -49,7 +49,7 @@ fn kill_everywhere(command: &str, slots: [usize; 2]) -> usize {
             let run = place.run(&format!(
                 "rm -rf h; cp -a t h; export HOME=$PWD/h; first() {{ tidelock key list -D h/data \
                  | head -1 | cut -c1-8; }}; \
-                 set -- $(first); strace -qq -o /dev/null -e trace={call} -e inject={call}:signal=KILL:when={number} \
+                 set -- $(first); alone strace -qq -o /dev/null -e trace={call} -e inject={call}:signal=KILL:when={number} \
                  tidelock key {command} > out 2>&1"
             ));
             let at = format!("{command}, {call} number {number}");

@@ -20,11 +20,17 @@ use tidelock_servers::Bounded;
 /// What each line begins with. `answer 'ONE|TWO' COMMAND` runs a command on a terminal of its own,
 /// and types an answer at each prompt. `change FILE OFFSET` flips the bits of one byte: whatever it
 /// was, it is another one then, which cannot be said of a byte that is written over a random one.
+/// `alone COMMAND` runs it among its own processes, where that is allowed: a command that looks at
+/// all processes of the machine then makes few calls.
 const PROLOGUE: &str = r#"exec 2>&1
 export COLUMNS=100
 change() {
     byte=$(od -An -v -tu1 -j"$2" -N1 "$1") && printf "\\$(printf %03o $((byte ^ 255)))" |
         dd of="$1" bs=1 seek="$2" conv=notrunc status=none
+}
+alone() {
+    few='unshare --pid --fork --mount-proc'
+    if $few true 2> /dev/null; then $few "$@"; else "$@"; fi
 }
 answer() {
     NO_COLOR=1 python3 - "$@" <<'END'
