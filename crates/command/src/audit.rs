@@ -61,7 +61,7 @@ struct Document<'r> {
 
 impl AuditCommand {
     /// # Errors
-    /// The directory is none, there is no log, the chain is broken.
+    /// The directory is not protected, there is no log, the chain is broken.
     pub(crate) fn run(self) -> Result<()> {
         match self {
             Self::Verify(verify) => verify.run(),

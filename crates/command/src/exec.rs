@@ -22,8 +22,10 @@ use std::ffi::{OsStr, OsString};
 use std::io::IsTerminal;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
+use std::thread::sleep;
+use std::time::Duration;
 
 use tidelock_agent::server::Options;
 use tidelock_agent::spawn::AgentCommand;
@@ -48,6 +50,8 @@ use crate::rollback;
 use crate::status::Programs;
 use crate::unlock::KeyOptions;
 
+/// How many agents may end while they are talked to.
+const ATTEMPTS: usize = 20;
 const PRELOAD: &str = "LD_PRELOAD";
 const AGENT: &str = "TIDELOCK_AGENT";
 const NAMED: &str = "TIDELOCK_PROGRAM";
@@ -69,7 +73,7 @@ impl Exec {
     /// Returns only if the program does not start, or was pg_upgrade.
     ///
     /// # Errors
-    /// The program cannot have the library, a directory is none, a keyring does not open.
+    /// The program cannot have the library, a directory is not protected, a keyring does not open.
     pub(crate) fn run(mut self) -> Result<ExitCode> {
         let arguments = self.program.split_off(1);
         let name = self.program.pop().unwrap_or_default();
@@ -99,14 +103,9 @@ impl Exec {
         let upgrade = Upgrade::plan(&program.called, &arguments, &directories)?;
         let mut sockets = Vec::new();
         for protected in &directories {
-            let socket = self.agent(protected)?;
-            if let Some(connection) = client::connect(&socket)? {
-                connection.allow(&program.path)?;
-            }
-            if let (Some(upgrade), Some(connection)) = (&upgrade, client::connect(&socket)?) {
-                connection.allow(&upgrade.copier)?;
-            }
-            sockets.push(socket);
+            let copier = upgrade.as_ref().map(|upgrade| &*upgrade.copier);
+            let programs: Vec<&Path> = [&*program.path].into_iter().chain(copier).collect();
+            sockets.push(self.agent_that_lists(&programs, protected)?);
         }
         let sqlite = temporary::choose(&directories, &sockets);
         let mariadb = mariadb::prepare(&program, &arguments, &directories, &sockets)?;
@@ -179,6 +178,28 @@ impl Exec {
             ));
         }
         Ok(dirs)
+    }
+
+    /// The socket of an agent that holds the keyring and lists these programs for this run.
+    fn agent_that_lists(&self, programs: &[&Path], protected: &Protected) -> Result<PathBuf> {
+        let list = || -> Result<PathBuf> {
+            let socket = self.agent(protected)?;
+            for program in programs {
+                let ended = || tidelock_agent::Error::Ended { socket: socket.clone() };
+                client::connect(&socket)?.ok_or_else(ended)?.allow(program)?;
+            }
+            Ok(socket)
+        };
+        // One that is about to end may still have answered.
+        for _ in 0..ATTEMPTS {
+            match list() {
+                Err(Error::Agent(tidelock_agent::Error::Ended { .. })) => {
+                    sleep(Duration::from_millis(50));
+                }
+                done => return done,
+            }
+        }
+        list()
     }
 
     /// The socket of an agent that holds the keyring; started if there is none.

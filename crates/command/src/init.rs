@@ -41,7 +41,7 @@ pub(crate) struct Init {
 
 impl Init {
     /// # Errors
-    /// DIR has something in it, the profile is none, a provider refuses.
+    /// DIR has something in it, the file is no profile, a provider refuses.
     pub(crate) fn run(self) -> Result<()> {
         let _alone = place::lock(&self.dir)?;
         let place = NewDirectory::check(&self.dir, self.owner)?;

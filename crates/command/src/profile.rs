@@ -37,7 +37,7 @@ impl ProfileCommand {
 /// A built-in profile, or that of a file: a path, with a slash in it.
 ///
 /// # Errors
-/// There is none of the name; the file cannot be read, or is no profile, by its own words.
+/// No profile has the name; the file cannot be read, or is no profile, by its own words.
 pub(crate) fn named(name: &str) -> Result<Profile> {
     if !name.contains('/') {
         return Ok(Profile::builtin(name)?);

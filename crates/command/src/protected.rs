@@ -21,7 +21,8 @@ impl Protected {
     /// The protected directory `dir`.
     ///
     /// # Errors
-    /// [`Error::Refused`] if it is none; a keyring that cannot be read is [`Error::Locked`].
+    /// [`Error::Refused`] if it is not protected; [`Error::Locked`] for a keyring that cannot be
+    /// read.
     pub(crate) fn open(dir: &Path) -> Result<Self> {
         let path = canonical(dir)?;
         let keyring = KeyringDir::open(&path).and_then(|folder| folder.read()).and_then(known);

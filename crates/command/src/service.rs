@@ -93,8 +93,8 @@ pub(crate) fn unlocks(dir: &Path) -> bool {
 
 impl ServiceCommand {
     /// # Errors
-    /// The unit or its directory is none, somebody changed the files, the keyring does not open,
-    /// the library is not loaded.
+    /// There is no such unit, its directory is not protected, somebody changed the files, the
+    /// keyring does not open, the library is not loaded.
     pub(crate) fn run(self) -> Result<()> {
         match self {
             Self::Install(install) => install.run(),

@@ -136,7 +136,7 @@ const NAMED: usize = 20;
 
 impl Status {
     /// # Errors
-    /// The directory is none; the library cannot be told to be loaded, or is not.
+    /// The directory is not protected; the library is not loaded, or nobody can say whether it is.
     pub(crate) fn run(self) -> Result<ExitCode> {
         let protected = Protected::open(&self.dir)?;
         if let Some(digits) = &self.under {

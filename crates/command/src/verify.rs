@@ -28,7 +28,7 @@ pub(crate) use deep::Deep;
 use deep::Search;
 use examine::{Examiner, Finding, Outcome};
 
-/// Files that change under a running server are looked at again, so often in all.
+/// Files that change under a running server are looked at again, so many times in all.
 const SECOND_LOOKS: u32 = 200;
 const PAUSE: Duration = Duration::from_millis(50);
 

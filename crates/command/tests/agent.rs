@@ -9,9 +9,10 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
-use std::thread::sleep;
+use std::thread::{sleep, spawn};
 use std::time::{Duration, Instant};
 
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, accept, bind, listen, socket};
 use rustix::process::{Pid, Signal, kill_process};
 use tidelock_agent::client;
 use tidelock_servers::{Bounded, Started};
@@ -208,6 +209,20 @@ fn of_several_at_once_one_agent_remains() {
     let mut cats: Vec<Cat> = (0..8).map(|number| world.start_cat(number)).collect();
     cats.iter_mut().for_each(Cat::prints_the_text);
     assert_eq!(world.starts(), before + 1);
+}
+
+/// It takes three connections in, answers nobody, and ends.
+#[test]
+fn an_agent_that_ends_when_it_is_asked_is_followed_by_another() {
+    let world = World::with_key_file();
+    fs::remove_file(world.socket()).unwrap();
+    let listener = socket(AddressFamily::UNIX, SocketType::SEQPACKET, None).unwrap();
+    bind(&listener, &SocketAddrUnix::new(&world.socket()).unwrap()).unwrap();
+    listen(&listener, 8).unwrap();
+    let ending = spawn(move || (0..3).for_each(|_| drop(accept(&listener).unwrap())));
+    assert_eq!(world.shell("tidelock exec -D data -- cat data/file"), TEXT);
+    ending.join().unwrap();
+    assert!(world.agent().is_some());
 }
 
 #[test]

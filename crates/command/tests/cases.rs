@@ -4,7 +4,7 @@
 //! A line `$ COMMAND` is run by sh in a private directory that is also HOME; what follows is its
 //! output, standard output and standard error together, and `[exit N]` unless it ends with 0. What
 //! differs from run to run is replaced by names in brackets; `change FILE OFFSET` makes a byte
-//! another one. With TIDELOCK_BLESS=1 the files are written anew.
+//! another one. With TIDELOCK_BLESS=1 the files are written again.
 
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 

@@ -61,7 +61,7 @@ impl World {
         }
     }
 
-    /// A link of theirs.
+    /// A link that the owner has made.
     fn link(&self, to: &str, name: &str) {
         symlink(self.at(to), self.at(name)).unwrap();
         self.give(name);
@@ -84,7 +84,7 @@ impl World {
         self.run(&format!("init {dir} --no-recovery --provider file:{}", key.display()))
     }
 
-    /// A protected directory of theirs, with a copy of its keyring in `backup`.
+    /// A protected directory of the user, with a copy of its keyring in `backup`.
     fn protected(&self, dir: &str) {
         self.folder(dir);
         let (code, said) = self.init(dir);
@@ -302,7 +302,7 @@ fn a_copy_and_the_list_of_copies_are_not_written_through_links() {
         fs::metadata(world.at("outside/secret")).unwrap().uid(),
         rustix::process::geteuid().as_raw()
     );
-    // Over something else of theirs.
+    // Over something else that is the user's.
     world.link("outside/secret", "theirs/other");
     let before = world.outside();
     world.refused(world.run("keyring backup -D theirs/data theirs/other"), LINK);
@@ -399,7 +399,7 @@ fn a_folder_above_that_is_swapped_for_a_link_leads_nowhere() {
     assert!(swaps > RUNS, "{swaps}");
 }
 
-/// What the library does in a program of root's, which works on a directory of theirs.
+/// What the library does in a program of root's, which works on the user's directory.
 #[test]
 fn the_library_follows_no_link_of_theirs_in_a_program_of_roots() {
     if skipped() {

@@ -105,7 +105,7 @@ pub struct Scan<'m> {
 }
 
 impl Markers {
-    /// Each as it is and as UTF-16 of both orders. No marker at all is none to look for.
+    /// Each as it is and as UTF-16 of both orders. Without a marker, nothing is looked for.
     ///
     /// # Errors
     /// [`MarkersError`].

@@ -12,7 +12,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io;
+use std::io::{self, Read as _, Seek as _};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread;
@@ -92,13 +92,18 @@ pub fn cut_after(
     let wanted = lines_of(record)?.len() + lines;
     let mut started = Vec::new();
     for writer in writers {
-        started.push(writer.start()?);
+        let printed = tempfile::tempfile()?;
+        writer.stderr(printed.try_clone()?);
+        started.push((writer.start()?, printed));
     }
     let begin = Instant::now();
     while lines_of(record)?.len() < wanted {
-        for writer in &mut started {
+        for (writer, printed) in &mut started {
             if let Some(status) = writer.try_wait()? {
-                return Err(io::Error::other(format!("the writer ended by itself: {status}")));
+                let mut words = format!("the writer ended by itself: {status}\n");
+                printed.rewind()?;
+                printed.read_to_string(&mut words)?;
+                return Err(io::Error::other(words));
             }
         }
         if begin.elapsed() > LIMIT {
@@ -108,7 +113,7 @@ pub fn cut_after(
     }
     cut()?;
     // Each with its group, if it leads one.
-    for mut writer in started {
+    for (mut writer, _) in started {
         writer.end();
     }
     Ok(())

@@ -100,9 +100,9 @@ pub fn cut_once(
 
 /// The files that were made, with the size that fsync has promised, if it has.
 ///
-/// A promise heard during the cut is none: an fsync that overlaps the shutdown can return 0 on XFS
-/// (the aborted log leaves the inode unpinned, which looks like written), and a dead machine says
-/// nothing.
+/// A promise heard during the cut does not count: an fsync that overlaps the shutdown can return 0
+/// on XFS (the aborted log leaves the inode unpinned, which looks like written), and a dead machine
+/// says nothing.
 fn listen(said: impl BufRead, cutting: &AtomicBool) -> HashMap<String, Option<u64>> {
     let mut made = HashMap::new();
     for line in said.lines().map_while(Result::ok) {

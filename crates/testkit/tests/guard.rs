@@ -1,5 +1,5 @@
 //! Programs below `tidelock exec` that have no keys: they read, remove and copy sealed bytes, and
-//! no plain byte of theirs gets a name that must be sealed.
+//! no plain byte of such a program gets a name that must be sealed.
 //!
 //! What is refused ends with an error and a line that says why; what is allowed leaves nothing that
 //! `tidelock verify` finds. Programs that go round libc are not here: nothing in them could guard.

@@ -208,7 +208,6 @@ fn nothing_acknowledged_is_lost(mode: &str, rounds: usize) {
 }
 
 #[test]
-#[ignore = "long: make test-full"]
 fn nothing_acknowledged_is_lost_by_kill_9() {
     nothing_acknowledged_is_lost("delete", 1);
     nothing_acknowledged_is_lost("wal", 1);

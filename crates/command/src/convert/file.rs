@@ -8,6 +8,7 @@
 
 use std::fs::{File, Permissions};
 use std::io;
+use std::os::fd::AsFd as _;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -28,7 +29,9 @@ use crate::sealed::{Content, Fault, Keys, SealedFile, Wanted};
 use crate::walk::read_first;
 
 /// Read, sealed and written at once.
-const CHUNK: usize = 256 * UNIT_USIZE;
+const CHUNK: usize = 64 * UNIT_USIZE;
+/// Sent to the disk at once.
+const WRITEBACK: u64 = 8 << 20;
 /// Most names of an xattr list, and most bytes of a value: those of the kernel.
 const XATTR: usize = 64 * 1024;
 
@@ -202,7 +205,7 @@ impl<'c> Worker<'c> {
     }
 
     fn copy(&mut self, source: &Source, target: &Target, from: &Path, to: &Path) -> Result<()> {
-        let (mut at, mut headed) = (0, false);
+        let (mut at, mut headed, mut sent) = (0, false, 0);
         while let Some(range) = source.data(at).map_err(Error::io("read", from))? {
             at = range.start;
             headed |= at == 0;
@@ -228,6 +231,11 @@ impl<'c> Worker<'c> {
                     .write(at, &mut self.plain, count, &mut self.out)
                     .map_err(Error::io("write", to))?;
                 at += wanted as u64;
+                // The disk works while the next bytes are sealed.
+                if at - sent >= WRITEBACK {
+                    tidelock_ffi::begin_writeback(target.file().as_fd(), sent, at - sent);
+                    sent = at;
+                }
             }
             at = range.end;
         }

@@ -41,7 +41,7 @@ pub(super) struct Cluster<'p> {
 /// The lines for pg_upgrade.
 ///
 /// # Errors
-/// [`Error::Refused`] for two clusters of one major version, and for paths that cannot be told.
+/// [`Error::Refused`] for two clusters of one major version, and for paths that cannot be found.
 pub(super) fn upgraded(old: Cluster<'_>, new: Cluster<'_>) -> Result<OsString> {
     let mut lines = OsString::new();
     let spaces = tablespaces(old.dir)?;
@@ -82,7 +82,7 @@ pub(super) fn upgraded(old: Cluster<'_>, new: Cluster<'_>) -> Result<OsString> {
 /// tablespaces to the places that -T names.
 ///
 /// # Errors
-/// [`Error::Refused`] for paths that cannot be told.
+/// [`Error::Refused`] for paths that cannot be found.
 pub(super) fn mapped(
     program: &Path,
     arguments: &[OsString],

@@ -63,7 +63,7 @@ impl Making {
     /// Everything that may refuse, before anything is made.
     ///
     /// # Errors
-    /// The profile is none; a recovery key would go into a log.
+    /// The file is no profile; a recovery key would go into a log.
     pub(crate) fn check(&self, place: &NewDirectory, name: &str) -> Result<(Policy, Layout)> {
         let profile = crate::profile::named(name)?;
         nearby::refuse_wrong_level(&place.path, &profile.name)?;

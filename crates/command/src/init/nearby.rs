@@ -47,7 +47,7 @@ pub(super) fn refuse_wrong_level(dir: &Path, profile: &str) -> Result<()> {
     Ok(())
 }
 
-/// A data directory below `dir`, if there is one and `dir` is none itself.
+/// A data directory below `dir`, if there is one and `dir` is not one itself.
 pub(super) fn data_directory_below(dir: &Path) -> Option<PathBuf> {
     // A cluster's databases have a PG_VERSION too.
     if SIGNS.iter().any(|sign| is_there(&dir.join(sign))) {

@@ -87,7 +87,7 @@ impl Check {
     /// Ends with 4 if a restart would fail for want of a key.
     ///
     /// # Errors
-    /// The directory is none; a configuration that cannot be trusted.
+    /// The directory is not protected; a configuration that cannot be trusted.
     pub(super) fn run(self) -> Result<ExitCode> {
         let user = user::choose(&self.dir, self.as_owner, self.json)?;
         let protected = Protected::open(&self.dir)?;

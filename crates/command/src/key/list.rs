@@ -60,7 +60,7 @@ impl SlotOutput {
 
 impl List {
     /// # Errors
-    /// The directory is none.
+    /// The directory is not protected.
     pub(super) fn run(self) -> Result<()> {
         let Protected { path, keyring } = Protected::open(&self.dir)?;
         if self.json {

@@ -102,7 +102,7 @@ impl Opening {
     /// Unlocks.
     ///
     /// # Errors
-    /// The directory is none; the keyring does not open.
+    /// The directory is not protected; the keyring does not open.
     pub(super) fn begin(&self) -> Result<Session> {
         let (protected, folder) = Protected::hold(&protected::folder(&self.dir)?)?;
         let (keyring, opener) =

@@ -19,7 +19,7 @@ use crate::folder::Folder;
 use crate::owner::Owner;
 
 const NAME: &str = "copies";
-/// Longer is none of ours.
+/// A longer one is not ours.
 const MAX: u64 = 1024 * 1024;
 /// The newest ones are kept.
 const KEPT: usize = 16;
@@ -79,7 +79,7 @@ impl Copy {
 }
 
 impl Copies {
-    /// Those of a protected directory; what cannot be read is none.
+    /// Those of a protected directory; what cannot be read does not count.
     pub(crate) fn of(dir: &Path) -> Self {
         let found = Folder::open(dir).and_then(|dir| dir.entry(FOLDER).open_folder());
         found.map_or_else(|_| Self(Vec::new()), |folder| Self::read(&folder))

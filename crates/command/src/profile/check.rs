@@ -73,8 +73,8 @@ struct Group {
 
 impl Check {
     /// # Errors
-    /// The profile is none; the library would not be loaded into the program; it imports or makes a
-    /// call that the ledger does not know.
+    /// The file is no profile; the library would not be loaded into the program; it imports or
+    /// makes a call that the ledger does not know.
     pub(crate) fn run(self) -> Result<()> {
         let profile = profile::named(&self.profile)?;
         let Some(name) = self.program.as_ref().or(self.run.first()) else {

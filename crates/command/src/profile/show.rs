@@ -27,7 +27,7 @@ pub(crate) struct Show {
 
 impl Show {
     /// # Errors
-    /// There is no such profile, or it is none; the keyring of DIR does not open.
+    /// There is no such profile, or the file is no profile; the keyring of DIR does not open.
     pub(crate) fn run(self) -> Result<()> {
         match (self.name, self.dir) {
             (Some(name), _) => match Profile::builtin_text(&name) {

@@ -104,7 +104,7 @@ enum Piece {
     Text(String),
 }
 
-/// Descriptors with their paths, and texts, in their order. A text that was cut is none: data.
+/// Descriptors with their paths, and texts, in their order. A text that was cut counts as data.
 fn pieces(arguments: &str) -> Vec<Piece> {
     let mut found = Vec::new();
     let bytes = arguments.as_bytes();

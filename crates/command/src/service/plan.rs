@@ -138,7 +138,7 @@ impl Plan {
                 .to_owned();
         // Writing to a String cannot fail.
         if target.config.auto_init {
-            // An empty mount point is no directory to be made anew.
+            // An empty mount point is no directory to be made again.
             let _ = writeln!(text, "[Unit]\nRequiresMountsFor={}", target.path.display());
         }
         let _ = write!(

@@ -118,7 +118,7 @@ impl Census {
         self.under.get(&id).map_or(0, |under| under.names.len())
     }
 
-    /// How many files have a key that cannot be told.
+    /// How many files have a key that is not known.
     pub(crate) fn untold(&self) -> usize {
         usize::try_from(self.doubtful + self.unreadable).unwrap_or(usize::MAX)
     }

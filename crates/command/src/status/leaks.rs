@@ -25,7 +25,7 @@ pub(super) fn leaves_cores(limit: Option<u64>, pattern: &str) -> bool {
     }
 }
 
-/// The soft limit of core files of a process; `None` if it cannot be told, and `Some(None)` if
+/// The soft limit of core files of a process; `None` if it is not known, and `Some(None)` if
 /// there is no limit.
 #[expect(clippy::option_option, reason = "no limit and no answer are two things")]
 pub(super) fn core_limit(pid: u32) -> Option<Option<u64>> {
@@ -49,7 +49,7 @@ fn plain_swap_of(swaps: &Path, sys: &Path) -> Vec<PathBuf> {
     paths.filter(|path| !is_encrypted(path, sys)).collect()
 }
 
-/// What cannot be told counts as not encrypted.
+/// What is not known counts as not encrypted.
 fn is_encrypted(path: &Path, sys: &Path) -> bool {
     use std::os::unix::fs::{FileTypeExt, MetadataExt};
     let Ok(found) = fs::metadata(path) else { return false };

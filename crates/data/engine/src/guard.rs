@@ -40,7 +40,7 @@ const AT_SYMLINK_FOLLOW: i32 = 0x400;
 /// What becomes of an open.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verdict {
-    /// It is none of the guard's business.
+    /// It is not the guard's business.
     Straight,
     /// The file is empty then, and its descriptor waits for bytes that are sealed.
     Waits,

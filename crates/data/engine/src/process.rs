@@ -482,7 +482,7 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
         Ok((fd, visible))
     }
 
-    /// After a fork, in the child: what other threads were moving is none of its business.
+    /// After a fork, in the child: what other threads were moving is not its business.
     pub fn forked_child(&self) {
         let me = self.system.actor(Root::FIRST).code();
         for mover in self.table.movers().filter(|mover| mover.load(Relaxed) != me) {

@@ -207,7 +207,7 @@ pub(crate) unsafe fn is_empty(path: *const c_char) -> bool {
     path.is_null() || unsafe { touch::value(path) }.is_ok_and(|&first| first == 0)
 }
 
-/// The directory of a relative path. A sealed file is none.
+/// The directory of a relative path. A sealed file is not a directory.
 pub(crate) fn directory(at: c_int, path: &[u8]) -> Result<Fd, Errno> {
     if path.first() == Some(&b'/') {
         return Ok(Fd(at));

@@ -24,6 +24,7 @@ mod raw;
 #[doc(hidden)]
 #[macro_use]
 pub mod hooks;
+mod descriptor;
 mod environment;
 pub mod fork;
 mod futex;
@@ -54,8 +55,9 @@ use aws_lc_fips_sys as aws_lc;
 #[cfg(not(feature = "fips"))]
 use aws_lc_sys as aws_lc;
 
+pub use descriptor::{begin_writeback, close_from, close_on_exec, peer_pidfd};
 pub use host::HOST;
-pub use locked::{LockedMapping, close_from, close_on_exec, peer_pidfd, wipe_stack};
+pub use locked::{LockedMapping, wipe_stack};
 pub use speed::speed;
 pub use system::{Linux, refresh_working_directory};
 pub use tidelock_engine::{Shown, is_plain};

@@ -1,27 +1,13 @@
-//! Memory that is not swapped and not dumped, and the few system calls of the agent that need
-//! unsafe code.
+//! Memory that is not swapped and not dumped.
 //!
-//! UNSAFETY: a mapping of memfd_secret memory, and getsockopt with an address.
-#![expect(unsafe_code, reason = "secret memory and raw calls")]
+//! UNSAFETY: a mapping of memfd_secret memory.
+#![expect(unsafe_code, reason = "secret memory")]
 
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{FromRawFd, OwnedFd};
 
 use zeroize::Zeroize;
 
 use crate::{memory, sys};
-
-const SOL_SOCKET: i64 = 1;
-/// Linux 6.5: the pidfd of the peer as it was when it connected.
-const SO_PEERPIDFD: i64 = 77;
-
-/// Keeps a descriptor that the caller knows by its number from the programs that it becomes or
-/// starts. A number that is no descriptor is left alone.
-pub fn close_on_exec(number: u32) {
-    let Ok(number) = i32::try_from(number) else { return };
-    // SAFETY: it is borrowed for this one call, which fails for a number that is none.
-    let fd = unsafe { BorrowedFd::borrow_raw(number) };
-    let _ = rustix::io::fcntl_setfd(fd, rustix::io::FdFlags::CLOEXEC);
-}
 
 /// Secret bytes in a mapping of their own, wiped when it is dropped.
 pub struct LockedMapping {
@@ -107,20 +93,6 @@ fn private_mapping(room: usize) -> Option<*mut u8> {
     // SAFETY: the range is the mapping.
     let _ = unsafe { rustix::mm::madvise(start, room, rustix::mm::Advice::LinuxDontDump) };
     Some(start.cast())
-}
-
-/// SO_PEERPIDFD of a connected socket, where the kernel has it.
-#[must_use]
-pub fn peer_pidfd(socket: BorrowedFd<'_>) -> Option<OwnedFd> {
-    let fd = sys::socket_option(socket.as_raw_fd(), SOL_SOCKET, SO_PEERPIDFD).ok()?;
-    // SAFETY: the kernel just made it for us.
-    Some(unsafe { OwnedFd::from_raw_fd(fd) })
-}
-
-/// Closes every descriptor from this number on, those without close-on-exec too.
-pub fn close_from(first: u32) {
-    // Fails only on kernels before 5.9, where close-on-exec does most of it.
-    let _ = sys::plain(sys::nr::CLOSE_RANGE, [i64::from(first), i64::from(u32::MAX), 0, 0, 0, 0]);
 }
 
 /// Wipes what ended calls have left on the stack: keys that were moved leave copies there.

@@ -21,6 +21,7 @@ pub(crate) mod nr {
     pub(crate) const RENAMEAT2: i64 = 316;
     pub(crate) const LINKAT: i64 = 265;
     pub(crate) const PWRITEV: i64 = 296;
+    pub(crate) const SYNC_FILE_RANGE: i64 = 277;
     pub(crate) const EXIT_GROUP: i64 = 231;
 }
 
@@ -64,7 +65,7 @@ pub(crate) fn check(result: i64) -> Result<i64, Errno> {
 pub(crate) fn plain(number: i64, args: [i64; 6]) -> Result<i64, Errno> {
     debug_assert!(matches!(
         number,
-        nr::DUP3 | nr::CLOSE | nr::MEMFD_SECRET | nr::FCNTL | nr::CLOSE_RANGE
+        nr::DUP3 | nr::CLOSE | nr::MEMFD_SECRET | nr::FCNTL | nr::CLOSE_RANGE | nr::SYNC_FILE_RANGE
     ));
     // SAFETY: none of the arguments is an address; DUP3 and CLOSE act on descriptors that the
     // caller owns.

@@ -34,7 +34,7 @@ pub fn origin(mount: u64, into: &mut [u8]) -> Result<usize, Errno> {
 }
 
 /// Tells the engine which directory the protected directory `root` is, and by which other paths it
-/// is reached now. What cannot be told is met when it is used.
+/// is reached now. What is not known now is met when it is used.
 pub(crate) fn learn<S: System, C: UnitCipher>(
     process: &Engine<S, C>,
     root: Root,

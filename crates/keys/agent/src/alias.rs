@@ -6,7 +6,8 @@
 //!   unit-postgresql@15-main.start               a copy of ID.start: a link would not be believed
 //! ```
 //!
-//! The environment of a unit is written once, but a replica that is built anew has another keyring.
+//! The environment of a unit is written once, but a replica that is built again has another
+//! keyring.
 
 use std::fs;
 use std::io::{self, Write};

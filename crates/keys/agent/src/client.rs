@@ -1,6 +1,5 @@
 //! The other end, for the command: is an agent alive, list a program, ask for its status.
 
-use std::io;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -106,15 +105,14 @@ impl Connection {
 }
 
 fn failed(what: &'static str, why: NoAnswer, socket: &Path) -> Error {
-    let path = socket.into();
+    let socket = socket.into();
     match why {
         NoAnswer::Silent { pid, patience } => {
-            Error::Silent { pid, socket: path, seconds: patience.as_secs() }
+            Error::Silent { pid, socket, seconds: patience.as_secs() }
         }
-        NoAnswer::Failed { errno, .. } => Error::Io { what, path, source: errno.into() },
-        NoAnswer::Ended => {
-            Error::Io { what, path, source: io::Error::from(io::ErrorKind::ConnectionReset) }
-        }
+        why if why.is_absence() => Error::Ended { socket },
+        NoAnswer::Failed { errno, .. } => Error::Io { what, path: socket, source: errno.into() },
+        NoAnswer::Ended => Error::Ended { socket },
     }
 }
 

@@ -61,6 +61,12 @@ pub enum Error {
         /// How long it was waited for.
         seconds: u64,
     },
+    /// The agent has closed the connection: it is about to end, or was killed.
+    #[error("the agent at {} has just ended", .socket.display())]
+    Ended {
+        /// Where it listened.
+        socket: PathBuf,
+    },
     /// The agent refused.
     #[error("the agent refused: {reason}{detail}")]
     Refused {
@@ -155,6 +161,7 @@ impl Error {
             Self::AlreadyRunning { .. } => {
                 "`tidelock status` shows it; it ends with its last client"
             }
+            Self::Ended { .. } => "run the command again: it starts another agent",
             Self::NotStarted { .. } => "run the command again; the reason is in the line above",
             Self::Refused { reason, .. } => reason.hint(),
             Self::Silent { .. } => {

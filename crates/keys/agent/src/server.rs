@@ -3,22 +3,21 @@
 //!
 //! Holds the grant as bytes in locked memory, and nothing else of the keyring.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
+mod place;
+
+use std::fs::{self, File};
+use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::{FlockOperation, Mode, OFlags, flock, fstat};
+use rustix::fs::{Mode, OFlags, fstat};
 use rustix::io::Errno;
 use rustix::net::sockopt::set_socket_send_buffer_size;
-use rustix::net::{
-    AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, accept_with,
-    bind, listen, recv, send, socket_with,
-};
+use rustix::net::{RecvFlags, SendFlags, SocketFlags, accept_with, recv, send};
 use rustix::process::{DumpableBehavior, Pid, PidfdFlags, pidfd_open, set_dumpable_behavior};
 use signal_hook::consts::SIGTERM;
 use signal_hook::low_level::pipe;
@@ -38,6 +37,7 @@ use crate::listed::{Helpers, is_linked, list};
 use crate::memory::{LockedBytes, Primitives};
 use crate::peer::{Peer, Program, descends, is_alive, judge};
 use crate::rundir::RunDir;
+use place::{listen_at, lock, write_beside};
 
 /// Connections at a time; more wait.
 const MAX_CONNECTIONS: usize = 4096;
@@ -445,9 +445,9 @@ impl Server {
         }
     }
 
-    /// True if the directory was removed, and perhaps made anew: under the old keyring nothing must
-    /// be written there any more. Where only the keyring is lost, this agent is the last that can
-    /// read the data.
+    /// True if the directory was removed, and perhaps made again: under the old keyring nothing
+    /// must be written there any more. Where only the keyring is lost, this agent is the last that
+    /// can read the data.
     fn is_gone(&self) -> bool {
         match KeyringDir::open(&self.directory).and_then(|folder| folder.read()) {
             Ok(found) => found.id() != self.keyring,
@@ -531,56 +531,6 @@ fn hold(path: &Path) -> io::Result<(Program, OwnedFd)> {
         return Err(io::Error::other("it was replaced meanwhile"));
     }
     Ok((program, file))
-}
-
-/// The lock that makes this the only agent of the keyring.
-fn lock(run_dir: &RunDir, keyring: KeyringId) -> Result<File, Error> {
-    let path = run_dir.lock(keyring);
-    let file = OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .mode(0o600)
-        .custom_flags((OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed())
-        .open(&path)
-        .map_err(Error::io("open", &path))?;
-    tidelock_keyring::check_unshared(&file, &path, this_user())?;
-    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(file),
-        Err(Errno::WOULDBLOCK) => Err(Error::AlreadyRunning { keyring }),
-        Err(errno) => Err(Error::sys("lock", path)(errno)),
-    }
-}
-
-/// Listens; device and inode of the socket. The lock is held, so a socket that is there is a dead
-/// agent's.
-fn listen_at(path: &Path) -> Result<(OwnedFd, (u64, u64)), Error> {
-    let failed = |errno| Error::sys("listen at", path)(errno);
-    match fs::remove_file(path) {
-        Ok(()) => {}
-        Err(why) if why.kind() == io::ErrorKind::NotFound => {}
-        Err(why) => return Err(Error::io("remove", path)(why)),
-    }
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let listener =
-        socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).map_err(failed)?;
-    bind(&listener, &SocketAddrUnix::new(path).map_err(failed)?).map_err(failed)?;
-    listen(&listener, 256).map_err(failed)?;
-    let made = fs::symlink_metadata(path).map_err(Error::io("look at", path))?;
-    Ok((listener, (made.dev(), made.ino())))
-}
-
-/// Writes a file of mode 0600 whole, in place of an older one.
-fn write_beside(path: &Path, text: &[u8]) -> Result<(), Error> {
-    let mut next = path.as_os_str().to_owned();
-    next.push(".new");
-    let write = || {
-        let mut file =
-            OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&next)?;
-        file.write_all(text)?;
-        fs::rename(&next, path)
-    };
-    write().map_err(Error::io("write", path))
 }
 
 /// Of the keyring file, if it is the one that was unlocked.

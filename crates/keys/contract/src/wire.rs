@@ -148,7 +148,7 @@ pub enum RefusalReason {
     Full = 7,
     /// The keyring on the disk does not open with that key, or is older.
     OtherKeyring = 8,
-    /// The directory was made anew since, and its old keyring is gone.
+    /// The directory was made again since, and its old keyring is gone.
     KeyringGone = 9,
     /// A reason of a later version.
     Other = 0xffff,
@@ -369,7 +369,7 @@ impl fmt::Display for RefusalReason {
             Self::OtherKeyring => {
                 "the keyring on the disk is older, or does not open with that key"
             }
-            Self::KeyringGone => "the directory was made anew since, and its old keyring is gone",
+            Self::KeyringGone => "the directory was made again since, and its old keyring is gone",
             Self::Other => "for a reason that this version does not know",
         })
     }

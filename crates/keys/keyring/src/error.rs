@@ -1,5 +1,7 @@
 //! What can go wrong with keys, as sentences with a hint, and the exit code that each kind has.
 
+mod service;
+
 use std::io;
 use std::path::PathBuf;
 
@@ -8,6 +10,8 @@ use tidelock_format::{DataKeyId, Generation, KeyringId};
 
 use crate::profile::ProfileError;
 use crate::slot::{SlotId, SlotKind};
+
+pub use service::ServiceFault;
 
 /// What can go wrong with a keyring, a provider, a profile or their files.
 #[derive(Debug, thiserror::Error)]
@@ -377,44 +381,6 @@ pub enum Error {
         /// What was tried.
         what: &'static str,
     },
-}
-
-/// Why a key service or token did not do its part.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum ServiceFault {
-    /// It cannot be reached, or is too slow; it may come back.
-    NoAnswer,
-    /// It is there and locked: a sealed Vault.
-    Locked,
-    /// The caller's token, certificate or PIN is missing, wrong or expired.
-    Credentials,
-    /// The caller may not use the key, or the key is disabled.
-    Denied,
-    /// There is no such key, token or path.
-    NotFound,
-    /// It answered what it should not.
-    Protocol,
-    /// It is not part of this build.
-    NotBuilt,
-}
-
-impl ServiceFault {
-    const fn hint(self) -> &'static str {
-        match self {
-            Self::NoAnswer => {
-                "is the service running, and reachable from here? `tidelock key check` asks again"
-            }
-            Self::Locked => "unseal it, then run the command again",
-            Self::Credentials => "renew the token, certificate or PIN that the configuration names",
-            Self::Denied => "let the caller use the key: its policy or grant must allow it",
-            Self::NotFound => "compare the names in the configuration with the service",
-            Self::Protocol => {
-                "is this the service that the configuration names, in a version that \
-                 docs/keys.md lists?"
-            }
-            Self::NotBuilt => "use a build with that provider",
-        }
-    }
 }
 
 /// Documented exit codes of the command.

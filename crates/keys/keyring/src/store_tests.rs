@@ -355,7 +355,7 @@ fn a_lock_that_is_another_file_by_a_second_name_is_refused_and_not_written() {
     let found = fixture.place.announce(Generation(9));
     assert!(matches!(found, Err(Error::ForeignFile { path, .. }) if path == lock));
     assert_eq!(fs::read(&secret).unwrap(), b"sixteen bytes and more");
-    // Nor through a link, nor is a folder taken for a lock; a lock that is gone is made anew.
+    // Nor through a link, nor is a folder taken for a lock; a lock that is gone is made again.
     for replace in [
         (|lock, secret| std::os::unix::fs::symlink(secret, lock)) as fn(&Path, &Path) -> _,
         |lock, _| fs::create_dir(lock),

@@ -27,7 +27,7 @@ const ANCHOR: Fd = Fd(1023);
 const SPARES: usize = 2;
 /// Beyond this, a file is too large.
 const LARGEST: usize = 1 << 24;
-/// A plaintext run of this length on the disk is a leak: at odds of 10^-13 a byte it is none.
+/// A plaintext run of this length on the disk is a leak: by chance it occurs once in 10^13 bytes.
 const LEAK: usize = 14;
 
 /// A process of the simulated kernel.

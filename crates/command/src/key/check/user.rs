@@ -33,7 +33,7 @@ pub(super) struct User {
 /// environment is the owner's.
 ///
 /// # Errors
-/// The directory is none; the system does not let us.
+/// The directory is not protected; the system does not let us.
 pub(super) fn choose(dir: &Path, as_owner: bool, json: bool) -> Result<User> {
     let path = protected::canonical(dir)?;
     let owner = Owner::of(&path)?;

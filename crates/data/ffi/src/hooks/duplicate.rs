@@ -20,7 +20,7 @@ pub unsafe fn dup(fd: c_int) -> c_int {
 
 pub unsafe fn dup2(fd: c_int, onto: c_int) -> c_int {
     if fd == onto {
-        // Nothing happens to a descriptor that is open; a hidden one is none.
+        // Nothing happens to a descriptor that is open; a hidden one does not count.
         let open: c_int = match descriptor(fd) {
             Descriptor::Hidden => raw::fail(Errno::BADF),
             _ => numeric!(SYS_fcntl, fd, libc::F_GETFD),

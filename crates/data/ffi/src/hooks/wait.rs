@@ -1,6 +1,6 @@
 //! poll, select and epoll_ctl: a regular file is always ready, and epoll does not take it.
 //!
-//! To the kernel a visible descriptor is none at all: poll marks it POLLNVAL at once, select
+//! To the kernel a visible descriptor does not exist: poll marks it POLLNVAL at once, select
 //! refuses it. So poll's answer is corrected, and select is asked about the others only.
 //!
 //! UNSAFETY: see hooks.rs.

@@ -10,7 +10,7 @@ use std::fmt;
 #[derive(Clone, PartialEq, Eq)]
 pub struct Glob(Box<[u8]>);
 
-/// Why a pattern is none.
+/// Why a text is no pattern.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum GlobError {
     /// No bytes, or more than [`Glob::MAX`].

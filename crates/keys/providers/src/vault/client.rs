@@ -226,7 +226,7 @@ fn read_all(from: &mut impl std::io::Read, room: &mut [u8]) -> std::io::Result<O
     Ok(None)
 }
 
-/// A longer answer is none of Vault's to these questions.
+/// Vault's answers to these questions are never longer.
 const MAX_ANSWER: usize = 256 * 1024;
 /// Of Vault's own words, in an error.
 const MAX_WORDS: usize = 200;

@@ -1,0 +1,45 @@
+//! What the command does with descriptors and `rustix` does not offer.
+//!
+//! UNSAFETY: descriptors by their number, borrowed for one call or made by it.
+#![expect(unsafe_code, reason = "descriptors by number")]
+
+use std::os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
+
+use crate::sys;
+
+const SOL_SOCKET: i64 = 1;
+/// Linux 6.5: the pidfd of the peer as it was when it connected.
+const SO_PEERPIDFD: i64 = 77;
+/// `SYNC_FILE_RANGE_WRITE`: start to write what is dirty, wait for nothing.
+const START_WRITING: i64 = 2;
+
+/// Keeps a descriptor that the caller knows by its number from the programs that it becomes or
+/// starts. A number that is no descriptor is left alone.
+pub fn close_on_exec(number: u32) {
+    let Ok(number) = i32::try_from(number) else { return };
+    // SAFETY: it is borrowed for this one call, which fails for a number that is no descriptor.
+    let fd = unsafe { BorrowedFd::borrow_raw(number) };
+    let _ = rustix::io::fcntl_setfd(fd, rustix::io::FdFlags::CLOEXEC);
+}
+
+/// SO_PEERPIDFD of a connected socket, where the kernel has it.
+#[must_use]
+pub fn peer_pidfd(socket: BorrowedFd<'_>) -> Option<OwnedFd> {
+    let fd = sys::socket_option(socket.as_raw_fd(), SOL_SOCKET, SO_PEERPIDFD).ok()?;
+    // SAFETY: the kernel just made it for us.
+    Some(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Closes every descriptor from this number on, those without close-on-exec too.
+pub fn close_from(first: u32) {
+    // Fails only on kernels before 5.9, where close-on-exec does most of it.
+    let _ = sys::plain(sys::nr::CLOSE_RANGE, [i64::from(first), i64::from(u32::MAX), 0, 0, 0, 0]);
+}
+
+/// Has the system begin to write a range of a file to the disk, so that whoever syncs it later
+/// waits less. Promises nothing, and so cannot fail.
+pub fn begin_writeback(file: BorrowedFd<'_>, at: u64, len: u64) {
+    let [at, len] = [at, len].map(|number| i64::try_from(number).unwrap_or(0));
+    let fd = i64::from(file.as_raw_fd());
+    let _ = sys::plain(sys::nr::SYNC_FILE_RANGE, [fd, at, len, START_WRITING, 0, 0]);
+}
