@@ -12,7 +12,9 @@ use std::process::{Command, Output, Stdio};
 use std::thread::{sleep, spawn};
 use std::time::{Duration, Instant};
 
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, accept, bind, listen, socket};
+use rustix::net::{
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept, bind, listen, socket_with,
+};
 use rustix::process::{Pid, Signal, kill_process};
 use tidelock_agent::client;
 use tidelock_servers::{Bounded, Started};
@@ -216,7 +218,9 @@ fn of_several_at_once_one_agent_remains() {
 fn an_agent_that_ends_when_it_is_asked_is_followed_by_another() {
     let world = World::with_key_file();
     fs::remove_file(world.socket()).unwrap();
-    let listener = socket(AddressFamily::UNIX, SocketType::SEQPACKET, None).unwrap();
+    // No program that is started here may keep it open.
+    let (kind, flags) = (SocketType::SEQPACKET, SocketFlags::CLOEXEC);
+    let listener = socket_with(AddressFamily::UNIX, kind, flags, None).unwrap();
     bind(&listener, &SocketAddrUnix::new(&world.socket()).unwrap()).unwrap();
     listen(&listener, 8).unwrap();
     let ending = spawn(move || (0..3).for_each(|_| drop(accept(&listener).unwrap())));
