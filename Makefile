@@ -32,7 +32,7 @@ tests = @rm -f $(SKIPPED); ended=0; \
     if [ -e $(SKIPPED) ]; then sort -u $(SKIPPED); fi; exit $$ended
 
 .PHONY: build portable deb deb-check packages test-packages demo demo-sqlite fetch test test-full
-.PHONY: check fmt bench lab install
+.PHONY: check fmt bench bench-conversion lab install
 build:
 	$(CARGO) build --release --locked -p tidelock -p tidelock-lab
 	$(CARGO) build --release --locked -p tidelock-preload
@@ -142,6 +142,11 @@ fmt:
 # of an hour. BENCH="--out before", BENCH="--blocks 4" and others of `tidelock-lab run`.
 bench: packages build
 	$(TARGET)/release/tidelock-lab run regression shared-buffers --only shared_buffers=8MB $(BENCH)
+
+# Conversion beside cp: 100,000 files of 8 KiB, then 16 of 64 MiB.
+bench-conversion: build
+	python3 crates/testkit/benches/conversion.py --unsynced $(BENCH)
+	python3 crates/testkit/benches/conversion.py --unsynced --files 16 --size 67108864 $(BENCH)
 
 # What `make` built; root needs no Rust for it.
 install:
