@@ -221,7 +221,7 @@ fn an_agent_that_ends_when_it_is_asked_is_followed_by_another() {
     // No program that is started here may keep it open.
     let (kind, flags) = (SocketType::SEQPACKET, SocketFlags::CLOEXEC);
     let listener = socket_with(AddressFamily::UNIX, kind, flags, None).unwrap();
-    bind(&listener, &SocketAddrUnix::new(&world.socket()).unwrap()).unwrap();
+    bind(&listener, &SocketAddrUnix::new(world.socket()).unwrap()).unwrap();
     listen(&listener, 8).unwrap();
     let ending = spawn(move || (0..3).for_each(|_| drop(accept(&listener).unwrap())));
     assert_eq!(world.shell("tidelock exec -D data -- cat data/file"), TEXT);

@@ -91,7 +91,8 @@ def main():
             for index, measure in enumerate(["time", "CPU time"]):
                 some = [pair[index] for pair in pairs]
                 middle = statistics.median(some)
-                print(f"{kind} / {name}, {measure}: {middle:.2f} [{min(some):.2f}, {max(some):.2f}]")
+                span = f"[{min(some):.2f}, {max(some):.2f}]"
+                print(f"{kind} / {name}, {measure}: {middle:.2f} {span}")
 
 
 main()
