@@ -3,9 +3,12 @@
 //! The crate is pinned by `Cargo.lock` with its checksum, so this script is too: nothing is
 //! committed and nothing but crates is downloaded. A vendored build has it as well. Only the file
 //! is wanted; no code of the crate is linked into the lab.
+//!
+//! Notes the commit that the lab is built from, for the manifest of a run.
 
 use std::panic::Location;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::{env, fs};
 
 use charming::element::ColorStop;
@@ -21,6 +24,24 @@ fn main() {
     assert!(!text.contains("</script"), "{} would end its element", script.display());
     assert!(text.contains("Apache Software Foundation"), "{} has no notice", script.display());
     fs::write(&out, text).unwrap_or_else(|e| panic!("{}: {e}", out.display()));
+    println!("cargo::rustc-env=TIDELOCK_COMMIT={}", commit().unwrap_or_default());
+}
+
+/// The commit, `-changed` where files differ from it. `None` of a source archive.
+fn commit() -> Option<String> {
+    let log = git(&["rev-parse", "--git-path", "logs/HEAD"])?;
+    // What does not exist would make cargo build again each time.
+    if Path::new(&log).exists() {
+        println!("cargo::rerun-if-changed={log}");
+    }
+    let commit = git(&["rev-parse", "--short=12", "HEAD"])?;
+    let changed = git(&["status", "--porcelain", "--untracked-files=no"])?;
+    Some(if changed.is_empty() { commit } else { format!("{commit}-changed") })
+}
+
+fn git(args: &[&str]) -> Option<String> {
+    let output = Command::new("git").args(args).output().ok().filter(|o| o.status.success())?;
+    Some(String::from_utf8(output.stdout).ok()?.trim().to_owned())
 }
 
 /// Where the crate keeps the script: below its `src`, of which a file called [`Caller`].

@@ -15,6 +15,7 @@
 //!          +-- tools: docs/tools.md, row by row
 //!          +-- acknowledged: programs that are killed, and what they had promised
 //!          +-- differential: random calls at one time, and all orders that a plain file allows
+//!          +-- instructions: what a call costs, counted one by one
 //!          +-- twins: each file-call behaviour as a C program, run twice (tests/twins.rs)
 //!
 //!   tests/engine_{model,faults,crash}.rs
@@ -29,6 +30,7 @@ pub mod acknowledged;
 pub mod differential;
 pub mod fleet;
 pub mod headers;
+pub mod instructions;
 pub mod ledger;
 pub mod maria;
 pub mod marker;

@@ -58,6 +58,7 @@ twins! {
     dup2_replaces_an_open_file
     dup_shares_the_offset
     errno_is_kept
+    fast_path
     fallocate_keeps_bytes
     files_that_libc_opens_itself
     fork_shares_the_offset

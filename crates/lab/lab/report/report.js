@@ -276,34 +276,50 @@
     };
   }
 
+  // What is closed has no width: its charts are drawn when it opens, and only then.
   const KINDS = { ratios, lines, times };
   const charts = [];
+  const isOpen = (place) => !place.closest("details:not([open])");
   function draw(entry, width) {
-    const t = theme();
-    const built = KINDS[entry.figure.chart.kind](entry.figure, t, width || entry.place.clientWidth);
-    entry.place.style.height = built.height + "px";
-    entry.chart.resize({ width: width || "auto", height: built.height });
-    entry.chart.setOption(built.option, { notMerge: true });
+    if (!isOpen(entry.place)) return;
+    try {
+      if (!entry.chart) {
+        entry.chart = echarts.init(entry.place, null, { renderer: "svg" });
+        report.drawn += 1;
+      }
+      const room = width && Math.min(width, entry.figure.wide ? width : width / 2 - 12);
+      const built = KINDS[entry.figure.chart.kind](entry.figure, theme(), room || entry.place.clientWidth);
+      entry.place.style.height = built.height + "px";
+      entry.chart.resize({ width: room || "auto", height: built.height });
+      entry.chart.setOption(built.option, { notMerge: true });
+    } catch (error) {
+      report.errors.push(entry.figure.id + ": " + error);
+      console.error(error);
+    }
   }
   function drawAll(width) {
-    for (const entry of charts) draw(entry, width && Math.min(width, entry.wide ? width : width / 2 - 12));
+    for (const entry of charts) draw(entry, width);
     for (const name of document.querySelectorAll("dt[data-arm]")) {
       name.parentElement.style.setProperty("--arm", colour(name.dataset.arm));
     }
   }
-  for (const figure of data) {
-    const place = document.getElementById(figure.id);
-    try {
-      const chart = echarts.init(place, null, { renderer: "svg" });
-      charts.push({ figure, place, chart, wide: figure.wide });
-      draw(charts[charts.length - 1]);
-      report.drawn += 1;
-    } catch (error) {
-      report.errors.push(figure.id + ": " + error);
-      console.error(error);
-    }
+  for (const figure of data) charts.push({ figure, place: document.getElementById(figure.id), chart: null });
+  for (const part of document.querySelectorAll(".experiment > details")) {
+    part.addEventListener("toggle", () => {
+      if (part.open) for (const entry of charts) if (part.contains(entry.place)) draw(entry);
+    });
   }
+  // A link to an experiment opens it.
+  function openNamed() {
+    const name = decodeURIComponent(location.hash.slice(1));
+    const part = name && document.getElementById(name)?.closest("details");
+    if (!part || part.open) return;
+    part.open = true;
+    part.scrollIntoView();
+  }
+  window.addEventListener("hashchange", openNamed);
   drawAll();
+  openNamed();
 
   dark.addEventListener("change", () => drawAll());
   let last = window.innerWidth;

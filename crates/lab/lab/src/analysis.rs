@@ -76,6 +76,7 @@ impl Comparison {
     #[must_use]
     pub fn phrase(&self) -> String {
         let said = match self.told() {
+            Ok(()) if self.metric.is_latency() => phrase::latency(&self.ratio, self.differs()),
             Ok(()) => phrase::difference(&self.ratio, self.differs()),
             Err(why) => phrase::untold(&self.ratio, &why),
         };
@@ -186,7 +187,7 @@ pub(crate) fn phase_of(experiment: &Experiment, workload: &str, metric: &Metric)
         let work = experiment.workload.get(name);
         work.is_some_and(|work| plan::blocks(experiment, work, phase) > 0)
     };
-    if metric.name.starts_with("latency") {
+    if metric.is_latency() {
         if has(Phase::FixedRate) || !has(Phase::EqualWork) {
             return Phase::FixedRate;
         }

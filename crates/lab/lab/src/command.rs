@@ -6,6 +6,7 @@ mod list;
 mod load;
 mod plan;
 mod run;
+mod show;
 mod shown;
 mod which;
 
@@ -32,6 +33,8 @@ pub(crate) struct Cli {
 enum Command {
     /// List the experiments
     List(list::List),
+    /// Show what an experiment asks, compares, sets and measures, and what was published
+    Show(show::Show),
     /// Print the trials of experiments and how long they take; measure nothing
     Plan(plan::Plan),
     /// Run experiments; each finished trial is kept at once
@@ -71,6 +74,7 @@ impl Cli {
         let done = |()| ExitCode::SUCCESS;
         match self.command {
             Command::List(list) => list.run().map(done),
+            Command::Show(show) => show.run().map(done),
             Command::Plan(plan) => plan.run().map(done),
             Command::Run(run) => run.run().map(done),
             Command::Resume(resume) => resume.run().map(done),

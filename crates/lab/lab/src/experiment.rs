@@ -50,6 +50,9 @@ pub struct Experiment {
     /// Levels by the name of a factor.
     #[serde(default)]
     pub factors: BTreeMap<String, Vec<Param>>,
+    /// Which published factors and levels those of this size stand for, by the name of a factor.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub stands_for: BTreeMap<String, StandsFor>,
     /// Settings of the server in all arms.
     #[serde(default)]
     pub settings: BTreeMap<String, Param>,
@@ -63,6 +66,40 @@ pub struct Experiment {
     /// What was published, to be judged.
     #[serde(default, rename = "claim")]
     pub claims: Vec<Claim>,
+}
+
+/// What a factor stands for in the published tables.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StandsFor {
+    /// Its published name, if that is another one.
+    #[serde(default)]
+    pub factor: Option<String>,
+    /// The published level by ours; one that is not named stands for itself.
+    #[serde(default)]
+    pub levels: BTreeMap<String, Param>,
+}
+
+impl Experiment {
+    /// The published name of a factor.
+    #[must_use]
+    pub fn stands_for<'a>(&'a self, factor: &'a str) -> &'a str {
+        let named = self.stands_for.get(factor).and_then(|stands| stands.factor.as_deref());
+        named.unwrap_or(factor)
+    }
+
+    /// The published level that one of ours stands for.
+    #[must_use]
+    pub fn published_level<'a>(&'a self, factor: &str, level: &'a str) -> &'a str {
+        let named = self.stands_for.get(factor).and_then(|stands| stands.levels.get(level));
+        named.map_or(level, |Param(level)| level)
+    }
+
+    /// Whether levels of a factor stand for others.
+    #[must_use]
+    pub fn stands_in(&self, factor: &str) -> bool {
+        self.stands_for.contains_key(factor)
+    }
 }
 
 /// Size of an experiment.

@@ -188,7 +188,11 @@ fn family_lines(
         let same = |c: &&Family| c.kind == family.kind && c.aspect == family.aspect;
         let control = controls.iter().find(same).map(|control| control.ratio);
         let (outcome, why_not) = judged(Some(&family.estimate), control, options.max_loss);
-        let said = phrase::difference(&family.ratio, family.estimate.p_value() < 0.05);
+        let differs = family.estimate.p_value() < 0.05;
+        let said = match family.aspect {
+            Aspect::P95 => phrase::latency(&family.ratio, differs),
+            Aspect::Cpu | Aspect::Throughput => phrase::difference(&family.ratio, differs),
+        };
         let out = match family.left_out {
             0 => String::new(),
             out => format!(", {out} left out"),

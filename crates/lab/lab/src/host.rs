@@ -18,6 +18,7 @@
 
 mod caps;
 mod device;
+mod disk;
 mod gocryptfs;
 mod group;
 mod hierarchy;

@@ -18,6 +18,9 @@ pub struct Manifest {
     pub format: u32,
     /// Version of Tidelock.
     pub tidelock: String,
+    /// Commit that it was built from, `-changed` where files differed from it; empty if not known.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub commit: String,
     /// Unix time of the start, in seconds.
     pub created: u64,
     /// Seed of every order and of the bootstrap.
@@ -69,7 +72,7 @@ pub struct PlannedArm {
 }
 
 /// What the numbers depend on.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Machine {
     /// Short name for directories: letters, digits and dashes.
@@ -88,6 +91,12 @@ pub struct Machine {
     pub system: String,
     /// File system that the servers' directories lay on.
     pub file_system: String,
+    /// The disk below it: model or name, and size; empty if not known.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub disk: String,
+    /// Median milliseconds of a write of 8 KiB with its fdatasync there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fsync_ms: Option<f64>,
     /// Versions of servers and tools by name.
     pub versions: BTreeMap<String, String>,
     /// Whether cgroups, loop devices and mounts could be used.

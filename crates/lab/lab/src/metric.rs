@@ -24,6 +24,14 @@ pub struct Metric {
     pub better: Better,
 }
 
+impl Metric {
+    /// Whether it is a percentile of how long transactions took.
+    #[must_use]
+    pub fn is_latency(&self) -> bool {
+        self.name.starts_with("latency")
+    }
+}
+
 /// The metric with this name.
 #[must_use]
 pub fn find(name: &str) -> Option<&'static Metric> {

@@ -23,6 +23,23 @@ pub fn difference(ratio: &Interval, differs: bool) -> String {
     }
 }
 
+/// The same of a latency, whose ratio is the base's over the arm's: `1.66 times as long [1.21,
+/// 2.27]`. A loss of 40 % would be no word for it.
+#[must_use]
+pub fn latency(ratio: &Interval, differs: bool) -> String {
+    let Interval { low, mid, high } = times_as_long(ratio);
+    if differs {
+        format!("{mid:.2} times as long [{low:.2}, {high:.2}]")
+    } else {
+        difference(&times_as_long(ratio), false)
+    }
+}
+
+/// The arm's time as a part of the base's, of a ratio of performance.
+pub(crate) fn times_as_long(ratio: &Interval) -> Interval {
+    Interval { low: 1.0 / ratio.high, mid: 1.0 / ratio.mid, high: 1.0 / ratio.low }
+}
+
 /// A ratio that is neither a loss nor a gain nor equality, because of `why`.
 #[must_use]
 pub fn untold(ratio: &Interval, why: &str) -> String {
@@ -85,6 +102,14 @@ mod tests {
         assert_eq!(said(1.022, 1.031, 1.040, true), "a gain of 3.1 % [2.2, 4.0]");
         assert_eq!(said(2.5, 3.0, 3.5, true), "3.00 times [2.50, 3.50]");
         assert_eq!(said(0.9990, 0.9993, 0.9996, true), "a loss of 0.07 % [0.04, 0.1]");
+    }
+
+    #[test]
+    fn a_latency_is_so_many_times_as_long() {
+        let ratio = Interval { low: 0.25, mid: 0.40, high: 0.5 };
+        assert_eq!(latency(&ratio, true), "2.50 times as long [2.00, 4.00]");
+        let ratio = Interval { low: 0.8, mid: 0.9, high: 1.02 };
+        assert_eq!(latency(&ratio, false), "no difference detectable, under 25.0 %");
     }
 
     #[test]

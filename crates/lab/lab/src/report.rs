@@ -3,6 +3,8 @@
 //! ```text
 //!   results --> view        what is said, as numbers and as words
 //!                 |   costs      what sealed lost, in the sentences that come first
+//!                 |   forest     kinds of load beside what others published, on one axis
+//!                 |   heat       every cell as a tile
 //!                 |   finding    what may be said of one comparison, and what may not
 //!                 |   cells      trials of one cell and arm, summarised
 //!                 |   words      rounded numbers and sentences
@@ -11,6 +13,7 @@
 //!                 v
 //!               page        report.html      machine     report.json, report.csv
 //!                 |         report.md
+//!                 |   side_by_side   two runs in one page
 //!                 |   policy     what the page may load and run: only what is embedded
 //! ```
 //!
@@ -21,11 +24,14 @@ mod cells;
 mod costs;
 mod figure;
 mod finding;
+mod forest;
+mod heat;
 mod layout;
 mod machine;
 mod page;
 mod policy;
 mod published;
+mod side_by_side;
 mod view;
 mod words;
 
@@ -35,6 +41,15 @@ use std::path::{Path, PathBuf};
 use crate::analysis::{self, Comparison};
 use crate::error::{Error, Result};
 use crate::results::Results;
+
+/// Writes the page that sets two runs side by side to `path`.
+///
+/// # Errors
+/// When it cannot be written.
+pub fn write_side_by_side(a: &Results, b: &Results, path: &Path) -> Result<()> {
+    let page = side_by_side::html(a, b)?;
+    fs::write(path, page).map_err(Error::io(format!("writing {}", path.display())))
+}
 
 /// Writes `report.html`, `report.md`, `report.json` and `report.csv` into `out`, and returns their
 /// paths.

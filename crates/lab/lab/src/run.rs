@@ -82,6 +82,7 @@ pub fn manifest(experiments: Vec<Experiment>, size: Size, seed: u64, machine: Ma
     Manifest {
         format: FORMAT,
         tidelock: env!("CARGO_PKG_VERSION").into(),
+        commit: env!("TIDELOCK_COMMIT").into(),
         created: created.map_or(0, |since| since.as_secs()),
         seed,
         size,

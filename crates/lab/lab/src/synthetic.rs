@@ -87,6 +87,7 @@ pub(crate) fn experiment(arms: &[&str]) -> Experiment {
         arms: arms.iter().map(|arm| (*arm).into()).collect(),
         own_arms: Vec::new(),
         factors: BTreeMap::new(),
+        stands_for: BTreeMap::new(),
         settings: BTreeMap::new(),
         limits: Limits::default(),
         workload: BTreeMap::new(),
@@ -114,6 +115,7 @@ pub(crate) fn results(run: Synthetic, arms: &[&str]) -> Results {
     let manifest = Manifest {
         format: 1,
         tidelock: "0.1.0".into(),
+        commit: String::new(),
         created: 0,
         seed: 1,
         size: Size::Small,

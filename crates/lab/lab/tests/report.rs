@@ -34,12 +34,29 @@ fn made() -> &'static Path {
     })
 }
 
-/// Opens the page of the synthetic run.
+/// Opens the page of the synthetic run, and every experiment in it.
 fn opened() -> Browser {
+    let mut browser = closed();
+    open_all(&mut browser);
+    browser
+}
+
+/// Opens the page as a reader finds it.
+fn closed() -> Browser {
     let mut browser = Browser::start();
     browser.size(1280, 900, 1.0);
     browser.open(&made().join("report/report.html"));
     browser
+}
+
+/// Opens every experiment, and waits until its charts were drawn.
+fn open_all(browser: &mut Browser) {
+    let opened = browser.evaluate(
+        "Promise.all([...document.querySelectorAll('.experiment > details')].map((part) => new \
+         Promise((done) => { if (part.open) done(true); part.addEventListener('toggle', () => done(part.open)); part.open = \
+         true; })))",
+    );
+    assert!(opened.as_array().unwrap().iter().all(|open| *open == true), "{opened}");
 }
 
 /// The lines of results.jsonl, read without the lab's own types.
@@ -87,11 +104,13 @@ fn it_begins_with_the_cost_and_every_form_says_the_same() {
     let largest = &costs["largest_loss"];
     assert_eq!(largest["cell"]["shared_buffers"], "1MB");
     assert!((largest["ratio"].as_f64().unwrap() - 0.86).abs() < 0.02, "{largest}");
-    let said = costs["said"].as_str().unwrap();
+    // First what all blocks say together, in one sentence; then the largest of 33.
+    let first = costs["said"].as_str().unwrap();
+    assert!(first.starts_with("Sealed against unencrypted, over all loads: "), "{first}");
+    assert_eq!(first.matches(". ").count(), 0, "{first}");
+    let said = costs["by_cells"].as_str().unwrap();
     let begin = format!("in {} of 33 measured cells; the most was a loss of ", parts[0]);
     assert!(said.contains(&begin), "{said}");
-    // First what all blocks say together, not the largest of 33.
-    assert!(said.starts_with("Over all loads, sealed against unencrypted: "), "{said}");
     let whole = &costs["families"][0];
     assert_eq!((&whole["kind"], &whole["aspect"]), (&"all".into(), &"cpu".into()));
     assert_eq!(whole["cells"], 24, "CPU time was measured in cybertec-matrix alone");
@@ -103,19 +122,107 @@ fn it_begins_with_the_cost_and_every_form_says_the_same() {
     assert!(begins("Fewer than 10 blocks were measured in 5 of 33"), "{caveats:?}");
     assert!(begins("Something may have disturbed ") && begins("1 line of"), "{caveats:?}");
 
-    let shown = "[...document.querySelectorAll('header p, header li, h2')].map((e) => \
+    let shown = "[...document.querySelectorAll('h1, header li, .by-cells, .claims')].map((e) => \
                  e.textContent.replace(/\\u00a0/g, ' '))";
     let shown = browser.evaluate(shown);
-    assert_eq!(shown[0], "Tidelock lab");
-    assert_eq!(shown[1], said);
-    assert_eq!(shown[2], costs["claims"]);
+    let mut expected: Vec<String> = vec![first.into()];
+    expected.extend(caveats.iter().map(|caveat| format!("{caveat}.")));
+    expected.extend([said, costs["claims"].as_str().unwrap()].map(String::from));
+    assert_eq!(shown, serde_json::json!(expected));
     let markdown = fs::read_to_string(made().join("report/report.md")).unwrap();
     let paragraphs: Vec<&str> = markdown.split("\n\n").map(str::trim).collect();
-    assert_eq!(paragraphs[1..3], [said, costs["claims"].as_str().unwrap()]);
-    for (at, caveat) in caveats.iter().enumerate() {
-        assert_eq!(shown[3 + at], format!("{caveat}."));
-        assert!(paragraphs[3].contains(caveat), "{caveat}");
+    assert_eq!(paragraphs[1], first);
+    assert!(paragraphs.contains(&said) && paragraphs.contains(&costs["claims"].as_str().unwrap()));
+    for caveat in &caveats {
+        assert!(markdown.contains(&format!("* {caveat}.")), "{caveat}");
     }
+}
+
+/// What a manager sees: a sentence, and the picture with what was published beside it.
+#[test]
+fn the_first_screen_has_the_sentence_and_the_whole_picture() {
+    let mut browser = closed();
+    browser.size(1400, 900, 1.0);
+    let below = browser.evaluate("document.querySelector('.forest').getBoundingClientRect().bottom");
+    assert!(below.as_f64().unwrap() <= 900.0, "the picture ends at {below}");
+    assert_eq!(browser.evaluate("window.tidelockReport.drawn"), 0, "nothing closed is drawn");
+    // Places in the picture are those of the ratios, on a logarithmic axis.
+    let json: Value =
+        serde_json::from_slice(&fs::read(made().join("report/report.json")).unwrap()).unwrap();
+    let families = json["costs"]["families"].as_array().unwrap();
+    let places = browser.evaluate(
+        "[...document.querySelectorAll('.forest .mark')].map((mark) => { const [low, high] = \
+         [mark.querySelector('line').x1, mark.querySelector('line').x2].map((x) => \
+         x.baseVal.valueInSpecifiedUnits); const [, , mid] = [...mark.querySelectorAll('svg')].map((s) \
+         => s.x.baseVal.valueInSpecifiedUnits); return [low, mid, high]; })",
+    );
+    let one = browser.evaluate(
+        "document.querySelector('.forest line.one').x1.baseVal.valueInSpecifiedUnits",
+    );
+    let one = one.as_f64().unwrap();
+    let places = places.as_array().unwrap();
+    assert_eq!(places.len(), families.len());
+    // Percent of the width for a step of the logarithm, from the longest whisker.
+    let log = |value: &Value| value.as_f64().unwrap().ln();
+    let mut steps = Vec::new();
+    for (place, family) in places.iter().zip(families) {
+        let ends = [(&place[0], &family["interval"][0]), (&place[1], &family["ratio"]),
+            (&place[2], &family["interval"][1])];
+        for (at, ratio) in ends {
+            if log(ratio).abs() > 0.01 {
+                steps.push((at.as_f64().unwrap() - one) / log(ratio));
+            }
+        }
+    }
+    assert!(steps.len() >= 3, "{families:?}");
+    let middle = steps.iter().sum::<f64>() / steps.len() as f64;
+    assert!(steps.iter().all(|step| (step / middle - 1.0).abs() < 0.05), "{steps:?}");
+    // The matrix was published with 44 % lost: a hollow diamond left of everything of ours.
+    let diamonds = browser.evaluate(
+        "[...document.querySelectorAll('.forest g.published')].map((g) => [g.querySelector('title')\
+         .textContent, g.querySelector('svg').x.baseVal.valueInSpecifiedUnits])",
+    );
+    let lost = diamonds.as_array().unwrap().iter().find(|d| d[0].as_str().unwrap().contains("44 %"));
+    let at = lost.unwrap()[1].as_f64().unwrap();
+    assert!((at - one - middle * 0.563_f64.ln()).abs() < 0.2, "{diamonds}, 1 at {one}");
+}
+
+/// An experiment is closed until somebody wants it.
+#[test]
+fn a_link_to_an_experiment_opens_it_and_draws_its_charts() {
+    let mut browser = closed();
+    let open = "document.querySelectorAll('.experiment > details[open]').length";
+    assert_eq!(browser.evaluate(open), 0);
+    let drawn = browser.evaluate(
+        "new Promise((done) => { document.getElementById('shared-buffers').closest('details')\
+         .addEventListener('toggle', () => done(window.tidelockReport.drawn)); location.hash = \
+         'shared-buffers'; })",
+    );
+    assert!(drawn.as_u64().unwrap() >= 2, "{drawn}");
+    assert_eq!(browser.evaluate(open), 1);
+    assert!(browser.complaints().is_empty(), "{:?}", browser.complaints());
+}
+
+/// Every cell has its tiles, and each says what the table of numbers says.
+#[test]
+fn the_heat_map_has_every_cell_and_hides_none() {
+    let mut browser = closed();
+    let tiles = browser.evaluate(
+        "[...document.querySelectorAll('.heat tbody tr')].map((row) => \
+         row.querySelector('td.throughput').className.split(' ')[1])",
+    );
+    let tiles = tiles.as_array().unwrap();
+    // 24 cells of cybertec-matrix, 5 of shared-buffers, 6 of provisioned-iops of which two were
+    // not measured.
+    assert_eq!(tiles.len(), 35);
+    let of = |state: &str| tiles.iter().filter(|tile| **tile == state).count();
+    let json: Value =
+        serde_json::from_slice(&fs::read(made().join("report/report.json")).unwrap()).unwrap();
+    let costs = &json["costs"];
+    for (state, count) in [("loss", "losses"), ("gain", "gains"), ("same", "same"), ("wide", "hidden")] {
+        assert_eq!(of(state) as u64, costs[count].as_u64().unwrap(), "{state}");
+    }
+    assert_eq!(of("absent"), 2);
 }
 
 #[test]
@@ -169,6 +276,7 @@ fn hostile_names_are_text_in_every_form() {
     let mut browser = Browser::start();
     browser.size(1280, 900, 1.0);
     browser.open(&out.join("report.html"));
+    open_all(&mut browser);
     let state = browser.evaluate("window.tidelockReport");
     assert_eq!(state["errors"], serde_json::json!([]));
     assert!(state["figures"].as_u64().unwrap() >= 2, "{state}");
@@ -177,7 +285,7 @@ fn hostile_names_are_text_in_every_form() {
     assert_eq!(browser.evaluate("document.querySelectorAll('img').length"), 0);
     let scripts = browser.evaluate("document.querySelectorAll('script').length");
     assert_eq!(scripts, 5, "two that run, three of data");
-    let name = browser.evaluate("document.querySelector('.experiment h2').textContent");
+    let name = browser.evaluate("document.querySelector('.experiment h3').textContent");
     assert_eq!(name, run::HOSTILE);
     let raw =
         "JSON.parse(document.querySelector('script[data-file=\"results.jsonl\"]').textContent)";
@@ -191,7 +299,7 @@ fn hostile_names_are_text_in_every_form() {
     let table: Vec<&str> = markdown.lines().filter(|line| line.starts_with('|')).collect();
     assert!(table.len() > 8, "{markdown}");
     for line in table {
-        assert!([6, 8].contains(&columns(line)), "{line}");
+        assert!([6, 7, 8].contains(&columns(line)), "{line}");
     }
     let rows = records(&read("report.csv"));
     assert!(rows.len() > 90 && rows.iter().all(|row| row.len() == rows[0].len()), "{rows:?}");
@@ -327,19 +435,17 @@ fn its_numbers_are_those_of_the_results() {
         "new Intl.NumberFormat('en', {{ maximumSignificantDigits: 3, useGrouping: false \
          }}).format({median})"
     ));
-    let ours = browser.evaluate(
-        "[...document.querySelectorAll('.pair')].find((p) => p.querySelector('h4').textContent === \
-         'tpcb like, scale 50').querySelectorAll('table')[1].rows[2].cells[1].textContent",
+    // In the row of the published 12 connections, after the five published figures.
+    let row = browser.evaluate(
+        "[...[...document.querySelectorAll('.pair')].find((p) => p.querySelector('h5').textContent \
+         === 'tpcb like, scale 50').querySelector('table').rows].map((r) => [...r.cells].map((c) => \
+         c.textContent)).find((cells) => cells[0] === '12')",
     );
-    assert_eq!(ours, digits);
-    // What has no trial says so, and is neither empty nor 0.
-    let ours = browser.evaluate(
-        "[...document.querySelectorAll('.pair .beside > :nth-child(2) td')].map((td) => \
-         td.textContent)",
-    );
-    let ours: Vec<&str> = ours.as_array().unwrap().iter().filter_map(Value::as_str).collect();
-    assert!(ours.contains(&"not measured"), "the arm gocryptfs was not, nor phase 3");
-    assert!(!ours.contains(&"") && !ours.contains(&"0"), "{ours:?}");
+    let cells: Vec<&str> = row.as_array().unwrap().iter().filter_map(Value::as_str).collect();
+    assert_eq!(cells[..3], ["12", "3580.13", "3520.69"]);
+    assert_eq!(serde_json::json!(cells[6]), digits);
+    // What has no trial says so, and is not 0.
+    assert_eq!(cells[9], "not measured", "the arm gocryptfs was not: {cells:?}");
     let table = browser.evaluate(
         "[...document.querySelectorAll('section.experiment td')].map((td) => td.textContent)",
     );
@@ -400,12 +506,16 @@ fn it_prints_and_says_everything_without_scripts() {
     let mut browser = opened();
     let pdf = browser.print();
     assert!(pdf.starts_with(b"%PDF-") && pdf.len() > 50_000, "{} bytes", pdf.len());
+    assert!(pages(&pdf) > 4, "what is open is printed too");
     let off = serde_json::json!({ "value": true });
     browser.call("Emulation.setScriptExecutionDisabled", off);
     browser.open(&made().join("report/report.html"));
     browser.call("Emulation.setScriptExecutionDisabled", serde_json::json!({ "value": false }));
     let text = browser.evaluate("document.body.innerText");
     let text = text.as_str().unwrap();
+    assert!(!text.contains("gocryptfs is not installed"), "what is closed is not shown");
+    let all = browser.evaluate("document.body.textContent");
+    let text = all.as_str().unwrap();
     for said in [
         "Charts and downloads need JavaScript",
         "not comparable",
@@ -414,7 +524,20 @@ fn it_prints_and_says_everything_without_scripts() {
     ] {
         assert!(text.contains(said), "without scripts the page does not say {said:?}");
     }
-    assert_eq!(browser.evaluate("document.querySelectorAll('svg').length"), 0);
+    assert_eq!(browser.evaluate("document.querySelectorAll('.chart svg').length"), 0);
+    assert!(browser.evaluate("document.querySelectorAll('.forest svg').length") != 0);
+}
+
+#[test]
+fn what_is_printed_fits_four_pages() {
+    let pdf = closed().print();
+    assert!((1..=4).contains(&pages(&pdf)), "{} pages", pages(&pdf));
+}
+
+/// Pages of a PDF: its objects of that type, whose dictionaries are not compressed.
+fn pages(pdf: &[u8]) -> usize {
+    pdf.windows(11).filter(|part| part == b"/Type /Page").count()
+        - pdf.windows(12).filter(|part| part == b"/Type /Pages").count()
 }
 
 /// Makes the pictures of the README from the run in TIDELOCK_LAB_RUN, in docs/images; without one,

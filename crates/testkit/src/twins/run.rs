@@ -37,6 +37,12 @@ impl Product {
         }
         Ok(Self { command: dir.join("tidelock") })
     }
+
+    /// The library.
+    #[must_use]
+    pub fn library(&self) -> PathBuf {
+        self.command.with_file_name("libtidelock_preload.so")
+    }
 }
 
 fn beside_the_test() -> Result<PathBuf> {
@@ -173,6 +179,29 @@ impl Workspace {
         let call = call.chain([product.command.as_os_str()]);
         let call = call.chain(exec(dir, program)).chain([dir.as_os_str()]);
         self.run(self.limited(Path::new("strace"), call), dir)
+    }
+
+    /// Runs a program that takes the directory under `step`, which writes its counts to `trace`;
+    /// plain without a product.
+    ///
+    /// # Errors
+    /// When `step` cannot be started.
+    pub fn run_stepped(
+        &self,
+        product: Option<&Product>,
+        step: &Path,
+        program: &Path,
+        dir: &Path,
+        trace: &Path,
+    ) -> Result<Ended> {
+        let call = match product {
+            Some(product) => {
+                [product.command.as_os_str()].into_iter().chain(exec(dir, program)).collect()
+            }
+            None => vec![program.as_os_str()],
+        };
+        let call = [trace.as_os_str()].into_iter().chain(call).chain([dir.as_os_str()]);
+        self.run(self.limited(step, call), dir)
     }
 
     /// The plain bytes of one sealed file.

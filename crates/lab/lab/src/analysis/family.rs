@@ -76,7 +76,8 @@ pub enum Aspect {
     Cpu,
     /// Throughput at capacity, or time.
     Throughput,
-    /// 95th percentile of the latency at 40 % of capacity.
+    /// 95th percentile of the latency at 40 % of capacity, or at 70 % where that was measured
+    /// instead.
     P95,
 }
 
@@ -94,14 +95,18 @@ impl Aspect {
         }
     }
 
-    /// Whether a comparison of a cell belongs to it; `paced` if the cell has equal work.
-    fn is(self, comparison: &Comparison, paced: bool) -> bool {
+    /// Whether a comparison of a cell belongs to it; `paced` if the cell has equal work, `fast` if
+    /// it has a throughput, without which its time is taken.
+    pub(crate) fn is(self, comparison: &Comparison, paced: bool, fast: bool) -> bool {
         let (phase, metric) = (comparison.phase, comparison.metric);
+        let (equal_work, capacity) = (phase == Phase::EqualWork, phase == Phase::Capacity);
         match self {
-            Self::Cpu if metric.name == "cpu_per_unit" => (phase == Phase::EqualWork) == paced,
-            Self::Throughput => phase == Phase::Capacity && metric.better == Better::Higher,
-            Self::P95 => phase == Phase::EqualWork && metric.name == "latency_p95",
-            Self::Cpu => false,
+            Self::Cpu => {
+                metric.name == "cpu_per_unit" && if paced { equal_work } else { capacity }
+            }
+            Self::Throughput if fast => capacity && metric.better == Better::Higher,
+            Self::Throughput => capacity && metric.name == "elapsed",
+            Self::P95 => metric.name == "latency_p95" && !capacity && equal_work == paced,
         }
     }
 }
@@ -135,14 +140,13 @@ pub fn families(compared: &[(&Experiment, &[Comparison])], arm: &str) -> Vec<Fam
             for (experiment, all) in compared {
                 let of_arm = |c: &&Comparison| c.arm == arm && c.base == PLAIN;
                 for c in all.iter().filter(of_arm) {
-                    let paced = all
-                        .iter()
-                        .filter(of_arm)
-                        .any(|other| other.cell == c.cell && other.phase == Phase::EqualWork);
+                    let in_cell = || all.iter().filter(of_arm).filter(|o| o.cell == c.cell);
+                    let paced = in_cell().any(|other| other.phase == Phase::EqualWork);
+                    let fast = in_cell().any(|other| Aspect::Throughput.is(other, paced, true));
                     let name = c.cell.workload().split('/').next().unwrap_or_default();
                     let of_kind = experiment.workload.get(name).and_then(Kind::of);
                     let here = kind == Kind::All && of_kind.is_some() || of_kind == Some(kind);
-                    if !here || !aspect.is(c, paced) {
+                    if !here || !aspect.is(c, paced, fast) {
                         continue;
                     }
                     match c.estimate.filter(|_| c.told().is_ok() && c.unlimited.is_none()) {

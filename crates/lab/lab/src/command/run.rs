@@ -58,7 +58,7 @@ impl Run {
     pub(super) fn run(self) -> Result<()> {
         let work = self.disk.work(None)?;
         let experiments = self.which.experiments()?;
-        let machine = run::machine(&work);
+        let machine = run::machine(&work).with_fsync(&work);
         let seed = self.seed.unwrap_or_else(|| fastrand::u64(..1 << 53));
         let manifest = run::manifest(experiments, self.which.size(), seed, machine);
         let named = || {

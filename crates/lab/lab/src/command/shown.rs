@@ -29,6 +29,9 @@ pub(super) struct Compare {
     /// Print JSON
     #[arg(long)]
     json: bool,
+    /// Write one page that opens from disk, instead of printing
+    #[arg(long, value_name = "FILE", conflicts_with = "json")]
+    html: Option<PathBuf>,
 }
 
 /// Fail if sealing costs more than this: exit 5 only where even the better end of the interval is
@@ -67,7 +70,12 @@ impl Report {
 
 impl Compare {
     pub(super) fn run(self) -> Result<()> {
-        let side_by_side = compare::compare(&read(&self.a)?, &read(&self.b)?);
+        let (a, b) = (read(&self.a)?, read(&self.b)?);
+        if let Some(path) = self.html {
+            report::write_side_by_side(&a, &b, &path)?;
+            return Ok(tidelock_console::print(format_args!("{}\n", path.display()))?);
+        }
+        let side_by_side = compare::compare(&a, &b);
         match self.json {
             true => tidelock_console::print_json("compare", &side_by_side)?,
             false => tidelock_console::print(format_args!("{side_by_side}\n"))?,

@@ -78,7 +78,7 @@ fn of_experiment(a: &Experiment, b: &Experiment) -> Option<String> {
     let (a_parts, b_parts) = (parts(a), parts(b));
     let names: Vec<&str> = unequal(&a_parts, &b_parts)
         .into_keys()
-        .filter(|key| !["question", "notes", "published", "claim"].contains(key))
+        .filter(|key| !["question", "notes", "published", "stands_for", "claim"].contains(key))
         .collect();
     (!names.is_empty()).then(|| format!("{}: differs in {}", a.name, names.join(", ")))
 }

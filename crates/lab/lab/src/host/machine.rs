@@ -11,7 +11,7 @@ use procfs::process::MountInfo;
 use procfs::{CpuInfo, Current as _, Meminfo};
 use rustix::system::uname;
 
-use super::mounts;
+use super::{disk, mounts};
 use crate::manifest::Machine;
 
 impl Machine {
@@ -32,9 +32,17 @@ impl Machine {
             kernel: uname().release().to_string_lossy().into_owned(),
             system: system(&fs::read_to_string("/etc/os-release").unwrap_or_default()),
             file_system: file_system(mounts::here(), path),
+            disk: disk::name(path),
+            fsync_ms: None,
             versions,
             root: rustix::process::geteuid().is_root(),
         }
+    }
+
+    /// The same with what a commit costs on the disk of `path`.
+    #[must_use]
+    pub fn with_fsync(self, path: &Path) -> Self {
+        Self { fsync_ms: disk::fsync_ms(path).ok(), ..self }
     }
 }
 

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::cells::{Cells, label, planned, spaced};
 use super::finding::Finding;
-use super::words;
+use super::words::{self, USEFUL};
 use crate::analysis::{Aspect, Comparison, Family, Kind, PLAIN, families};
 use crate::experiment::{Engine, Experiment, Size};
 use crate::manifest::Planned;
@@ -24,8 +24,10 @@ use crate::verdict::Conclusion;
 pub(super) struct Costs {
     /// What sealed lost over all loads.
     families: Vec<FamilyRow>,
-    /// What sealed lost, in whole sentences.
+    /// What sealed lost, in one sentence if the run says something of all loads.
     pub(super) said: String,
+    /// The same by cells, in whole sentences; empty where `said` has them.
+    pub(super) by_cells: String,
     /// What the claims came to, in one; empty if the run has none.
     pub(super) claims: String,
     /// What weakens both, each without a full stop.
@@ -75,7 +77,7 @@ impl FamilyRow {
             ratio: ratio.mid,
             interval: (ratio.low, ratio.high),
             shown: words::ratio(&ratio),
-            words: phrase::difference(&ratio, !ratio.holds(1.0)),
+            words: words::family(&ratio, aspect),
             cells,
             left_out,
         }
@@ -141,9 +143,9 @@ impl Costs {
             claims: claims(conclusions),
             ..Self::default()
         };
-        costs.said = match costs.over_all() {
-            Some(first) => format!("{first} {}", costs.sentences()),
-            None => costs.sentences(),
+        (costs.said, costs.by_cells) = match costs.over_all() {
+            Some(first) => (first, costs.sentences()),
+            None => (costs.sentences(), String::new()),
         };
         costs.caveats = costs.caveats(results, &counted);
         costs
@@ -155,7 +157,7 @@ impl Costs {
         let parts: Vec<String> =
             all.map(|family| format!("{}, {}", family.by, family.words)).collect();
         let said = parts.join("; ");
-        (!parts.is_empty()).then(|| format!("Over all loads, sealed against unencrypted: {said}."))
+        (!parts.is_empty()).then(|| format!("Sealed against unencrypted, over all loads: {said}."))
     }
 
     fn sentences(&self) -> String {
@@ -386,11 +388,8 @@ const fn be(count: usize) -> &'static str {
     if count == 1 { "is" } else { "are" }
 }
 
-/// "No difference detectable" says something only where a difference of this part of 1 would have
-/// been seen.
-const USEFUL: f64 = 0.10;
 /// Name of the arm under Tidelock.
-const SEALED: &str = "sealed";
+pub(super) const SEALED: &str = "sealed";
 
 #[cfg(test)]
 mod tests;

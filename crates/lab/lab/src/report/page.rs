@@ -7,6 +7,7 @@ use minijinja::{AutoEscape, Environment, Output, State, Value, escape_formatter}
 use serde::Serialize;
 
 use super::policy::{embedded, policy};
+use super::side_by_side;
 use super::view::View;
 use crate::error::{Error, Result};
 
@@ -33,6 +34,17 @@ pub(super) fn html(view: &View) -> Result<String> {
     render("report.html", include_str!("../../report/report.html"), context)
 }
 
+/// Two runs in one page, which has no script.
+pub(super) fn side_by_side(view: &side_by_side::View) -> Result<String> {
+    let style = embedded(STYLE);
+    let context = minijinja::context! {
+        view => Serde(view),
+        policy => Value::from_safe_string(policy(&[], &style)),
+        style => Value::from_safe_string(style),
+    };
+    render("compare.html", include_str!("../../report/compare.html"), context)
+}
+
 /// `report.md`: verdicts and ratios for a repository's page.
 pub(super) fn markdown(view: &View) -> Result<String> {
     let context = minijinja::context! { view => Serde(view) };
@@ -52,6 +64,7 @@ fn render(name: &str, template: &str, context: Value) -> Result<String> {
     // A number and its sign of percent stay on one line.
     environment.add_filter("tight", |text: String| text.replace(" %", "\u{a0}%"));
     environment.set_undefined_behavior(minijinja::UndefinedBehavior::Strict);
+    environment.add_template("parts.html", PARTS).map_err(failed)?;
     environment.add_template(name, template).map_err(failed)?;
     environment.get_template(name).and_then(|t| t.render(context)).map_err(failed)
 }
@@ -103,6 +116,7 @@ fn script_data(data: &impl Serialize) -> Result<Value> {
 
 /// Name of the escaping of Markdown.
 const MARKDOWN: &str = "markdown";
+const PARTS: &str = include_str!("../../report/parts.html");
 const STYLE: &str = include_str!("../../report/report.css");
 const SCRIPT: &str = include_str!("../../report/report.js");
 const ECHARTS: &str = include_str!(concat!(env!("OUT_DIR"), "/echarts.js"));

@@ -19,7 +19,10 @@ pub(super) fn embedded(text: &str) -> String {
 ///
 /// ECharts sets styles of the elements that it draws, so attributes may have any.
 pub(super) fn policy(scripts: &[&str], style: &str) -> String {
-    let scripts: Vec<String> = scripts.iter().map(|script| source(script)).collect();
+    let mut scripts: Vec<String> = scripts.iter().map(|script| source(script)).collect();
+    if scripts.is_empty() {
+        scripts.push("'none'".into());
+    }
     format!(
         "default-src 'none'; script-src {}; style-src-elem {}; style-src-attr 'unsafe-inline'; \
          base-uri 'none'; form-action 'none'",
@@ -45,6 +48,11 @@ mod tests {
         assert!(policy.contains(&format!("; script-src {abc} {empty}; style-src-elem {abc};")));
         assert!(policy.starts_with("default-src 'none';"), "{policy}");
         assert_eq!(policy.matches("unsafe").count(), 1, "{policy}");
+    }
+
+    #[test]
+    fn a_page_without_scripts_runs_none() {
+        assert!(policy(&[], "abc").contains("; script-src 'none'; style-src-elem 'sha256-"));
     }
 
     #[test]

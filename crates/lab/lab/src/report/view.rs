@@ -1,5 +1,6 @@
 //! What the page says: everything of a run as words, tables and charts, ready for a template.
 
+mod environment;
 mod limits;
 mod tables;
 mod verdicts;
@@ -10,12 +11,14 @@ use std::fs;
 use serde::Serialize;
 
 use super::cells::Cells;
-use super::costs::Costs;
+use super::costs::{Costs, SEALED};
 use super::figure::{self, Figure};
+use super::forest::{self, Forest};
+use super::heat::{self, Heat};
 use super::layout::{self, Pair};
 use super::words;
-use crate::analysis::Comparison;
-use crate::experiment::Size;
+use crate::analysis::{Comparison, families};
+use crate::experiment::{Experiment, Size};
 use crate::manifest::Planned;
 use crate::results::{MANIFEST, RESULTS, Results};
 use crate::trial::{Phase, Trial};
@@ -31,6 +34,10 @@ pub(super) struct View {
     pub(super) title: String,
     /// What the reader came for; above everything else.
     pub(super) costs: Costs,
+    /// Kinds of load beside what others published.
+    pub(super) forest: Forest,
+    /// Every cell.
+    pub(super) heat: Vec<Heat>,
     pub(super) started: String,
     pub(super) size: &'static str,
     /// Name and value, for the table of the environment.
@@ -96,15 +103,20 @@ impl View {
             let bytes = fs::read(results.dir.join(name)).unwrap_or_default();
             (name, String::from_utf8_lossy(&bytes).into_owned())
         };
+        let experiments = || manifest.experiments.iter().map(|planned| &planned.experiment);
+        let all: Vec<(&Experiment, &[Comparison])> =
+            experiments().zip(compared.iter().map(Vec::as_slice)).collect();
         Self {
             title: format!("The cost of encryption on {}", manifest.machine.name),
+            forest: Forest::of(&[families(&all, SEALED)], &forest::elsewhere(experiments())),
+            heat: heat::maps(results, compared, SEALED),
             started: words::moment(manifest.created),
             size: match manifest.size {
                 Size::Miniature => "miniature: shows that everything works, says nothing of cost",
                 Size::Small => "small: fits two cores",
                 Size::Published => "as published",
             },
-            environment: environment(results),
+            environment: environment::of(results),
             seed: manifest.seed,
             trials: results.trials.len(),
             costs: Costs::of(results, compared, &conclusions),
@@ -114,28 +126,6 @@ impl View {
             raw: [MANIFEST, RESULTS].map(raw).into(),
         }
     }
-}
-
-fn environment(results: &Results) -> Vec<(String, String)> {
-    let machine = &results.manifest.machine;
-    let gib = |mib: u64| format!("{} GiB", words::figure(mib as f64 / 1024.0));
-    let root = if machine.root { "yes" } else { "no" };
-    let mut rows: Vec<(String, String)> = [
-        ("processor", machine.cpu.clone()),
-        ("processors used", machine.cpus.to_string()),
-        ("AES instructions", machine.cpu_features.join(", ")),
-        ("memory", gib(machine.memory_mib)),
-        ("kernel", machine.kernel.clone()),
-        ("system", machine.system.clone()),
-        ("file system", machine.file_system.clone()),
-        ("limits by the kernel could be set", root.into()),
-        ("Tidelock", results.manifest.tidelock.clone()),
-    ]
-    .map(|(name, value)| (name.to_owned(), value))
-    .into();
-    rows.extend(machine.versions.clone());
-    rows.retain(|(_, value)| !value.is_empty());
-    rows
 }
 
 fn section(planned: &Planned, results: &Results, compared: &[Comparison]) -> Section {

@@ -2,6 +2,7 @@
 //!
 //! Three significant digits at most: no trial of the lab measures better.
 
+use crate::analysis::Aspect;
 use crate::experiment::Expectation;
 use crate::phrase;
 use crate::statistics::Interval;
@@ -56,6 +57,26 @@ pub(super) fn ratio(interval: &Interval) -> String {
     format!("{mid:.decimals$} [{low:.decimals$}, {high:.decimals$}]")
 }
 
+/// A kind of load in a few words: `loss of 3.1 % [2.2, 4.0]`, `no difference, under 1.3 %`, `not
+/// decided [0.61, 1.58]` where noise would have hidden a tenth. Of a latency it is how many times
+/// as long it took.
+pub(super) fn family(ratio: &Interval, aspect: Aspect) -> String {
+    let latency = aspect == Aspect::P95;
+    if !ratio.holds(1.0) {
+        let said =
+            if latency { phrase::latency(ratio, true) } else { phrase::difference(ratio, true) };
+        return said.strip_prefix("a ").unwrap_or(&said).to_owned();
+    }
+    let ratio = if latency { phrase::times_as_long(ratio) } else { *ratio };
+    if ratio.reach(1.0) > USEFUL {
+        return format!("not decided [{:.2}, {:.2}]", ratio.low, ratio.high);
+    }
+    format!("no difference, under {} %", phrase::rounded_up(ratio.reach(1.0)))
+}
+
+/// "No difference" says something only where a difference of this part of 1 would have been seen.
+pub(super) const USEFUL: f64 = 0.10;
+
 /// What a claim's published figures come to: `0.563: loss of 43.7 %`.
 pub(super) fn expectation(expect: &Expectation) -> String {
     match *expect {
@@ -88,6 +109,16 @@ mod tests {
         let expected = ["598,000", "1230", "1000", "57.1", "1.00", "0.0315", "0", "-12.3"];
         assert_eq!(texts, expected);
         assert_eq!(printed(652_870.65), "652,870.65");
+    }
+
+    #[test]
+    fn a_kind_of_load_is_lost_equal_or_open() {
+        let said = |low, mid, high| family(&Interval { low, mid, high }, Aspect::Cpu);
+        assert_eq!(said(0.960, 0.969, 0.978), "loss of 3.1 % [2.2, 4.0]");
+        assert_eq!(said(0.979, 0.99, 1.004), "no difference, under 2.1 %");
+        assert_eq!(said(0.61, 0.98, 1.58), "not decided [0.61, 1.58]");
+        let p95 = family(&Interval { low: 0.25, mid: 0.4, high: 0.5 }, Aspect::P95);
+        assert_eq!(p95, "2.50 times as long [2.00, 4.00]");
     }
 
     #[test]

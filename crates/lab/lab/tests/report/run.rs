@@ -34,6 +34,7 @@ pub(crate) fn make(dir: &Path) {
     let mut manifest = Manifest {
         format: FORMAT,
         tidelock: "0.1.0".into(),
+        commit: "0123456789ab".into(),
         created: 1_795_248_600,
         seed: 7,
         size: Size::Small,
@@ -46,6 +47,8 @@ pub(crate) fn make(dir: &Path) {
             kernel: "6.1.0".into(),
             system: "Debian GNU/Linux 12".into(),
             file_system: "ext4".into(),
+            disk: "Example disk, 32 GiB".into(),
+            fsync_ms: Some(0.87),
             versions: BTreeMap::from([("postgresql".into(), "15.14".into())]),
             root: true,
         },
@@ -104,6 +107,7 @@ pub(crate) fn make_hostile(dir: &Path) {
     let manifest = Manifest {
         format: FORMAT,
         tidelock: HOSTILE.into(),
+        commit: HOSTILE.into(),
         created: 1_795_248_600,
         seed: 7,
         size: Size::Small,
