@@ -138,9 +138,12 @@ $(DENY):
 fmt:
 	$(CARGO) fmt --all
 
-# The lab's experiment for before and after a change: sealed against plain, interleaved, a quarter
-# of an hour. BENCH="--out before", BENCH="--blocks 4" and others of `tidelock-lab run`.
+# Instructions of the library for each call of the fast path, the same on every machine; then the
+# lab's experiment for before and after a change: sealed against plain, interleaved, a quarter of an
+# hour. BENCH="--out before", BENCH="--blocks 4" and others of `tidelock-lab run`.
 bench: packages build
+	TIDELOCK_BUILT=$(abspath $(TARGET))/release \
+	    $(CARGO) test $(CRATES) --test instructions -- --nocapture
 	$(TARGET)/release/tidelock-lab run regression shared-buffers --only shared_buffers=8MB $(BENCH)
 
 # Conversion beside cp: 100,000 files of 8 KiB, then 16 of 64 MiB.

@@ -154,9 +154,8 @@ mod tests {
         };
         let places = [0x0fff, 0x1010, 0x101f, 0x1020, 0x102f, 0x1030, 0x1fff, 0x2000];
         let whose = places.map(is);
-        let expected = [
-            "others", "library", "library", "cipher", "cipher", "library", "library", "others",
-        ];
+        let expected =
+            ["others", "library", "library", "cipher", "cipher", "library", "library", "others"];
         assert_eq!(whose, expected);
     }
 

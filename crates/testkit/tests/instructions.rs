@@ -25,7 +25,8 @@ fn no_call_of_the_fast_path_has_become_longer() {
     let dir = place.protect(&product, "postgres").unwrap_or_else(|error| panic!("{error}"));
     let library = product.library();
     let run = |sealed: bool, name: &str| {
-        let (trace, dir) = (place.programs().join(name), if sealed { dir.clone() } else { place.plain() });
+        let (trace, dir) =
+            (place.programs().join(name), if sealed { dir.clone() } else { place.plain() });
         let with = sealed.then_some(&product);
         let ended = place.run_stepped(with, &step, &program, &dir, &trace);
         let ended = ended.unwrap_or_else(|error| panic!("{error}"));
@@ -35,16 +36,30 @@ fn no_call_of_the_fast_path_has_become_longer() {
         each_call(counts.unwrap_or_else(|error| panic!("{error}")))
     };
     let (plain, sealed) = (run(false, "plain.trace"), run(true, "sealed.trace"));
-    let profile = if library.parent().is_some_and(|dir| dir.ends_with("release")) { "release" } else { "debug" };
+    let profile = if library.parent().is_some_and(|dir| dir.ends_with("release")) {
+        "release"
+    } else {
+        "debug"
+    };
     println!("{profile}: instructions of a call");
     println!("{:<18} {:>8} {:>8} {:>8} {:>8}", "", "plain", "library", "cipher", "others");
     for (name, now) in &sealed {
         let plain = plain[name];
         assert_eq!((plain.library, plain.cipher), (0, 0), "{name} is plain");
         assert!(now.library > 0, "{name} does not pass the library");
-        println!("{name:<18} {:>8} {:>8} {:>8} {:>8}", plain.others, now.library, now.cipher, now.others);
+        println!(
+            "{name:<18} {:>8} {:>8} {:>8} {:>8}",
+            plain.others, now.library, now.cipher, now.others
+        );
     }
-    let calls = ["aligned read", "aligned write", "fstat", "open and close", "seek to the end", "small write"];
+    let calls = [
+        "aligned read",
+        "aligned write",
+        "fstat",
+        "open and close",
+        "seek to the end",
+        "small write",
+    ];
     assert_eq!(sealed.keys().map(String::as_str).collect::<Vec<_>>(), calls);
     let found: BTreeMap<String, u64> =
         sealed.iter().map(|(name, count)| (name.clone(), count.library)).collect();

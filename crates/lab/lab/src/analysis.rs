@@ -10,7 +10,7 @@ mod paired;
 use std::collections::BTreeMap;
 
 pub use family::{Aspect, Family, Kind, families};
-pub(crate) use paired::{Paired, noise, paired};
+pub(crate) use paired::{Paired, absolute, noise, paired};
 
 use crate::error::Result;
 use crate::experiment::{Experiment, Work};

@@ -50,11 +50,20 @@ impl Definition {
         }
     }
 
-    fn title(&self) -> String {
+    /// Whether its server is not ours.
+    #[must_use]
+    pub fn is_elsewhere(&self) -> bool {
+        self.extra.as_ref().is_some_and(|own| own.dsn.is_some())
+    }
+
+    fn title(&self, engine: Engine) -> String {
         if let Some(own) = &self.extra {
             return own.title.clone();
         }
         match self.name.as_str() {
+            "plain" if engine == Engine::None => "openssl speed: another cipher, no server",
+            "control" if engine == Engine::None => "openssl speed once more: the noise",
+            "sealed" if engine == Engine::None => "AWS-LC as the library uses it",
             "plain" => "the server as it is",
             "control" => "the same once more: the noise",
             "idle" => "the library loaded, nothing protected",
@@ -129,7 +138,7 @@ pub fn planned(experiment: &Experiment, machine: &Machine) -> Vec<PlannedArm> {
     let arm = |name: &String| {
         let definition = Definition::of(experiment, name);
         let missing = missing(experiment, &definition, machine);
-        PlannedArm { name: name.clone(), title: definition.title(), missing }
+        PlannedArm { name: name.clone(), title: definition.title(experiment.engine), missing }
     };
     experiment.arms.iter().map(arm).collect()
 }
@@ -140,6 +149,14 @@ fn missing(experiment: &Experiment, arm: &Definition, machine: &Machine) -> Opti
         needs.filter(|f| !machine.cpu_features.contains(f)).map(String::as_str).collect();
     if !lacks.is_empty() {
         return Some(format!("this CPU has no {}", lacks.join(", ")));
+    }
+    if let Some(dir) = arm.extra.as_ref().and_then(|own| own.on.as_ref())
+        && !Path::new(dir).is_dir()
+    {
+        return Some(format!("{dir} is no directory"));
+    }
+    if arm.is_elsewhere() {
+        return None;
     }
     if let Some(why) = arm.gocryptfs.then(GocryptfsMount::missing).flatten() {
         return Some(why);
@@ -176,7 +193,21 @@ mod tests {
             env: std::collections::BTreeMap::new(),
             needs_cpu: Vec::new(),
             settings: std::collections::BTreeMap::new(),
+            initdb: Vec::new(),
+            sql: None,
+            on: None,
+            dsn: None,
         }
+    }
+
+    #[test]
+    fn openssl_is_not_called_a_server() {
+        let of = |name| {
+            let experiment = crate::catalogue::find(name, crate::experiment::Size::Small).unwrap();
+            Definition::of(&experiment, "plain").title(experiment.engine)
+        };
+        assert_eq!(of("crypto"), "openssl speed: another cipher, no server");
+        assert_eq!(of("wal-stress"), "the server as it is");
     }
 
     #[test]

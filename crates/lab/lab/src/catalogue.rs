@@ -66,6 +66,25 @@ mod tests {
     }
 
     #[test]
+    fn every_file_of_a_peer_is_understood_and_says_whether_it_was_run() {
+        let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/experiments/peers");
+        let mut files = 0;
+        for entry in std::fs::read_dir(dir).unwrap() {
+            let path = entry.unwrap().path();
+            let text = std::fs::read_to_string(&path).unwrap();
+            for size in [Size::Miniature, Size::Small] {
+                let experiment = read("peer", &text, size).unwrap();
+                assert_eq!(Some(&*experiment.name), path.file_stem().unwrap().to_str());
+                crate::plan::cells(&experiment).unwrap();
+                let run = |note: &String| note.contains("run");
+                assert!(experiment.notes.iter().any(run), "{}", path.display());
+            }
+            files += 1;
+        }
+        assert_eq!(files, 6);
+    }
+
+    #[test]
     fn an_unknown_name_is_no_file() {
         assert!(matches!(find("shared-bufers", Size::Small), Err(Error::Unknown(_))));
     }

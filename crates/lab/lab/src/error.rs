@@ -74,6 +74,9 @@ pub enum Error {
     /// Anything else, as a sentence.
     #[error("{0}")]
     Other(String),
+    /// A run was asked for what it does not have, or for what makes no sense.
+    #[error("{0}")]
+    Asked(String),
 }
 
 impl Error {
@@ -107,6 +110,7 @@ impl Error {
             Self::OtherMachine { .. } => {
                 "go on where it began, or start a new run: one result has one machine".into()
             }
+            Self::Asked(_) => "`tidelock-lab report DIR` shows what the run has".into(),
             Self::Stopped => "the same command goes on where it ended".into(),
             Self::Interrupted => "`tidelock-lab resume DIR` goes on where it ended".into(),
             Self::Server(_) | Self::Other(_) => {
@@ -119,7 +123,7 @@ impl Error {
     #[must_use]
     pub const fn exit_code(&self) -> u8 {
         match self {
-            Self::Experiment { .. } | Self::Unknown(_) => 2,
+            Self::Experiment { .. } | Self::Unknown(_) | Self::Asked(_) => 2,
             Self::NotARun { .. }
             | Self::Busy { .. }
             | Self::Line { .. }

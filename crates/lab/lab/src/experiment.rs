@@ -149,6 +149,45 @@ pub struct OwnArm {
     /// Settings of its server beside those of the experiment.
     #[serde(default)]
     pub settings: BTreeMap<String, Param>,
+    /// Arguments of initdb beside the lab's own.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub initdb: Vec<String>,
+    /// SQL that is run once after its first start, before any table is made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sql: Option<String>,
+    /// Directory below which its data directory is made: on LUKS, fscrypt, ZFS, whatever is mounted
+    /// there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub on: Option<String>,
+    /// A server elsewhere, as libpq's `key=value` parameters, without a password. The lab starts
+    /// nothing then, and measures throughput and latency alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dsn: Option<String>,
+}
+
+impl OwnArm {
+    /// The parameters of its `dsn`; none without one.
+    ///
+    /// # Errors
+    /// When it is not of the form `key=value key=value`, or has a password, which would be kept
+    /// with the run.
+    pub fn parameters(&self) -> Result<Vec<(String, String)>, String> {
+        let wrong = |why: &str| format!("arm `{}`, dsn: {why}", self.name);
+        let pair = |text: &str| match text.split_once('=') {
+            Some((key, _)) if key.starts_with("postgres") => None,
+            Some((key, value)) if !value.is_empty() && !value.contains(['\'', '"']) => {
+                Some((key.to_owned(), value.to_owned()))
+            }
+            _ => None,
+        };
+        let all = self.dsn.iter().flat_map(|dsn| dsn.split_whitespace());
+        let all: Option<Vec<(String, String)>> = all.map(pair).collect();
+        let all = all.ok_or_else(|| wrong("it has the form `host=... dbname=... sslmode=...`"))?;
+        if all.iter().any(|(key, _)| key == "password") {
+            return Err(wrong("it would be kept with the run; PGPASSWORD has the password"));
+        }
+        Ok(all)
+    }
 }
 
 /// Limits set by cgroups on the server's processes, and its volume; absent means none.

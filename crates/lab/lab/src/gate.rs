@@ -131,7 +131,7 @@ pub struct Line {
 pub fn gate(results: &Results, options: &Options) -> Result<Gate> {
     let metrics = metrics(options)?;
     if !(0.0..1.0).contains(&options.max_loss) {
-        return Err(Error::Other(format!(
+        return Err(Error::Asked(format!(
             "a loss of {} % is no limit: it must be from 0 to less than 100 %",
             options.max_loss * 100.0
         )));
@@ -139,11 +139,11 @@ pub fn gate(results: &Results, options: &Options) -> Result<Gate> {
     let planned = &results.manifest.experiments;
     let in_run = |name: &String| planned.iter().any(|p| p.experiment.name == *name);
     if let Some(name) = options.experiments.iter().find(|name| !in_run(name)) {
-        return Err(Error::Other(format!("the run has no experiment named {name}")));
+        return Err(Error::Asked(format!("the run has no experiment named {name}")));
     }
     let has_arm = planned.iter().any(|p| p.arms.iter().any(|arm| arm.name == options.arm));
     if !has_arm && !planned.is_empty() {
-        return Err(Error::Other(format!("no experiment of the run has an arm {}", options.arm)));
+        return Err(Error::Asked(format!("no experiment of the run has an arm {}", options.arm)));
     }
     let by_default = options.experiments.is_empty();
     let (mut lines, mut skipped) = (Vec::new(), Vec::new());
@@ -288,7 +288,7 @@ fn metrics(options: &Options) -> Result<Vec<&'static Metric>> {
     }
     let known = |name: &String| {
         find(name).filter(|metric| metric.better != Better::Neither).ok_or_else(|| {
-            Error::Other(format!("there is no metric named {name} that could be better or worse"))
+            Error::Asked(format!("there is no metric named {name} that could be better or worse"))
         })
     };
     options.metrics.iter().map(known).collect()

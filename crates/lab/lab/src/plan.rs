@@ -104,6 +104,7 @@ pub fn cells(experiment: &Experiment) -> Result<Vec<Cell>> {
                 );
                 return Err(Error::Experiment { name: experiment.name.clone(), why });
             }
+            seconds(experiment, &cell, 1)?;
             grounds.push((ground, cell));
         }
     }
@@ -245,7 +246,7 @@ pub fn blocks(experiment: &Experiment, work: &Work, phase: Phase) -> u32 {
 pub fn seconds(experiment: &Experiment, cell: &Cell, servers: usize) -> Result<f64> {
     let Some(work) = experiment.workload.get(cell.workload()) else { return Ok(0.0) };
     let levels = &cell.0;
-    let (trial, around) = match work {
+    let (trial, around): (f64, f64) = match work {
         Work::Pgbench(pgbench) => (pgbench.seconds.number(levels)?, 1.0),
         // Two microseconds for a row: 20 seconds for ten million on a usual core.
         Work::Sql(sql) => (sql.rows.number::<f64>(levels)? * 2e-6, 1.0),
@@ -253,6 +254,10 @@ pub fn seconds(experiment: &Experiment, cell: &Cell, servers: usize) -> Result<f
         Work::Billing(billing) => (billing.records.number::<f64>(levels)? * 3e-5, 3.0),
         Work::Crypto(crypto) => (crypto.seconds.number(levels)?, 0.1),
     };
+    if !(trial > 0.0 && trial.is_finite()) {
+        let why = format!("{cell}: a trial of {trial} seconds measures nothing");
+        return Err(Error::Experiment { name: experiment.name.clone(), why });
+    }
     let blocks_of = |phase| blocks(experiment, work, phase);
     let blocks = f64::from(blocks_of(Phase::Capacity) + blocks_of(Phase::FixedRate));
     // Warm-up is about one block more.
@@ -325,6 +330,15 @@ mod tests {
                     assert!(slack >= 5, "{name} {size:?}, {cell}: {needed} of {allowed}");
                 }
             }
+        }
+    }
+
+    #[test]
+    fn a_trial_that_takes_no_time_or_less_is_refused() {
+        for (from, to) in [("seconds = 1", "seconds = -1"), ("rows = 10", "rows = 0")] {
+            let why = cells(&read("t", &TEXT.replace(from, to), Size::Small).unwrap());
+            let why = why.unwrap_err().to_string();
+            assert!(why.contains("seconds measures nothing"), "{why}");
         }
     }
 

@@ -13,7 +13,7 @@ use measured::Measured;
 use serde::{Deserialize, Serialize};
 
 use crate::analysis::{interval, told};
-use crate::experiment::{Claim, Experiment};
+use crate::experiment::{Claim, Experiment, LevelsAgainst};
 use crate::manifest::PlannedArm;
 use crate::phrase;
 use crate::statistics::Interval;
@@ -142,7 +142,8 @@ fn conclude(claim: &Claim, verdict: &Verdict, measured: &Measured) -> (Conclusio
     };
     let count = verdict.pairs.len();
     let told = told(count, *without_ratio, measured.has_controls(), measured.void());
-    let (conclusion, why) = match (told, claim.levels_against.is_some()) {
+    let of_cost = claim.levels_against.is_none() && claim.figure.is_none();
+    let (conclusion, why) = match (told, !of_cost) {
         (Ok(()), two) => match (rule::apply(&claim.expect, &ours), two) {
             ((Conclusion::Cheaper, why), true) => (Conclusion::More, why),
             ((Conclusion::Dearer, why), true) => (Conclusion::Less, why),
@@ -158,6 +159,10 @@ fn conclude(claim: &Claim, verdict: &Verdict, measured: &Measured) -> (Conclusio
     let one_by_one = match claim.levels_against {
         Some(_) => "; the two levels were measured one after the other",
         None => "",
+    };
+    let why = match claim.figure {
+        Some(_) => why.replace("the published equality", "the published figure"),
+        None => why,
     };
     (conclusion, format!("{why} ({cells}{blocks}{one_by_one})"))
 }
@@ -181,7 +186,8 @@ fn not_comparable(experiment: &Experiment, claim: &Claim, arms: &[PlannedArm]) -
     let levels = claim
         .levels_against
         .iter()
-        .flat_map(|two| [(&two.factor, &two.level), (&two.factor, &two.base)]);
+        .flat_map(LevelsAgainst::changes)
+        .flat_map(|(factor, level, base)| [(factor, level), (factor, base)]);
     let unknown = claim.levels.iter().chain(levels).find(|(factor, level)| {
         let known = experiment.factors.get(*factor);
         *factor != WORKLOAD && !known.is_some_and(|known| known.contains(level))

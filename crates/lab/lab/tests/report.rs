@@ -143,7 +143,8 @@ fn it_begins_with_the_cost_and_every_form_says_the_same() {
 fn the_first_screen_has_the_sentence_and_the_whole_picture() {
     let mut browser = closed();
     browser.size(1400, 900, 1.0);
-    let below = browser.evaluate("document.querySelector('.forest').getBoundingClientRect().bottom");
+    let below =
+        browser.evaluate("document.querySelector('.forest').getBoundingClientRect().bottom");
     assert!(below.as_f64().unwrap() <= 900.0, "the picture ends at {below}");
     assert_eq!(browser.evaluate("window.tidelockReport.drawn"), 0, "nothing closed is drawn");
     // Places in the picture are those of the ratios, on a logarithmic axis.
@@ -156,9 +157,8 @@ fn the_first_screen_has_the_sentence_and_the_whole_picture() {
          x.baseVal.valueInSpecifiedUnits); const [, , mid] = [...mark.querySelectorAll('svg')].map((s) \
          => s.x.baseVal.valueInSpecifiedUnits); return [low, mid, high]; })",
     );
-    let one = browser.evaluate(
-        "document.querySelector('.forest line.one').x1.baseVal.valueInSpecifiedUnits",
-    );
+    let one = browser
+        .evaluate("document.querySelector('.forest line.one').x1.baseVal.valueInSpecifiedUnits");
     let one = one.as_f64().unwrap();
     let places = places.as_array().unwrap();
     assert_eq!(places.len(), families.len());
@@ -166,8 +166,11 @@ fn the_first_screen_has_the_sentence_and_the_whole_picture() {
     let log = |value: &Value| value.as_f64().unwrap().ln();
     let mut steps = Vec::new();
     for (place, family) in places.iter().zip(families) {
-        let ends = [(&place[0], &family["interval"][0]), (&place[1], &family["ratio"]),
-            (&place[2], &family["interval"][1])];
+        let ends = [
+            (&place[0], &family["interval"][0]),
+            (&place[1], &family["ratio"]),
+            (&place[2], &family["interval"][1]),
+        ];
         for (at, ratio) in ends {
             if log(ratio).abs() > 0.01 {
                 steps.push((at.as_f64().unwrap() - one) / log(ratio));
@@ -182,7 +185,8 @@ fn the_first_screen_has_the_sentence_and_the_whole_picture() {
         "[...document.querySelectorAll('.forest g.published')].map((g) => [g.querySelector('title')\
          .textContent, g.querySelector('svg').x.baseVal.valueInSpecifiedUnits])",
     );
-    let lost = diamonds.as_array().unwrap().iter().find(|d| d[0].as_str().unwrap().contains("44 %"));
+    let lost =
+        diamonds.as_array().unwrap().iter().find(|d| d[0].as_str().unwrap().contains("44 %"));
     let at = lost.unwrap()[1].as_f64().unwrap();
     assert!((at - one - middle * 0.563_f64.ln()).abs() < 0.2, "{diamonds}, 1 at {one}");
 }
@@ -219,7 +223,9 @@ fn the_heat_map_has_every_cell_and_hides_none() {
     let json: Value =
         serde_json::from_slice(&fs::read(made().join("report/report.json")).unwrap()).unwrap();
     let costs = &json["costs"];
-    for (state, count) in [("loss", "losses"), ("gain", "gains"), ("same", "same"), ("wide", "hidden")] {
+    for (state, count) in
+        [("loss", "losses"), ("gain", "gains"), ("same", "same"), ("wide", "hidden")]
+    {
         assert_eq!(of(state) as u64, costs[count].as_u64().unwrap(), "{state}");
     }
     assert_eq!(of("absent"), 2);
@@ -513,13 +519,14 @@ fn it_prints_and_says_everything_without_scripts() {
     browser.call("Emulation.setScriptExecutionDisabled", serde_json::json!({ "value": false }));
     let text = browser.evaluate("document.body.innerText");
     let text = text.as_str().unwrap();
-    assert!(!text.contains("gocryptfs is not installed"), "what is closed is not shown");
+    assert!(!text.contains("A limit that is named"), "what is closed is not shown");
     let all = browser.evaluate("document.body.textContent");
     let text = all.as_str().unwrap();
     for said in [
         "Charts and downloads need JavaScript",
         "not comparable",
         "gocryptfs is not installed",
+        "A limit that is named",
         "line 22",
     ] {
         assert!(text.contains(said), "without scripts the page does not say {said:?}");
@@ -570,8 +577,12 @@ fn pictures_of_a_run() {
     browser.size(1120, 760, 1.5);
     for scheme in ["light", "dark"] {
         browser.scheme(scheme);
+        browser
+            .evaluate("document.querySelectorAll('details').forEach((d) => { d.open = false; })");
+        let first = browser.screenshot(None);
+        open_all(&mut browser);
         for (name, png) in [
-            (format!("lab-{scheme}.png"), browser.screenshot(None)),
+            (format!("lab-{scheme}.png"), first),
             (format!("lab-ratios-{scheme}.png"), browser.screenshot(Some(&ratios))),
         ] {
             assert!((10_000..300_000).contains(&png.len()), "{name}: {} bytes", png.len());

@@ -27,6 +27,8 @@ pub struct Cluster<'p> {
     log: PathBuf,
     bin: Option<PathBuf>,
     env: Vec<(String, String)>,
+    /// The connection service file of a server that is not ours.
+    service: Option<PathBuf>,
 }
 
 impl<'p> Cluster<'p> {
@@ -38,7 +40,39 @@ impl<'p> Cluster<'p> {
         let sockets = workspace.make_dir(&format!("s-{name}"))?;
         let log = workspace.join(&format!("{name}.log"));
         let dir = workspace.join(name);
-        Ok(Self { workspace, arm, dir, sockets, log, bin: None, env: Vec::new() })
+        let (bin, env, service) = (None, Vec::new(), None);
+        Ok(Self { workspace, arm, dir, sockets, log, bin, env, service })
+    }
+
+    /// A server elsewhere, which clients reach by these parameters of libpq (`host`, `sslmode`),
+    /// and with the password that PGPASSWORD has here. It has no directory, is not started and not
+    /// stopped.
+    ///
+    /// # Errors
+    /// When the connection service file cannot be written, or a parameter has more than one line.
+    pub fn elsewhere(
+        workspace: &'p Workspace,
+        name: &str,
+        parameters: &[(String, String)],
+    ) -> Result<Self> {
+        let mut text = format!("[{SERVICE}]\n");
+        for (key, value) in parameters {
+            ensure(!key.contains(['\n', '=']) && !value.contains('\n'), || {
+                format!("{key} cannot stand in a connection service file")
+            })?;
+            text += &format!("{key}={value}\n");
+        }
+        let service = workspace.join(&format!("home/{name}.service"));
+        workspace.write(&service, &text)?;
+        let mut cluster = Self::at(workspace, name, Arm::Plain)?;
+        cluster.service = Some(service);
+        Ok(cluster)
+    }
+
+    /// Whether the server is elsewhere.
+    #[must_use]
+    pub fn is_elsewhere(&self) -> bool {
+        self.service.is_some()
     }
 
     /// The same with its data directory at `dir`, outside the workspace: on a volume, say. The
@@ -327,17 +361,24 @@ impl<'p> Cluster<'p> {
     /// psql with this text to run, stopping at the first error.
     #[must_use]
     pub fn psql(&self, database: &str, text: &str) -> Tool<'p> {
-        self.client("psql")
-            .args(["-X", "-A", "-t", "-q", "-v", "ON_ERROR_STOP=1", "-d", database, "-f", "-"])
-            .stdin(text)
+        let psql = self.client("psql").args(["-X", "-A", "-t", "-q", "-v", "ON_ERROR_STOP=1"]);
+        // The database of a server elsewhere is the one that was named with it.
+        let psql = if self.is_elsewhere() { psql } else { psql.args(["-d", database]) };
+        psql.args(["-f", "-"]).stdin(text)
     }
 
     /// A program that reaches the server by its socket only.
     #[must_use]
     pub fn client(&self, program: &str) -> Tool<'p> {
-        self.workspace
-            .tool(self.client_program(program.as_ref()))
-            .env("PGHOST", &self.sockets)
+        let tool = self.workspace.tool(self.client_program(program.as_ref()));
+        if let Some(service) = &self.service {
+            let tool = tool.env("PGSERVICEFILE", service).env("PGSERVICE", SERVICE);
+            return match std::env::var_os("PGPASSWORD") {
+                Some(password) => tool.env("PGPASSWORD", password),
+                None => tool,
+            };
+        }
+        tool.env("PGHOST", &self.sockets)
             .env("PGPORT", "5432")
             .env("PGUSER", "postgres")
             .env("PGDATABASE", "postgres")
@@ -411,6 +452,8 @@ impl<'p> Cluster<'p> {
     }
 }
 
+/// Name of the only service in its file.
+const SERVICE: &str = "lab";
 /// The longest time in which a server starts: it may have to recover first.
 const START_SECONDS: u64 = 300;
 /// The longest time in which a server ends and comes up again.

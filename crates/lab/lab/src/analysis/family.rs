@@ -101,9 +101,7 @@ impl Aspect {
         let (phase, metric) = (comparison.phase, comparison.metric);
         let (equal_work, capacity) = (phase == Phase::EqualWork, phase == Phase::Capacity);
         match self {
-            Self::Cpu => {
-                metric.name == "cpu_per_unit" && if paced { equal_work } else { capacity }
-            }
+            Self::Cpu => metric.name == "cpu_per_unit" && if paced { equal_work } else { capacity },
             Self::Throughput if fast => capacity && metric.better == Better::Higher,
             Self::Throughput => capacity && metric.name == "elapsed",
             Self::P95 => metric.name == "latency_p95" && !capacity && equal_work == paced,

@@ -62,6 +62,17 @@ pub(crate) fn paired(metric: &Metric, of: (&[&Trial], &str), to: (&[&Trial], &st
     paired
 }
 
+/// The trials `of` one arm as a part of a published figure, for each block that has the metric.
+pub(crate) fn absolute(metric: &Metric, of: (&[&Trial], &str), figure: f64) -> Paired {
+    let of = Side::of(metric, of, None);
+    let part = |(block, trials): (&u32, &Vec<Measured>)| {
+        let value = value(trials)?;
+        let part = if metric.better == Better::Lower { figure / value } else { value / figure };
+        (part.is_finite() && part > 0.0).then_some((*block, part))
+    };
+    Paired { pairs: of.blocks.iter().filter_map(part).collect(), ..Paired::default() }
+}
+
 /// One side of a pair: its servers' trials, block by block.
 struct Side {
     blocks: BTreeMap<u32, Vec<Measured>>,

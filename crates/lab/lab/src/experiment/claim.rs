@@ -28,6 +28,10 @@ pub struct Claim {
     /// Compares two levels of a factor instead of two arms: `{ factor, level, base }`.
     #[serde(default)]
     pub levels_against: Option<LevelsAgainst>,
+    /// An absolute figure in the metric's unit: what is judged is the arm's own value as a part of
+    /// it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub figure: Option<f64>,
     /// What the published figures say.
     pub expect: Expectation,
     /// Why this cannot be compared, wherever it is measured.
@@ -45,6 +49,17 @@ pub struct LevelsAgainst {
     pub level: Param,
     /// The level that it is compared with.
     pub base: Param,
+    /// A second factor that changes with it: a larger instance with provisioned I/O.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub also: Option<Box<LevelsAgainst>>,
+}
+
+impl LevelsAgainst {
+    /// Every factor that changes, with its level and the one that it is compared with.
+    pub fn changes(&self) -> impl Iterator<Item = (&String, &Param, &Param)> {
+        let all = std::iter::successors(Some(self), |two| two.also.as_deref());
+        all.map(|two| (&two.factor, &two.level, &two.base))
+    }
 }
 
 /// What published figures say of the performance of one arm, as a part of the other's: 1 is the

@@ -1,9 +1,13 @@
 //! Reads an experiment and puts the parts that a size replaces in their place.
 
+use std::collections::BTreeMap;
+
+use serde::Deserialize as _;
 use toml::{Table, Value};
 
-use super::{Engine, Experiment, Size};
+use super::{Claim, Engine, Experiment, LevelsAgainst, OwnArm, Param, Size, Work};
 use crate::error::{Error, Result};
+use crate::trial::WORKLOAD;
 
 /// The experiment that `text` says, at `size`; `name` is for messages.
 ///
@@ -16,6 +20,7 @@ pub fn read(name: &str, text: &str, size: Size) -> Result<Experiment> {
     let mut table: Table = toml::from_str(text).map_err(|e| broken(e.to_string()))?;
     // Kept only while it is resolved, so that a line number is still known for the whole file.
     let sizes = table.remove("size");
+    let levels = levels(&table, sizes.as_ref());
     if let Some(Value::Table(sizes)) = sizes {
         for key in sizes.keys() {
             if !["miniature", "small", "published"].contains(&key.as_str()) {
@@ -31,8 +36,22 @@ pub fn read(name: &str, text: &str, size: Size) -> Result<Experiment> {
     if size == Size::Miniature {
         experiment.stop.warm_up = experiment.stop.warm_up.min(1);
     }
-    check(&experiment).map_err(broken)?;
+    check(&experiment, &levels).map_err(broken)?;
     Ok(experiment)
+}
+
+/// Every level that a factor has in some size.
+fn levels(table: &Table, sizes: Option<&Value>) -> BTreeMap<String, Vec<Param>> {
+    let of_sizes = sizes.and_then(Value::as_table).into_iter().flat_map(Table::values);
+    let whole = of_sizes.filter_map(Value::as_table).chain([table]);
+    let factors = whole.filter_map(|t| t.get("factors")?.as_table()).flatten();
+    let mut all: BTreeMap<String, Vec<Param>> = BTreeMap::new();
+    for (name, levels) in factors {
+        let levels = levels.as_array().into_iter().flatten();
+        let levels = levels.filter_map(|level| Param::deserialize(level.clone()).ok());
+        all.entry(name.clone()).or_default().extend(levels);
+    }
+    all
 }
 
 const fn key_of(size: Size) -> &'static str {
@@ -53,7 +72,7 @@ fn replace(whole: &mut Table, part: &Table) {
     }
 }
 
-fn check(experiment: &Experiment) -> Result<(), String> {
+fn check(experiment: &Experiment, levels: &BTreeMap<String, Vec<Param>>) -> Result<(), String> {
     let known = |arm: &String| {
         BUILT_IN.contains(&arm.as_str()) || experiment.own_arms.iter().any(|own| own.name == *arm)
     };
@@ -78,9 +97,10 @@ fn check(experiment: &Experiment) -> Result<(), String> {
         if own.bin.is_some() && own.like == "sealed" && experiment.engine == Engine::None {
             return Err(format!("arm `{}` has a bin, but seals by this program alone", own.name));
         }
+        check_own(experiment, own)?;
     }
     for (factor, levels) in &experiment.factors {
-        if levels.is_empty() || factor == crate::trial::WORKLOAD {
+        if levels.is_empty() || factor == WORKLOAD {
             return Err(format!("factor `{factor}` has no levels, or is the name of the workload"));
         }
     }
@@ -88,11 +108,78 @@ fn check(experiment: &Experiment) -> Result<(), String> {
         if crate::metric::find(&claim.metric).is_none() {
             return Err(format!("claim `{}` names an unknown metric `{}`", claim.id, claim.metric));
         }
+        check_levels(experiment, claim, levels)?;
         for arm in [&claim.arm, &claim.against] {
             if !known(arm) {
                 return Err(format!("claim `{}` names an unknown arm `{arm}`", claim.id));
             }
         }
+    }
+    Ok(())
+}
+
+/// A level may be one that this size lacks, but some size has it.
+fn check_levels(
+    experiment: &Experiment,
+    claim: &Claim,
+    levels: &BTreeMap<String, Vec<Param>>,
+) -> Result<(), String> {
+    let two = claim.levels_against.iter().flat_map(LevelsAgainst::changes);
+    let two = two.flat_map(|(factor, level, base)| [(factor, level), (factor, base)]);
+    for (factor, level) in claim.levels.iter().filter(|(name, _)| *name != WORKLOAD).chain(two) {
+        let wrong = |what: &str| Err(format!("claim `{}` names an unknown {what}", claim.id));
+        match levels.get(factor) {
+            None => return wrong(&format!("factor `{factor}`")),
+            Some(known) if !known.contains(level) => {
+                return wrong(&format!("level `{}` of {factor}", level.0));
+            }
+            Some(_) => {}
+        }
+    }
+    let Some(Param(work)) = claim.levels.get(WORKLOAD) else { return Ok(()) };
+    let (name, part) = work.split_once('/').map_or((&**work, None), |(n, part)| (n, Some(part)));
+    let known = match (experiment.workload.get(name), part) {
+        (Some(Work::Billing(_)), Some(part)) => ["phase1", "phase2", "phase3"].contains(&part),
+        (Some(_), part) => part.is_none(),
+        (None, _) => false,
+    };
+    match known {
+        true => Ok(()),
+        false => Err(format!("claim `{}` names an unknown workload `{work}`", claim.id)),
+    }
+}
+
+/// What an arm may have beside each other.
+fn check_own(experiment: &Experiment, own: &OwnArm) -> Result<(), String> {
+    let wrong = |why: &str| Err(format!("arm `{}` {why}", own.name));
+    own.parameters()?;
+    let postgresql = experiment.engine == Engine::Postgresql;
+    if !postgresql && (!own.initdb.is_empty() || own.dsn.is_some()) {
+        return wrong("has initdb or dsn, which are for PostgreSQL");
+    }
+    if experiment.engine == Engine::None && (own.sql.is_some() || own.on.is_some()) {
+        return wrong("has sql or on, and there is no server");
+    }
+    if own.on.is_some() && (own.like == "gocryptfs" || experiment.limits.volume.is_some()) {
+        return wrong("has on, and a volume of the lab's own");
+    }
+    if own.dsn.is_none() {
+        return Ok(());
+    }
+    let ours = own.bin.is_some() || own.on.is_some() || own.like != "plain";
+    if ours || !own.initdb.is_empty() || !own.env.is_empty() || !own.settings.is_empty() {
+        return wrong(
+            "has a dsn: its server is elsewhere, and only sql and like = \"plain\" go with it",
+        );
+    }
+    if experiment.stop.equal_work_blocks > 0 {
+        return wrong(
+            "has a dsn: CPU time elsewhere cannot be read, so stop.equal_work_blocks is 0",
+        );
+    }
+    let works = |work: &Work| matches!(work, Work::Pgbench(_) | Work::Sql(_));
+    if !experiment.workload.values().all(works) {
+        return wrong("has a dsn: pgbench and sql run there, nothing else");
     }
     Ok(())
 }
@@ -117,6 +204,61 @@ mod tests {
         [stop]
         blocks = 10
     "#;
+
+    fn refused(text: &str) -> String {
+        read("t", text, Size::Small).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_claim_on_what_no_size_has_is_refused_by_name() {
+        let text = |levels: &str| {
+            format!(
+                "{TEXT}\n[factors]\nblock = [1024]\n[size.published.factors]\nblock = [8192]\n\
+                 [[claim]]\nid = 'c'\ntext = ''\nsource = ''\nmetric = 'elapsed'\n\
+                 arm = 'plain'\nagainst = 'plain'\nexpect = {{ ratio = 0.5 }}\nwhere = {levels}"
+            )
+        };
+        for levels in ["{}", "{ block = 1024 }", "{ block = 8192 }", "{ workload = 'seal' }"] {
+            read("t", &text(levels), Size::Small).unwrap();
+        }
+        for (levels, what) in [
+            ("{ block = 512 }", "level `512` of block"),
+            ("{ blocks = 1024 }", "factor `blocks`"),
+            ("{ workload = 'open' }", "workload `open`"),
+            ("{ workload = 'seal/phase1' }", "workload `seal/phase1`"),
+        ] {
+            let why = refused(&text(levels));
+            assert!(why.contains("claim `c`") && why.contains(what), "{why}");
+        }
+    }
+
+    #[test]
+    fn an_arm_says_what_its_server_is_and_nothing_that_contradicts_it() {
+        let arm = |engine: &str, keys: &str, stop: &str| {
+            format!(
+                "name = 't'\nquestion = ''\nengine = '{engine}'\narms = ['plain', 'peer']\n\
+                 [[arm]]\nname = 'peer'\ntitle = ''\nlike = 'plain'\n{keys}\n[workload.w]\n\
+                 kind = 'pgbench'\nscript = 'select-only'\nscale = 1\nclients = 1\njobs = 1\n\
+                 seconds = 1\n[stop]\nblocks = 10\n{stop}"
+            )
+        };
+        let keys = "initdb = ['-K', 'x']\nsql = 'CREATE EXTENSION pg_tde'\non = '/mnt/luks'";
+        let read_arm = |keys| read("t", &arm("postgresql", keys, ""), Size::Small);
+        assert_eq!(read_arm(keys).unwrap().own_arms[0].initdb, ["-K", "x"]);
+        let dsn = "dsn = 'host=db.example port=5433 sslmode=verify-full'";
+        let peer = read_arm(dsn).unwrap().own_arms.remove(0);
+        assert_eq!(peer.parameters().unwrap()[2], ("sslmode".into(), "verify-full".into()));
+        for (text, why) in [
+            (arm("mariadb", "initdb = ['-K']", ""), "for PostgreSQL"),
+            (arm("postgresql", dsn, "equal_work_blocks = 5"), "cannot be read"),
+            (arm("postgresql", &format!("{dsn}\non = '/mnt'"), ""), "is elsewhere"),
+            (arm("postgresql", "dsn = 'host=a password=b'", ""), "PGPASSWORD"),
+            (arm("postgresql", "dsn = 'postgresql://a:b@c/d'", ""), "has the form"),
+            (arm("postgresql", "dsn = 'postgresql://a/d?sslmode=x'", ""), "has the form"),
+        ] {
+            assert!(refused(&text).contains(why), "{}", refused(&text));
+        }
+    }
 
     #[test]
     fn a_stop_rule_that_looks_at_the_results_is_unknown() {

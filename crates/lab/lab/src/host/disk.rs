@@ -19,7 +19,8 @@ pub(super) fn name(path: &Path) -> String {
     if dir.join("partition").exists() {
         dir.pop();
     }
-    let read = |name: &str| fs::read_to_string(dir.join(name)).unwrap_or_default().trim().to_owned();
+    let read =
+        |name: &str| fs::read_to_string(dir.join(name)).unwrap_or_default().trim().to_owned();
     let kernels = dir.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let model = Some(read("device/model")).filter(|model| !model.is_empty()).unwrap_or(kernels);
     let gib = read("size").parse::<f64>().map(|sectors| sectors * 512.0 / f64::from(1 << 30));

@@ -97,13 +97,8 @@ impl Forest {
             let marks: Vec<Mark> = marks.map(|family| axis.mark(family)).collect();
             let others = || elsewhere.iter().filter(|o| o.kind == kind && o.aspect == aspect);
             let diamonds: Vec<Diamond> = others().map(|other| axis.diamond(other)).collect();
-            let row = Row {
-                aspect,
-                by: aspect.title(),
-                published: range(others()),
-                marks,
-                diamonds,
-            };
+            let row =
+                Row { aspect, by: aspect.title(), published: range(others()), marks, diamonds };
             (!row.marks.is_empty() || !row.diamonds.is_empty()).then_some(row)
         };
         let groups = Kind::ORDER.into_iter().filter_map(|kind| {
@@ -129,9 +124,8 @@ impl Axis {
     /// Has room for all `ratios` and for 1, and ends within [`ENDS`].
     fn around(ratios: impl Iterator<Item = f64>) -> Self {
         let usable = ratios.filter(|ratio| ratio.is_finite() && *ratio > 0.0);
-        let (low, high) = usable.fold((0.9, 1.05), |(low, high): (f64, f64), ratio| {
-            (low.min(ratio), high.max(ratio))
-        });
+        let (low, high) = usable
+            .fold((0.9, 1.05), |(low, high): (f64, f64), ratio| (low.min(ratio), high.max(ratio)));
         let room = (high / low).powf(0.04);
         Self { low: (low / room).max(ENDS.0), high: (high * room).min(ENDS.1) }
     }
@@ -196,7 +190,7 @@ pub(super) fn elsewhere<'e>(experiments: impl Iterator<Item = &'e Experiment>) -
 
 fn published(experiment: &Experiment, claim: &Claim) -> Option<Elsewhere> {
     let of_cost = claim.against == PLAIN && claim.arm == "sealed" && claim.levels_against.is_none();
-    if !of_cost || claim.not_comparable.is_some() {
+    if !of_cost || claim.not_comparable.is_some() || claim.figure.is_some() {
         return None;
     }
     let metric = metric::find(&claim.metric)?;
@@ -233,7 +227,9 @@ fn range<'e>(others: impl Iterator<Item = &'e Elsewhere> + Clone) -> String {
     let percent = |ratio: f64| phrase::part(1.0 - ratio);
     match high {
         _ if low >= high => said(high),
-        _ if low >= ENDS.0 && high < 1.0 => format!("loss of {} to {} %", percent(low), percent(high)),
+        _ if low >= ENDS.0 && high < 1.0 => {
+            format!("loss of {} to {} %", percent(low), percent(high))
+        }
         _ => format!("{} to {}", said(low), said(high)),
     }
 }

@@ -7,7 +7,8 @@ use serde::Serialize;
 use super::cells::{Cells, number, spaced};
 use super::published::{self, PublishedTable};
 use super::words;
-use crate::experiment::Experiment;
+use crate::catalogue;
+use crate::experiment::{Experiment, Size, Work};
 use crate::manifest::Planned;
 use crate::metric::{Better, METRICS, Metric};
 use crate::trial::{Cell, Phase, WORKLOAD};
@@ -57,7 +58,8 @@ pub(super) fn pairs(planned: &Planned, cells: &Cells<'_>) -> Vec<Pair> {
     let files = planned.experiment.published.iter().filter_map(|name| published::find(name));
     let mut pairs = Vec::new();
     for file in files {
-        for table in &file.tables {
+        // What another experiment of the lab answers is shown there.
+        for table in file.tables.iter().filter(|table| !elsewhere(&planned.experiment, table)) {
             let levels =
                 table.levels.iter().map(|(name, level)| format!(", {} {level}", spaced(name)));
             let ours = ours(planned, cells, table);
@@ -200,7 +202,7 @@ fn ours(planned: &Planned, cells: &Cells<'_>, table: &PublishedTable) -> Option<
     let experiment = &planned.experiment;
     let mut here = cells.with_planned(experiment);
     here.retain(|cell| {
-        let workload = cell.workload();
+        let workload = experiment.published_level(WORKLOAD, cell.workload());
         workload == table.workload || workload.ends_with(&format!("/{}", table.workload))
     });
     // A level that this size lacks is no reason to show nothing: all of ours are shown then.
@@ -208,7 +210,8 @@ fn ours(planned: &Planned, cells: &Cells<'_>, table: &PublishedTable) -> Option<
     for (name, published) in &table.levels {
         let stands = |factor: &&String| experiment.stands_for(factor) == *name;
         let Some(factor) = experiment.factors.keys().find(stands) else { continue };
-        let same = |cell: &Cell| experiment.published_level(factor, &level(cell, factor)) == *published;
+        let same =
+            |cell: &Cell| experiment.published_level(factor, &level(cell, factor)) == *published;
         if here.iter().any(same) {
             here.retain(same);
             fixed.push(factor);
@@ -240,6 +243,26 @@ fn ours(planned: &Planned, cells: &Cells<'_>, table: &PublishedTable) -> Option<
     let cells: Vec<(Cell, Vec<String>)> =
         here.iter().map(|cell| (cell.clone(), values(cell))).collect();
     (!cells.is_empty()).then_some(Ours { unit: metric.unit, factors, cells })
+}
+
+/// Whether the experiment has no such workload, and another one of the lab has.
+fn elsewhere(experiment: &Experiment, table: &PublishedTable) -> bool {
+    let answers = |experiment: &Experiment| {
+        let phases = |name: &String| {
+            name == &table.workload
+                || experiment.published_level(WORKLOAD, name) == table.workload
+                || matches!(experiment.workload[name], Work::Billing(_))
+        };
+        experiment.workload.keys().any(phases)
+    };
+    let others = catalogue::names().filter_map(|name| catalogue::find(name, Size::Small).ok());
+    !answers(experiment) && others.into_iter().any(|other| answers_by_name(&other, table))
+}
+
+/// Whether a workload of the experiment says that it is the table's.
+fn answers_by_name(experiment: &Experiment, table: &PublishedTable) -> bool {
+    let named = experiment.stands_for.get(WORKLOAD).into_iter().flat_map(|s| s.levels.values());
+    named.into_iter().any(|name| name.0 == table.workload)
 }
 
 /// The metric of the published unit, or the throughput that was measured instead.
@@ -301,8 +324,7 @@ mod tests {
 
     #[test]
     fn ours_stand_in_the_rows_and_columns_of_the_publication() {
-        let pairs =
-            matrix(&[("workload", "tpcb_like"), ("scale", "50"), ("connections", "2")]);
+        let pairs = matrix(&[("workload", "tpcb_like"), ("scale", "50"), ("connections", "2")]);
         // Scale 50 is above memory here, as scale 5000 was there.
         let of = |title: &str| pairs.iter().find(|pair| pair.title == title).unwrap();
         let [grid] = &of("tpcb like, scale 5000").grids[..] else { panic!("{pairs:?}") };

@@ -85,8 +85,7 @@ fn families_of(run: &Results) -> Vec<Family> {
 
 fn said(rows: &[Row]) -> String {
     let count = |relation| rows.iter().filter(|row| row.relation == relation).count();
-    let [differ, same, open] =
-        [Relation::Differs, Relation::Same, Relation::Undecided].map(count);
+    let [differ, same, open] = [Relation::Differs, Relation::Same, Relation::Undecided].map(count);
     match rows.len() {
         0 => "The two runs have nothing in common.".into(),
         1 => format!("The only comparison that both runs have: {}.", rows[0].relation),
@@ -101,7 +100,8 @@ fn tables(rows: &[Row]) -> Vec<Table> {
     let mut tables: Vec<Table> = Vec::new();
     for row in rows {
         let key = &row.key;
-        let known = tables.iter().position(|t| t.experiment == key.experiment && t.base == key.base);
+        let known =
+            tables.iter().position(|t| t.experiment == key.experiment && t.base == key.base);
         let at = known.unwrap_or_else(|| {
             let (experiment, base) = (key.experiment.clone(), key.base.clone());
             tables.push(Table { experiment, base, rows: Vec::new() });
@@ -138,7 +138,9 @@ mod tests {
 
     fn run(speed: f64) -> Results {
         let mut run = Synthetic::new(10);
-        run.arm("plain", "select", 1.0).arm("control", "select", 1.0).arm("sealed", "select", speed);
+        run.arm("plain", "select", 1.0)
+            .arm("control", "select", 1.0)
+            .arm("sealed", "select", speed);
         results(run, &["plain", "control", "sealed"])
     }
 
@@ -164,6 +166,9 @@ mod tests {
         other.trials.iter_mut().for_each(|trial| trial.experiment = "other".into());
         let view = View::of(&run(0.9), &other);
         assert_eq!(view.said, "The two runs have nothing in common.");
-        assert_eq!(view.only, [["experiment synthetic"], ["experiment other"]].map(|n| n.map(String::from).to_vec()));
+        assert_eq!(
+            view.only,
+            [["experiment synthetic"], ["experiment other"]].map(|n| n.map(String::from).to_vec())
+        );
     }
 }

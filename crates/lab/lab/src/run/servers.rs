@@ -5,13 +5,14 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use tempfile::TempDir;
 use tidelock_servers::mariadb::MariaDb;
 use tidelock_servers::{Cluster, Process, Workspace, cpu_seconds};
 
 use super::Progress;
 use crate::arm::Definition;
 use crate::error::{Error, Result};
-use crate::experiment::{Engine, Experiment};
+use crate::experiment::{Engine, Experiment, OwnArm};
 use crate::host::{Caps, DeviceNumber, GocryptfsMount, Group, Image, Volume};
 use crate::plan::{Ground, Instance};
 use crate::trial::{Cell, Warning, WarningKind};
@@ -32,6 +33,8 @@ pub(super) struct Server<'p> {
     group: Option<Group>,
     mount: Option<GocryptfsMount>,
     volume: Option<Volume>,
+    /// Its directory where the arm says where that is.
+    on: Option<TempDir>,
     /// Limits that could not be set; each trial says so.
     pub(super) unlimited: Vec<Warning>,
     /// Why its CPU time is counted in ticks of the clock; `None` where its group counts it.
@@ -84,7 +87,7 @@ impl<'p> Servers<'p> {
         if self.settings == *settings {
             return Ok(());
         }
-        for server in &mut self.servers {
+        for server in self.servers.iter_mut().filter(|s| !s.database.is_elsewhere()) {
             server.database.set(settings)?;
             server.inside(|database| database.restart())?;
         }
@@ -109,6 +112,7 @@ impl<'p> Server<'p> {
             group: None,
             mount: None,
             volume: None,
+            on: None,
             unlimited: Vec::new(),
             coarse: None,
         }
@@ -125,9 +129,16 @@ impl<'p> Server<'p> {
         if engine == Engine::None {
             return Ok(());
         }
-        self.limit(place, ground, caps)?;
-        self.database = self.install(place, engine, ground)?;
-        self.inside(|database| database.start())?;
+        if let Some(own) = self.arm.extra.clone().filter(|own| own.dsn.is_some()) {
+            self.database = reach(place, &self.name(), &own)?;
+        } else {
+            self.limit(place, ground, caps)?;
+            self.database = self.install(place, engine, ground)?;
+            self.inside(|database| database.start())?;
+        }
+        if let Some(sql) = self.arm.extra.as_ref().and_then(|own| own.sql.as_ref()) {
+            self.database.sql(sql)?;
+        }
         if let Database::Postgres(cluster) = &self.database {
             fill(cluster, ground, stop)?;
         }
@@ -202,6 +213,13 @@ impl<'p> Server<'p> {
             below = Some(mount.root().to_path_buf());
             self.mount = Some(mount);
         }
+        if let Some(on) = self.arm.extra.as_ref().and_then(|own| own.on.as_ref()) {
+            let made = tempfile::Builder::new().prefix("tidelock-lab-").tempdir_in(on);
+            let made = made.map_err(Error::io(format!("making a directory in {on}")))?;
+            place.account().give(made.path())?;
+            below = Some(made.path().to_path_buf());
+            self.on = Some(made);
+        }
         let dir = below.map(|below| below.join("data"));
         let name = &self.name();
         let Definition { arm, bin, env, .. } = &self.arm;
@@ -230,7 +248,9 @@ impl<'p> Server<'p> {
                 cluster = cluster.on(dir);
             }
             // The agent that initdb starts may outlive it, and its work counts.
-            let make = || cluster.make(&["-k", "-N"]);
+            let more = self.arm.extra.iter().flat_map(|own| &own.initdb).map(String::as_str);
+            let initdb: Vec<&str> = ["-k", "-N"].into_iter().chain(more).collect();
+            let make = || cluster.make(&initdb);
             match &self.group {
                 Some(group) => group.inside(make).unwrap_or_else(|_| make())?,
                 None => make()?,
@@ -286,7 +306,41 @@ impl<'p> Server<'p> {
     }
 }
 
+/// A server elsewhere, with a schema of the lab's own: nothing else there is touched.
+fn reach<'p>(place: &'p Workspace, name: &str, own: &OwnArm) -> Result<Database<'p>> {
+    let mut parameters = own.parameters().map_err(Error::Other)?;
+    let admin = Cluster::elsewhere(place, &format!("{name}-schema"), &parameters)?;
+    admin.sql(&format!("DROP SCHEMA IF EXISTS {SCHEMA} CASCADE; CREATE SCHEMA {SCHEMA}"))?;
+    parameters.push(("options".into(), format!("-c search_path={SCHEMA}")));
+    Ok(Database::Postgres(Cluster::elsewhere(place, name, &parameters)?))
+}
+
+impl Drop for Server<'_> {
+    /// What the lab made elsewhere goes.
+    fn drop(&mut self) {
+        if let Database::Postgres(cluster) = &self.database
+            && cluster.is_elsewhere()
+        {
+            let _ = cluster.sql(&format!("DROP SCHEMA IF EXISTS {SCHEMA} CASCADE"));
+        }
+    }
+}
+
 impl Database<'_> {
+    /// Runs SQL once.
+    fn sql(&self, text: &str) -> Result<()> {
+        match self {
+            Self::None => Ok(()),
+            Self::Postgres(cluster) => Ok(cluster.sql(text).map(drop)?),
+            Self::Maria(maria) => Ok(maria.sql(text).map(drop)?),
+        }
+    }
+
+    /// Whether it is a server elsewhere: no process, no directory, no settings of ours.
+    pub(super) fn is_elsewhere(&self) -> bool {
+        matches!(self, Self::Postgres(cluster) if cluster.is_elsewhere())
+    }
+
     pub(super) fn process(&self) -> Result<Process> {
         match self {
             Self::None => Err(Error::Other("there is no server".into())),
@@ -336,7 +390,11 @@ fn fill(cluster: &Cluster<'_>, ground: &Ground, stop: &AtomicBool) -> Result<()>
         let fill = cluster.client("pgbench").args(["-i", "-q", "-s", &scale]);
         crate::work::run(fill.limit(LIMIT.as_secs()).log(cluster.log()), stop)?;
     }
-    let text = format!("{};\nVACUUM FREEZE;\nCHECKPOINT", ground.setup);
+    let mut text = format!("{};\n", ground.setup);
+    // Elsewhere the rest of the database, and when it is written, are no business of ours.
+    if !cluster.is_elsewhere() {
+        text += "VACUUM FREEZE;\nCHECKPOINT";
+    }
     let tool = cluster.psql("postgres", &text).limit(LIMIT.as_secs()).log(cluster.log());
     crate::work::run(tool, stop).map(drop)
 }
@@ -348,6 +406,8 @@ fn filling(arm: &Definition, ground: &Ground) -> String {
     }
 }
 
+/// Where the lab's tables are on a server elsewhere.
+const SCHEMA: &str = "tidelock_lab";
 /// Size of a volume if the experiment has none.
 const VOLUME_MIB: u64 = 4096;
 /// The longest time to fill a server.

@@ -90,13 +90,17 @@ fn observe(
     let before = Counters::read(&server.database)?;
     let cpu = || match server.database {
         Database::None => Ok(None),
+        ref database if database.is_elsewhere() => Ok(None),
         _ => server.cpu_seconds().map(Some),
     };
     let (started, clock, used) = (now(), Instant::now(), cpu()?);
     let done = work()?;
     let samples = sampler.finish();
     let after = Counters::read(&server.database)?;
-    if let (true, Database::Postgres(cluster)) = (settle, &server.database) {
+    if let Database::Postgres(cluster) = &server.database
+        && settle
+        && !cluster.is_elsewhere()
+    {
         // On a slow volume it takes minutes.
         let checkpoint = cluster.psql("postgres", "CHECKPOINT").limit(3600).log(cluster.log());
         crate::work::run(checkpoint, stop)?;
@@ -179,9 +183,15 @@ pub(super) fn prepare(cluster: &Cluster<'_>, work: &Pgbench, stop: &AtomicBool) 
         text += "TRUNCATE pgbench_history; VACUUM pgbench_branches; VACUUM pgbench_tellers;";
     }
     if work.reindex {
-        text += "REINDEX DATABASE postgres;";
+        text += if cluster.is_elsewhere() {
+            "REINDEX SCHEMA tidelock_lab;"
+        } else {
+            "REINDEX DATABASE postgres;"
+        };
     }
-    text += "CHECKPOINT";
+    if !cluster.is_elsewhere() {
+        text += "CHECKPOINT";
+    }
     let tool = cluster.psql("postgres", &text).limit(3600).log(cluster.log());
     crate::work::run(tool, stop).map(drop)
 }
@@ -206,15 +216,14 @@ impl Counters {
             }
             Database::Postgres(cluster) => cluster,
         };
-        // PostgreSQL 17 moved the count of checkpoints; only the query that is run is looked at.
-        let told = cluster.sql(
-            "SELECT pg_wal_lsn_diff(pg_current_wal_lsn(), '0/0'),
-                    (xpath('/row/c/text()', query_to_xml(
-                        CASE WHEN current_setting('server_version_num')::int >= 170000
-                        THEN 'SELECT num_timed + num_requested AS c FROM pg_stat_checkpointer'
-                        ELSE 'SELECT checkpoints_timed + checkpoints_req AS c FROM pg_stat_bgwriter'
-                        END, false, true, '')))[1]::text::float8",
-        )?;
+        // PostgreSQL 17 moved the count of checkpoints.
+        let version = cluster.sql("SHOW server_version_num")?;
+        let checkpoints = match version.trim().parse::<u32>() {
+            Ok(170_000..) => "num_timed + num_requested FROM pg_stat_checkpointer",
+            _ => "checkpoints_timed + checkpoints_req FROM pg_stat_bgwriter",
+        };
+        let told = cluster
+            .sql(&format!("SELECT pg_wal_lsn_diff(pg_current_wal_lsn(), '0/0'), {checkpoints}"))?;
         let mut fields = told.split('|').map(|field| field.trim().parse().ok());
         let mut next = || fields.next().flatten();
         match (next(), next()) {

@@ -62,7 +62,7 @@ pub(super) fn page_cache(server: &Server<'_>) {
         Database::Maria(maria) => maria.dir(),
         Database::None => return,
     };
-    if server.limits_memory() {
+    if server.limits_memory() || server.database.is_elsewhere() {
         return;
     }
     let mut files = Vec::new();

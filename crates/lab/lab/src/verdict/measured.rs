@@ -6,7 +6,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::analysis::{LEAST_BLOCKS, PART, Paired, cells_with, noise, not_in_force, paired, void};
+use crate::analysis::{
+    LEAST_BLOCKS, PART, Paired, absolute, cells_with, noise, not_in_force, paired, void,
+};
 use crate::error::Result;
 use crate::experiment::{Claim, Experiment};
 use crate::metric::Metric;
@@ -54,7 +56,10 @@ impl Measured {
             let here = in_cell(&cell, phase);
             let (both, noises) = match &claim.levels_against {
                 None => {
-                    let both = paired(metric, (&here, &claim.arm), (&here, &claim.against));
+                    let both = match claim.figure {
+                        Some(figure) => absolute(metric, (&here, &claim.arm), figure),
+                        None => paired(metric, (&here, &claim.arm), (&here, &claim.against)),
+                    };
                     measured.planned += 1;
                     measured.measured += usize::from(!both.pairs.is_empty());
                     measured.look_at(&here, &[&claim.arm, &claim.against]);
@@ -62,7 +67,7 @@ impl Measured {
                 }
                 Some(two) => {
                     let mut base = cell.clone();
-                    base.0.insert(two.factor.clone(), two.base.0.clone());
+                    base.0.extend(two.changes().map(|(f, _, base)| (f.clone(), base.0.clone())));
                     let there = in_cell(&base, phase);
                     for trials in [&here, &there] {
                         let has =
@@ -127,7 +132,7 @@ fn spoken_of(claim: &Claim, mut planned: Vec<(Cell, Phase)>) -> Vec<(Cell, Phase
     let mut filter: BTreeMap<String, String> =
         claim.levels.iter().map(|(name, level)| (name.clone(), level.0.clone())).collect();
     if let Some(two) = &claim.levels_against {
-        filter.insert(two.factor.clone(), two.level.0.clone());
+        filter.extend(two.changes().map(|(factor, level, _)| (factor.clone(), level.0.clone())));
     }
     planned.retain(|(cell, _)| cell.matches(&filter));
     planned

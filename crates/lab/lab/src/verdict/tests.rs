@@ -18,6 +18,7 @@ fn claim(arm: &str, against: &str, expect: Expectation) -> Claim {
         against: against.into(),
         levels: BTreeMap::new(),
         levels_against: None,
+        figure: None,
         expect,
         not_comparable: None,
     }
@@ -90,7 +91,7 @@ fn an_arm_may_be_compared_with_one_that_is_not_the_base() {
 fn two_levels_of_a_factor_are_compared_within_one_arm() {
     let mut claim = claim("plain", "plain", Expectation::Ratio(0.5));
     let (level, base) = ("50".into(), "1".into());
-    claim.levels_against = Some(LevelsAgainst { factor: "scale".into(), level, base });
+    claim.levels_against = Some(LevelsAgainst { factor: "scale".into(), level, base, also: None });
     let verdict = verdict(claim, &run(10));
     assert_eq!(verdict.conclusion, Conclusion::AsPublished, "{}", verdict.why);
     assert_eq!(verdict.cells.len(), 2);
@@ -102,7 +103,7 @@ fn two_levels_of_a_factor_are_compared_within_one_arm() {
 fn a_claim_about_two_levels_needs_a_control_at_both() {
     let mut claim = claim("plain", "plain", Expectation::Ratio(0.5));
     let (level, base) = ("50".into(), "1".into());
-    claim.levels_against = Some(LevelsAgainst { factor: "scale".into(), level, base });
+    claim.levels_against = Some(LevelsAgainst { factor: "scale".into(), level, base, also: None });
     let claim = at(claim, &[(WORKLOAD, "select")]);
     let mut without = run(10);
     without.trials.retain(|t| t.arm != "control" || t.cell.0["scale"] == "50");
@@ -137,7 +138,7 @@ fn a_claim_of_cells_that_were_not_all_measured_is_undecided() {
     assert!(verdict(of_one, &run).why.ends_with("(2 cells, 10 blocks)"));
     let mut levels = at(claim("plain", "plain", Expectation::Ratio(0.5)), &[(WORKLOAD, "select")]);
     let (level, base) = ("50".into(), "1".into());
-    levels.levels_against = Some(LevelsAgainst { factor: "scale".into(), level, base });
+    levels.levels_against = Some(LevelsAgainst { factor: "scale".into(), level, base, also: None });
     assert_eq!(verdict(levels, &run).why, "1 of 2 cells were measured");
 }
 
@@ -238,4 +239,40 @@ fn a_missing_arm_gives_its_own_reason() {
     arms[3].missing = Some("mariadbd was not found".into());
     let verdicts = judge(&experiment, &arms, &run(10).trials);
     assert_eq!(verdicts[0].why, "arm own is missing: mariadbd was not found");
+}
+
+#[test]
+fn an_absolute_figure_is_held_against_the_arm_s_own_value() {
+    let mut run = Synthetic::new(10);
+    // 1000 to 1900 a second in the blocks' drift: about 1400.
+    run.arm("plain", "select", 1.0).arm("control", "select", 1.0);
+    for (figure, conclusion) in [(200.0, Conclusion::More), (9000.0, Conclusion::Less)] {
+        let expect = Expectation::EqualWithin(0.1);
+        let claim = Claim { figure: Some(figure), ..claim("plain", "plain", expect) };
+        let mut experiment = experiment(&["plain", "control"]);
+        let crypto = Crypto { block: "1".into(), seconds: "1".into() };
+        experiment.workload.insert("select".into(), Work::Crypto(crypto));
+        experiment.claims = vec![claim];
+        let verdict = judge(&experiment, &present(&["plain", "control"]), &run.trials).remove(0);
+        assert_eq!(verdict.conclusion, conclusion, "{verdict:?}");
+        let ours = verdict.ours.unwrap();
+        assert!((ours.mid * figure / 1400.0 - 1.0).abs() < 0.1, "{ours}");
+        assert!(verdict.why.contains("excludes the published figure"), "{}", verdict.why);
+    }
+}
+
+#[test]
+fn two_factors_may_change_together() {
+    let level = |number: u32| Param(number.to_string());
+    let also = LevelsAgainst { factor: "b".into(), level: level(20), base: level(10), also: None };
+    let two = LevelsAgainst {
+        factor: "a".into(),
+        level: level(2),
+        base: level(1),
+        also: Some(also.into()),
+    };
+    let changes: Vec<(String, String, String)> =
+        two.changes().map(|(f, l, b)| (f.clone(), l.0.clone(), b.0.clone())).collect();
+    let text = |f: &str, l: &str, b: &str| (f.to_owned(), l.to_owned(), b.to_owned());
+    assert_eq!(changes, [text("a", "2", "1"), text("b", "20", "10")]);
 }

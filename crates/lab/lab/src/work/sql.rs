@@ -25,7 +25,9 @@ pub(crate) fn measure(
     let start = Instant::now();
     run(cluster.psql("postgres", &text).limit(LIMIT).log(cluster.log()), stop)?;
     let elapsed = start.elapsed().as_secs_f64();
-    run(cluster.psql("postgres", "CHECKPOINT").limit(LIMIT).log(cluster.log()), stop)?;
+    if !cluster.is_elsewhere() {
+        run(cluster.psql("postgres", "CHECKPOINT").limit(LIMIT).log(cluster.log()), stop)?;
+    }
     let seconds = start.elapsed().as_secs_f64();
     let metrics = [("elapsed", elapsed), ("rows_per_second", units / seconds)];
     Ok(Done {
@@ -46,7 +48,10 @@ pub(crate) fn prepare(
     levels: &BTreeMap<String, String>,
     stop: &AtomicBool,
 ) -> Result<()> {
-    let text = format!("{};\nCHECKPOINT", work.setup.text(levels)?);
+    let mut text = format!("{};\n", work.setup.text(levels)?);
+    if !cluster.is_elsewhere() {
+        text += "CHECKPOINT";
+    }
     run(cluster.psql("postgres", &text).limit(LIMIT).log(cluster.log()), stop).map(drop)
 }
 

@@ -2,7 +2,9 @@
 
 use serde::Serialize;
 
+use crate::experiment::Claim;
 use crate::manifest::Planned;
+use crate::metric;
 use crate::report::{published, words};
 use crate::results::Results;
 use crate::verdict::{self, Conclusion, Verdict};
@@ -29,7 +31,7 @@ pub(super) fn of(planned: &Planned, results: &Results) -> Vec<VerdictRow> {
         id: verdict.claim.id,
         claim: verdict.claim.text,
         source: source(&verdict.claim.source),
-        published: words::expectation(&verdict.claim.expect),
+        published: published_of(&verdict.claim),
         ours: verdict.ours.as_ref().map(words::ratio),
         interval: verdict.ours.map(|ours| (ours.low, ours.mid, ours.high)),
         conclusion: verdict.conclusion,
@@ -37,6 +39,15 @@ pub(super) fn of(planned: &Planned, results: &Results) -> Vec<VerdictRow> {
         why: verdict.why,
     };
     judged.into_iter().map(row).collect()
+}
+
+/// What was published, in words: a ratio, or a figure with its unit.
+fn published_of(claim: &Claim) -> String {
+    let unit = metric::find(&claim.metric).map_or("", |metric| metric.unit);
+    match claim.figure {
+        Some(figure) => format!("{} {unit}", words::printed(figure)),
+        None => words::expectation(&claim.expect),
+    }
 }
 
 /// Title of the file of `published/`, or whatever else the claim names.
