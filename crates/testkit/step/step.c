@@ -79,7 +79,8 @@ static struct user_regs_struct registers(pid_t pid)
 }
 
 /* The text of a mark, if the program is about to write one. */
-static int is_mark(pid_t pid, long call, const struct user_regs_struct *now, char *text, size_t room)
+static int is_mark(pid_t pid, long call, const struct user_regs_struct *now, char *text,
+                   size_t room)
 {
     if (call != SYS_write || (int)now->rdi != -1 || now->rdx >= room)
         return 0;

@@ -243,17 +243,11 @@ fn a_missing_arm_gives_its_own_reason() {
 
 #[test]
 fn an_absolute_figure_is_held_against_the_arm_s_own_value() {
-    let mut run = Synthetic::new(10);
     // 1000 to 1900 a second in the blocks' drift: about 1400.
-    run.arm("plain", "select", 1.0).arm("control", "select", 1.0);
     for (figure, conclusion) in [(200.0, Conclusion::More), (9000.0, Conclusion::Less)] {
         let expect = Expectation::EqualWithin(0.1);
         let claim = Claim { figure: Some(figure), ..claim("plain", "plain", expect) };
-        let mut experiment = experiment(&["plain", "control"]);
-        let crypto = Crypto { block: "1".into(), seconds: "1".into() };
-        experiment.workload.insert("select".into(), Work::Crypto(crypto));
-        experiment.claims = vec![claim];
-        let verdict = judge(&experiment, &present(&["plain", "control"]), &run.trials).remove(0);
+        let verdict = verdict(at(claim, &[(WORKLOAD, "select"), ("scale", "1")]), &run(10));
         assert_eq!(verdict.conclusion, conclusion, "{verdict:?}");
         let ours = verdict.ours.unwrap();
         assert!((ours.mid * figure / 1400.0 - 1.0).abs() < 0.1, "{ours}");

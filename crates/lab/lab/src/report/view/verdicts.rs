@@ -28,10 +28,10 @@ pub(in crate::report) struct VerdictRow {
 pub(super) fn of(planned: &Planned, results: &Results) -> Vec<VerdictRow> {
     let judged = verdict::judge(&planned.experiment, &planned.arms, &results.trials);
     let row = |verdict: Verdict| VerdictRow {
+        published: published_of(&verdict.claim),
         id: verdict.claim.id,
         claim: verdict.claim.text,
         source: source(&verdict.claim.source),
-        published: published_of(&verdict.claim),
         ours: verdict.ours.as_ref().map(words::ratio),
         interval: verdict.ours.map(|ours| (ours.low, ours.mid, ours.high)),
         conclusion: verdict.conclusion,
