@@ -574,7 +574,7 @@ fn pictures_of_a_run() {
     );
     let mut browser = Browser::start();
     browser.open(&page);
-    browser.size(1120, 760, 1.5);
+    browser.size(1400, 760, 1.2);
     for scheme in ["light", "dark"] {
         browser.scheme(scheme);
         browser
