@@ -177,6 +177,11 @@ fn check_own(experiment: &Experiment, own: &OwnArm) -> Result<(), String> {
             "has a dsn: CPU time elsewhere cannot be read, so stop.equal_work_blocks is 0",
         );
     }
+    // Each drops the schema of the lab before it begins.
+    let shared = experiment.own_arms.iter().filter(|other| other.dsn == own.dsn).count() > 1;
+    if shared || experiment.stop.servers > 1 {
+        return wrong("has a dsn, which is that of another arm or of a second server of it");
+    }
     let works = |work: &Work| matches!(work, Work::Pgbench(_) | Work::Sql(_));
     if !experiment.workload.values().all(works) {
         return wrong("has a dsn: pgbench and sql run there, nothing else");
@@ -252,6 +257,7 @@ mod tests {
             (arm("mariadb", "initdb = ['-K']", ""), "for PostgreSQL"),
             (arm("postgresql", dsn, "equal_work_blocks = 5"), "cannot be read"),
             (arm("postgresql", &format!("{dsn}\non = '/mnt'"), ""), "is elsewhere"),
+            (arm("postgresql", dsn, "servers = 2"), "a second server of it"),
             (arm("postgresql", "dsn = 'host=a password=b'", ""), "PGPASSWORD"),
             (arm("postgresql", "dsn = 'postgresql://a:b@c/d'", ""), "has the form"),
             (arm("postgresql", "dsn = 'postgresql://a/d?sslmode=x'", ""), "has the form"),
