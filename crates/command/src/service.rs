@@ -14,6 +14,7 @@ mod record;
 mod run;
 mod start;
 mod target;
+mod upgrade;
 
 use std::path::{Path, PathBuf};
 
@@ -42,6 +43,8 @@ pub(crate) enum ServiceCommand {
     Run(start::Run),
     #[command(name = "pg-ctlcluster", hide = true)]
     ClusterTool(start::ClusterTool),
+    #[command(name = "pg-upgradecluster", hide = true)]
+    UpgradeTool(upgrade::UpgradeTool),
 }
 
 /// Make a unit start with the library
@@ -103,6 +106,7 @@ impl ServiceCommand {
             Self::Check(named) => run::check(&named.installed()?),
             Self::Run(run) => run.run(),
             Self::ClusterTool(tool) => tool.run(),
+            Self::UpgradeTool(tool) => tool.run(),
         }
     }
 }

@@ -45,6 +45,7 @@ fn a_cluster_of_an_image_is_installed_changed_and_removed() {
     let wrote = "wrote         image/etc/tidelock/installed/postgresql@15-main.toml\n\
                  wrote         image/etc/postgresql/15/main/environment\n\
                  wrote         image/usr/local/bin/pg_ctlcluster\n\
+                 wrote         image/usr/local/bin/pg_upgradecluster\n\
                  wrote         image/etc/systemd/system/postgresql@15-main.service.d/tidelock.conf\n\
                  next          systemctl daemon-reload; systemctl restart postgresql@15-main\n";
     assert_eq!(said, wrote);

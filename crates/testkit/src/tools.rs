@@ -18,8 +18,13 @@ const BEGIN: &str = "<!-- rows: written by tests, see crates/testkit/src/tools.r
 const END: &str = "<!-- end of rows -->\n";
 
 /// Where the tests of the page are, in `tests`.
-pub const FILES: [&str; 4] =
-    ["tools_page.rs", "postgres_tools.rs", "tools_page_newer.rs", "postgres_backups.rs"];
+pub const FILES: [&str; 5] = [
+    "tools_page.rs",
+    "postgres_tools.rs",
+    "tools_page_newer.rs",
+    "postgres_backups.rs",
+    "debian.rs",
+];
 
 /// What a tool sees of sealed files.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

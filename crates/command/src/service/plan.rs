@@ -1,5 +1,6 @@
 //! What is written for a unit: a drop-in for systemd, and for a Debian cluster a block in its
-//! environment, which pg_ctlcluster empties otherwise, and a pg_ctlcluster in front of Debian's.
+//! environment, which pg_ctlcluster empties otherwise, and a pg_ctlcluster and a pg_upgradecluster
+//! in front of Debian's.
 
 use std::fmt::{self, Write as _};
 use std::fs;
@@ -12,8 +13,8 @@ use crate::error::{Error, Result};
 use crate::exec::Library;
 use crate::mariadb;
 use crate::service::record::{Record, Written};
-use crate::service::start;
 use crate::service::target::Target;
+use crate::service::{start, upgrade};
 
 /// The address of a socket has no more bytes.
 const MAX_SOCKET: usize = 107;
@@ -42,6 +43,15 @@ impl fmt::Display for Unit {
 }
 
 impl Unit {
+    /// The unit of a Debian cluster; `None` if no version and name can be meant.
+    pub(super) fn of_cluster(version: &str, name: &str) -> Option<Self> {
+        let is_version = version.starts_with(|c: char| c.is_ascii_digit());
+        if !is_version || name.starts_with('-') {
+            return None;
+        }
+        format!("postgresql@{version}-{name}").parse().ok()
+    }
+
     /// Version and name of a Debian cluster.
     fn cluster(&self) -> Option<(&str, &str)> {
         self.0.strip_prefix("postgresql@")?.split_once('-')
@@ -131,7 +141,10 @@ impl Plan {
                 ));
             }
         }
-        let in_front = start::script(&program);
+        let in_front = [
+            (start::IN_FRONT, start::script(&program)),
+            (upgrade::IN_FRONT, upgrade::script(&program)),
+        ];
         let (library, program) = (library.display(), program.display());
         let mut text =
             "# Written by `tidelock service install`. Change it with `systemctl edit`, not here.\n"
@@ -175,8 +188,11 @@ impl Plan {
                     format!("LD_PRELOAD = '{library}'\nTIDELOCK_AGENT = '{}'\n", socket.display());
                 let path = folder.join("environment");
                 written.push(Written { path, block: true, text });
-                let path = start::IN_FRONT.into();
-                written.push(Written { path, block: false, text: in_front });
+                written.extend(in_front.map(|(path, text)| Written {
+                    path: path.into(),
+                    block: false,
+                    text,
+                }));
             }
             _ => {
                 let _ = writeln!(

@@ -74,7 +74,15 @@ impl ClusterTool {
     }
 }
 
-fn become_it(mut command: Command, arguments: &[OsString], record: Option<&Record>) -> Result<()> {
+/// Returns only if the program does not start.
+///
+/// # Errors
+/// [`Error::Io`]; the library is not installed.
+pub(super) fn become_it(
+    mut command: Command,
+    arguments: &[OsString],
+    record: Option<&Record>,
+) -> Result<()> {
     let program = PathBuf::from(command.get_program());
     command.args(arguments);
     if let Some(record) = record {
@@ -101,7 +109,7 @@ fn promoted(arguments: &[OsString]) -> Option<Unit> {
         [version, name] => (*version, *name),
         _ => return None,
     };
-    format!("postgresql@{version}-{name}").parse().ok()
+    Unit::of_cluster(version, name)
 }
 
 /// What `install` writes for clusters of Debian.

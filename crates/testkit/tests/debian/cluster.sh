@@ -4,42 +4,11 @@
 # command and the library.
 set -eu
 home=$1
+bin=$2
 version=15
-mkdir -p "$home/etc" "$home/lib" "$home/log"
-cp -a /etc/. "$home/etc/"
-rm -rf "$home/etc/postgresql/$version" "$home/etc/tidelock"
-chown postgres:postgres "$home/lib" "$home/log"
-mount --bind "$home/etc" /etc
-mount --bind "$home/lib" /var/lib/postgresql
-mount --bind "$home/log" /var/log/postgresql
-mount -t tmpfs none /run
-mkdir -p /run/postgresql /run/lock
-chown postgres:postgres /run/postgresql
-PATH=$2:$PATH
-HOME=/root
-export PATH HOME
-unset TIDELOCK_RUN_DIR XDG_CONFIG_HOME XDG_STATE_HOME XDG_RUNTIME_DIR || :
-unset PGHOST PGPORT PGUSER PGDATA || :
-data=/var/lib/postgresql/$version
-log=/var/log/postgresql/postgresql-$version-one.log
+. "$(dirname "$0")/room.sh"
 
-# expect WHAT ANSWER QUERY
-expect() {
-    answer=$(psql -X -h /run/postgresql -p 5499 -U postgres -Atc "$3" postgres)
-    if [ "$answer" != "$2" ]; then
-        echo "$1: $3 answers $answer, not $2" >&2
-        tail -20 "$log" >&2
-        exit 1
-    fi
-}
-sealed() { [ "$(head -c 5 "$1/global/pg_control" | tail -c 4)" = TDLK ]; }
-loaded() { grep -q libtidelock_preload "/proc/$(head -1 "$1/postmaster.pid")/maps"; }
-# A check in a list of checks, or a negated one, does not end a script by itself.
-is() { "$@" || { echo "not: $*" >&2; exit 1; }; }
-is_not() { ! "$@" || { echo "yet: $*" >&2; exit 1; }; }
-step() { echo "step: $*"; }
-
-pg_createcluster $version one -p 5499 -- -A trust > "$home/created"
+pg_createcluster $version one -p $port -o listen_addresses= -- -A trust > "$home/created"
 trap 'pg_ctlcluster '$version' one stop -m fast || :' EXIT
 pg_ctlcluster $version one start
 expect created "SELECT 1000" "CREATE TABLE t AS SELECT g FROM generate_series(1, 1000) g"
