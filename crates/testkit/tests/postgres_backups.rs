@@ -1,12 +1,13 @@
-//! Backup programs of companies beside a sealed server: what they see, what lies in their
+//! Backup programs and backup accounts beside a sealed server: what they see, what lies in their
 //! repositories, and what can be restored where.
 
 use std::fs;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use tidelock_servers::skip;
 use tidelock_testkit::marker::Marker;
-use tidelock_testkit::pg::{Arm, Cluster, Error, Result, Tool, Workspace, ensure};
+use tidelock_testkit::pg::{Arm, Cluster, Error, Result, Tool, Workspace, ensure, fill_pgbench};
 use tidelock_testkit::tools::{Page, Sees};
 
 const PGBACKREST: &str = "/usr/bin/pgbackrest";
@@ -167,6 +168,80 @@ impl Repository {
         })
     }
 }
+
+/// `initdb -g` lets a group read the data directory, so that backups run as somebody who cannot
+/// write it. The group gets sealed bytes and no keyring.
+#[test]
+#[ignore = "long: make test-full"]
+fn a_member_of_the_group_copies_sealed_bytes_without_the_keyring() -> Result<()> {
+    if skip::unless_root("a second account, in the servers' group,") {
+        return Ok(());
+    }
+    let place = Workspace::new()?;
+    let main = Cluster::at(&place, "main", Arm::Sealed)?;
+    main.make(&["-g"])?;
+    main.start()?;
+    fill_pgbench(&main, 1)?;
+    main.stop("fast")?;
+    let mode = |name: &str| -> Result<u32> {
+        let path = main.dir().join(name);
+        let found = fs::metadata(&path);
+        let found = found.map_err(Error::io(format!("looking at {}", path.display())))?;
+        Ok(found.permissions().mode() & 0o7777)
+    };
+    let found = [mode("")?, mode("global/pg_control")?, mode(".tidelock")?];
+    ensure(found == [0o750, 0o640, 0o700], || {
+        format!("{:o} {:o} {:o}", found[0], found[1], found[2])
+    })?;
+    let (ours, archive) = (place.join("member"), place.join("member/main.tar"));
+    let group = fs::metadata(main.dir()).map_err(Error::io("looking at the directory"))?.gid();
+    let group = group.to_string();
+    let as_root = |program: &str| place.tool(program).as_ourselves();
+    as_root("install").args(["-d", "-o", MEMBER, "-g", &group]).arg(&ours).run()?;
+    let tar = |more: &[&str]| {
+        let member = ["--reuid", MEMBER, "--regid", &group, "--clear-groups", "tar", "-C"];
+        as_root("setpriv").args(member).arg(main.dir()).args(more).arg("-cf").arg(&archive).arg(".")
+    };
+    let mut page =
+        Page::new(&place, "a_member_of_the_group_copies_sealed_bytes_without_the_keyring");
+    page.word("DIR", main.dir().display());
+    let told = tar(&[]).fails()?;
+    ensure(told.stderr.contains("./.tidelock: Cannot open: Permission denied"), || told.text())?;
+    page.row(
+        Sees::SealedBytes,
+        "tar -C DIR -cf OUT . # by a member of the group, after initdb -g",
+        "fails at DIR/.tidelock, which is its owner's alone",
+    )?;
+    tar(&["--exclude=./.tidelock"]).run()?;
+    // The owner's part: once after each change of the keyring.
+    let keyring = place.join("home/main.keyring");
+    main.tidelock(&["keyring", "backup", "-D"])?.arg(main.dir()).arg(&keyring).run()?;
+    place.wait_for_agents()?;
+    let into = place.make_dir("copy")?;
+    fs::set_permissions(&into, fs::Permissions::from_mode(0o750)).map_err(Error::io("chmod"))?;
+    place.tool("tar").arg("-C").arg(&into).arg("-xf").arg(&archive).run()?;
+    ensure(!into.join(".tidelock").exists(), || "the member has the keyring".into())?;
+    let copy = Cluster::at(&place, "copy", Arm::Sealed)?;
+    copy.tidelock(&["keyring", "restore", "-D"])?.arg(&into).arg(&keyring).run()?;
+    copy.listen_here()?;
+    copy.start()?;
+    copy.expect("SELECT count(*) FROM pgbench_accounts", "100000")?;
+    copy.stop("fast")?;
+    page.row(
+        Sees::SealedBytes,
+        "tar -C DIR --exclude=./.tidelock -cf OUT . # by a member of the group, after initdb -g",
+        "sealed bytes; restores with `tidelock keyring restore` of a copy of the keyring",
+    )?;
+    // As PostgreSQL's manual opens a cluster to a group that was made without.
+    let open = "find . -type d -exec chmod 750 {} + && find . -type f -exec chmod 640 {} +";
+    place.tool("sh").within(main.dir()).args(["-c", open]).run()?;
+    main.start()?;
+    main.expect("SELECT count(*) FROM pgbench_accounts", "100000")?;
+    main.stop("fast")
+}
+
+/// Debian's `nobody`.
+const MEMBER: &str = "65534";
 
 fn configuration(place: &Workspace, repository: &Path, more: &str) -> Result<String> {
     let mut text = format!("[global]\nrepo1-path={}\n{more}", repository.display());
