@@ -15,10 +15,31 @@ use tidelock_testkit::pg::tap::{can_run, files, page, run};
 use tidelock_testkit::pg::{Arm, Error, Result, ensure};
 
 /// Every suite that runs here; a test below has each.
-const SUITES: &[&[&str]] = &[QUICK, BACKUPS, RECOVERY];
+const SUITES: &[&[&str]] = &[QUICK, BACKUPS, RECOVERY, SUBSCRIPTION, TOOLS, UPGRADE, CLIENTS];
 const QUICK: &[&str] = &["src/bin/pg_archivecleanup", "src/bin/pg_controldata"];
 const BACKUPS: &[&str] = &["src/bin/pg_basebackup", "src/bin/pg_rewind"];
 const RECOVERY: &[&str] = &["src/test/recovery"];
+const SUBSCRIPTION: &[&str] = &["src/test/subscription"];
+const TOOLS: &[&str] = &[
+    "src/bin/initdb",
+    "src/bin/pg_checksums",
+    "src/bin/pg_ctl",
+    "src/bin/pg_resetwal",
+    "src/bin/pg_verifybackup",
+    "src/bin/pg_waldump",
+    "src/bin/pg_amcheck",
+    "contrib/amcheck",
+    "contrib/basebackup_to_shell",
+];
+const UPGRADE: &[&str] = &["src/bin/pg_upgrade"];
+const CLIENTS: &[&str] = &[
+    "src/bin/pg_dump",
+    "src/bin/pgbench",
+    "src/bin/psql",
+    "src/bin/scripts",
+    "contrib/oid2name",
+    "contrib/vacuumlo",
+];
 
 /// Runs every file of these suites in both arms.
 fn sealed_equals_plain(suites: &[&str]) -> Result<()> {
@@ -93,6 +114,30 @@ fn pg_basebackup_and_pg_rewind() -> Result<()> {
 #[ignore = "long: make test-full"]
 fn recovery() -> Result<()> {
     sealed_equals_plain(RECOVERY)
+}
+
+#[test]
+#[ignore = "long: make test-full"]
+fn subscription() -> Result<()> {
+    sealed_equals_plain(SUBSCRIPTION)
+}
+
+#[test]
+#[ignore = "long: make test-full"]
+fn tools_that_open_a_data_directory() -> Result<()> {
+    sealed_equals_plain(TOOLS)
+}
+
+#[test]
+#[ignore = "long: make test-full"]
+fn pg_upgrade() -> Result<()> {
+    sealed_equals_plain(UPGRADE)
+}
+
+#[test]
+#[ignore = "long: make test-full"]
+fn clients() -> Result<()> {
+    sealed_equals_plain(CLIENTS)
 }
 
 #[test]

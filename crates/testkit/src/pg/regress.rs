@@ -49,11 +49,8 @@ impl Suite {
         let copy = place.make_dir("suite")?;
         // What the tests load: the suite's own library, and two that the server's package has.
         let libraries = place.make_dir("suite/lib")?;
-        for from in [
-            source.join("src/test/regress/regress.so"),
-            Path::new(LIBRARIES).join("autoinc.so"),
-            Path::new(LIBRARIES).join("refint.so"),
-        ] {
+        let own = [source.join("src/test/regress/regress.so")];
+        for from in own.into_iter().chain(loaded()) {
             let to = libraries.join(from.file_name().unwrap_or_default());
             fs::copy(&from, &to).map_err(Error::io(format!("copying {}", from.display())))?;
             place.account().give(&to)?;
@@ -99,6 +96,11 @@ impl Suite {
         }
         Ok(outcome)
     }
+}
+
+/// What the SQL suite loads beside its own library, from the server's package.
+pub(super) fn loaded() -> [PathBuf; 2] {
+    ["autoinc.so", "refint.so"].map(|name| Path::new(LIBRARIES).join(name))
 }
 
 impl Outcome {

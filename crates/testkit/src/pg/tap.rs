@@ -18,12 +18,14 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::thread;
+use std::time::Duration;
 
-use tidelock_servers::{Arm, BINDIR, Error, Programs, Result, Workspace, home, skip};
+use tidelock_servers::{Arm, BINDIR, Error, Process, Programs, Result, Workspace, home, skip};
 
 use self::known::Known;
 use self::report::Report;
-use super::regress::{SOURCE_HINT, source};
+use super::regress::{SOURCE_HINT, loaded, source};
 
 /// The files of a suite, `src/bin/pg_rewind` say: `src/bin/pg_rewind/t/001_basic.pl` and so on.
 ///
@@ -52,7 +54,7 @@ pub fn run(file: &str, arm: Arm, known: &Known) -> Result<Report> {
     let inside = |folder: &str, names: &str| format!("{}/{folder}{names}", run.source.display());
     let path = format!("{}:{BINDIR}:/usr/bin:/bin", run.programs.display());
     let name = file.rsplit('/').next().unwrap_or_default();
-    let output = place
+    let mut perl = place
         .tool("perl")
         .args(["-I", &inside("src/test/perl", ""), "-I", "."])
         .arg(format!("t/{name}"))
@@ -71,7 +73,14 @@ pub fn run(file: &str, arm: Arm, known: &Known) -> Result<Report> {
         .env("ZSTD", "zstd")
         .envs(BUILT_WITH)
         .limit(LIMIT)
-        .attempt()?;
+        .spawn()?;
+    // A postmaster that a test has killed is a zombie of ours: pg_ctl would take it for a live one.
+    while perl.runs() {
+        perl.check_limit()?;
+        Process::reap_orphans("postgres");
+        thread::sleep(Duration::from_millis(50));
+    }
+    let output = perl.wait()?;
     let mut report = Report::read(&output.stdout, output.status.code());
     let log = run
         .output
@@ -117,6 +126,15 @@ impl Prepared {
             if !to.exists() {
                 let copy = place.tool("cp").arg("-a").arg(from.join(folder)).arg(&to);
                 copy.as_ourselves().run()?;
+            }
+        }
+        // Where a file runs the SQL suite.
+        for folder in more(file) {
+            for library in loaded() {
+                let name = library.file_name().unwrap_or_default();
+                let to = prepared.source.join(folder).join(name);
+                let what = || format!("copying {}", library.display());
+                fs::copy(&library, to).map_err(Error::io(what()))?;
             }
         }
         let owner = format!("{}:", place.account().name());
