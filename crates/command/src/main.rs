@@ -11,7 +11,8 @@
 //!   walk       which files does it have?                    sealed   header, key, plain bytes
 //!      |
 //!   postgres   the server's own programs: start, stop, SQL by psql
-//!   mariadb    where a server is told to keep files
+//!   mariadb    where a server is told to keep files; start, stop, SQL by its client
+//!   run_as     programs that run as the owner of a directory
 //!      |
 //!   error      what went wrong, what to do, exit code       console  how it is shown
 //!   cores      no core file has a key
@@ -48,6 +49,7 @@ mod protect;
 mod protected;
 mod report;
 mod rollback;
+mod run_as;
 mod sealed;
 mod server;
 mod service;

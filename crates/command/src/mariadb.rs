@@ -1,12 +1,19 @@
-//! Where a MariaDB server is told to keep files: its options, and what they would leave plain.
+//! The MariaDB server of a directory.
 //!
-//! Also whether a server runs on a directory, or has crashed there.
+//! ```text
+//!   settings   options as its parser takes them, and the places that they name
+//!   instance   the server that runs: how it was started, stop, start, SQL by its own client
+//! ```
+//!
+//! Here: where a server is told to keep files, and what that would leave plain; whether one runs on
+//! a directory, or has crashed there.
 //!
 //! A file below the protected directory is sealed, wherever a link there leads. A setting that
 //! names another place for rows is refused before the server starts; one for logs that people read
 //! is told. Reads the options as the server does, by MariaDB's own my_print_defaults. Tables with
 //! `DATA DIRECTORY` are named in SQL, so they are not seen here.
 
+mod instance;
 mod settings;
 
 use std::ffi::{OsStr, OsString};
@@ -20,6 +27,7 @@ use crate::console;
 use crate::error::{Error, Result};
 use crate::exec::{Program, is_of};
 use crate::protected::Protected;
+pub(crate) use instance::{Answer, Instance};
 use settings::{Settings, Stray};
 
 /// The name of the profile.
@@ -42,6 +50,8 @@ const SERVERS: [&str; 6] = [
 ];
 /// The server of the distribution.
 const SERVER: &str = "/usr/sbin/mariadbd";
+/// Debian's unit, and its aliases.
+const UNITS: [&str; 3] = ["mariadb", "mysql", "mysqld"];
 /// Prints what the option files say.
 const PRINTER: &str = "my_print_defaults";
 /// They come before all others, and say which files are read.
@@ -70,6 +80,11 @@ pub(crate) fn prepare(
     let present = std::env::var_os("TMPDIR").map(PathBuf::from);
     let inside = present.is_some_and(|dir| dir.is_dir() && settings::is_below(&dir, &roots));
     Ok((!inside).then(|| one.path.clone()))
+}
+
+/// True for the unit of this machine's server.
+pub(crate) fn is_unit(name: &str) -> bool {
+    UNITS.contains(&name.strip_suffix(".service").unwrap_or(name))
 }
 
 /// The data directory that the option files name for the server of this machine.

@@ -26,8 +26,9 @@ use crate::error::{Error, Result};
 use crate::folder::Entry;
 use crate::init::Making;
 use crate::owner::Owner;
-use crate::postgres::{Cluster, Instance, Running, Session, is_protected, options};
+use crate::postgres::{Cluster, Instance, Running, Session, options};
 use crate::protect::data_directory;
+use crate::protected::is_protected;
 use crate::space::{Needs, Size};
 use record::{MIGRATION, Record, Stage, slot_for};
 use source::Source;
@@ -158,7 +159,7 @@ impl Migrate {
         self.print_plan(&source, &record, &needs)?;
         needs.check()?;
         if !record.plain && !is_protected(to) {
-            let owner = source.instance.programs.owner();
+            let owner = source.instance.programs.run_as().owner();
             self.keys.check(&copy::place(&record, owner)?, "postgres")?;
         }
         console::agree(self.yes)?;
@@ -315,7 +316,7 @@ impl Migrate {
     fn steps(&self, record: &mut Record, lock: &Lock) -> Result<()> {
         let stopped = |step: &'static str| move |why: Error| self.stopped(step, why);
         let mut source = self.source(&record.slot, lock)?;
-        let owner = source.instance.programs.owner();
+        let owner = source.instance.programs.run_as().owner();
         if record.stage == Stage::Copying {
             copy::keys(record, &self.keys, owner).map_err(stopped("keys"))?;
             copy::slot(&mut source, record).map_err(stopped("slot"))?;

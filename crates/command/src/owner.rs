@@ -36,6 +36,11 @@ impl Owner {
         User::from_uid(Uid::from_raw(self.uid)).ok().flatten()
     }
 
+    /// The account's name, or its number.
+    pub(crate) fn name(self) -> String {
+        self.account().map_or_else(|| self.uid.to_string(), |user| user.name)
+    }
+
     /// The home of the account.
     pub(crate) fn home(self) -> Option<PathBuf> {
         self.account().map(|user| user.dir).filter(|home| home.is_absolute())

@@ -13,5 +13,5 @@ mod programs;
 mod session;
 
 pub(crate) use instance::{Cluster, Instance, Running, options};
-pub(crate) use programs::{Programs, is_protected, run};
+pub(crate) use programs::Programs;
 pub(crate) use session::{Address, Session, literal, name};

@@ -1,9 +1,10 @@
-//! `tidelock protect` and `unprotect`: one command for an existing PostgreSQL, and one that takes
-//! it back.
+//! `tidelock protect` and `unprotect`: one command for an existing server, and one that takes it
+//! back.
 //!
 //! ```text
-//!   server    which one, who starts it          outside   who else reads its files
+//!   target    which one, who starts it          outside   who else reads its files
 //!   keys      options of the new keyring        estimate  how long
+//!   engine    what is asked of any server       postgres, mariadb   how each does it
 //!
 //!   protect:    checks --> stop --> tidelock encrypt --> copy of the keyring, service --> start
 //!   unprotect:  checks --> stop --> tidelock decrypt --> no service               --> start
@@ -12,12 +13,14 @@
 //! Each step finds out whether it is done, so both go on where they were cut off; `unprotect` takes
 //! back whatever `protect` has done by then.
 
+mod engine;
 mod estimate;
 mod keys;
+mod mariadb;
 mod outside;
-mod server;
+mod postgres;
+mod target;
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -27,25 +30,23 @@ use crate::begun::{Begun, Lock};
 use crate::console;
 use crate::error::{Error, Result};
 use crate::exec::{Library, Program};
-use crate::postgres::{Address, Running, Session, is_protected};
-use crate::protected::Protected;
+use crate::protected::{Protected, is_protected};
 use crate::server::{Loaded, Server};
 use crate::service;
 use crate::space::{Needs, Size};
 use crate::unlock::KeyOptions;
+use engine::Engine;
 use keys::Keys;
-use server::{Target, Which};
+use target::{Target, Which};
 
-pub(crate) use server::data_directory;
+pub(crate) use target::data_directory;
 
 const PROTECTION: Begun = Begun { kind: "protection", command: "protect" };
-/// Versions whose programs were tried (docs/platforms.md).
-const VERSIONS: std::ops::RangeInclusive<u32> = 13..=18;
 /// What a conversion may hold besides: a batch and the largest file, for each worker.
 const BATCH: u64 = 32 << 20;
 const JOBS: u64 = 4;
 
-/// Seal an existing PostgreSQL: stop it, convert it, have it start with the library
+/// Seal an existing PostgreSQL or MariaDB: stop it, convert it, have it start with the library
 #[derive(clap::Args)]
 #[command(
     after_help = "Another call goes on where one was cut off, and `tidelock unprotect` takes \
@@ -60,14 +61,14 @@ pub(crate) struct Protect {
     /// Copy the running server to NEW instead, and stop it for the switchover only
     #[arg(long, value_name = "NEW")]
     without_stopping: Option<PathBuf>,
-    /// The superuser who is asked for settings
-    #[arg(short = 'U', long, value_name = "ROLE", default_value = "postgres")]
-    username: String,
+    /// The server's user who is asked for settings [default: postgres; the owner of DIR (MariaDB)]
+    #[arg(short = 'U', long, value_name = "ROLE")]
+    username: Option<String>,
     #[command(flatten)]
     keys: Keys,
 }
 
-/// Make a protected PostgreSQL plain again, whatever `tidelock protect` has done by now
+/// Make a protected server plain again, whatever `tidelock protect` has done by now
 #[derive(clap::Args)]
 pub(crate) struct Unprotect {
     #[command(flatten)]
@@ -78,9 +79,10 @@ pub(crate) struct Unprotect {
     /// Copy the running server to NEW instead, and stop it for the switchover only
     #[arg(long, value_name = "NEW")]
     without_stopping: Option<PathBuf>,
-    /// The superuser who is asked whether the server answers
-    #[arg(short = 'U', long, value_name = "ROLE", default_value = "postgres")]
-    username: String,
+    /// The server's user who is asked whether it answers [default: postgres; the owner of DIR
+    /// (MariaDB)]
+    #[arg(short = 'U', long, value_name = "ROLE")]
+    username: Option<String>,
 }
 
 /// What has begun, for another call.
@@ -91,7 +93,7 @@ struct Record {
     stage: Stage,
     was_running: bool,
     options: Vec<String>,
-    /// Where the server's log is, if pg_ctl was told a file.
+    /// Where the server's log is, if what started it was told a file.
     #[serde(default)]
     log: Option<PathBuf>,
     keyring_copy: Option<PathBuf>,
@@ -120,7 +122,7 @@ impl Protect {
             return self.by_a_copy(&target, new);
         }
         let lock = PROTECTION.lock(target.dir())?;
-        target.instance.programs.hold(&lock)?;
+        target.engine.hold(&lock)?;
         let record = match PROTECTION.read::<Record>(target.dir())? {
             Some(record) if record.goal == Goal::Unprotect => {
                 return Err(Error::refused(
@@ -137,7 +139,7 @@ impl Protect {
     /// As `tidelock migrate --switch` does it.
     fn by_a_copy(&self, target: &Target, new: &Path) -> Result<()> {
         self.keys.check(target.dir(), target.unit.is_some())?;
-        let mut command = migrate(target, new, &self.username, self.yes)?;
+        let mut command = migrate(target, new, self.username.as_deref(), self.yes)?;
         self.keys.pass(&mut command)?;
         tidelock(command, "migration")?;
         copy_keyring(new, self.keys.keyring_copy.as_deref())
@@ -152,40 +154,29 @@ impl Protect {
                 "`tidelock status` shows it; `tidelock service install` has a unit start it",
             ));
         }
-        let version = fs::read_to_string(dir.join("PG_VERSION")).unwrap_or_default();
-        if !version.trim().parse().is_ok_and(|version| VERSIONS.contains(&version)) {
-            return Err(Error::refused(
-                format!("{} is of PostgreSQL {}", dir.display(), version.trim()),
-                "versions 13 to 18 are known; upgrade it first",
-            ));
-        }
+        let engine = &*target.engine;
+        let version = engine.version()?;
         Library::find()?;
-        let server = target.instance.programs.path("postgres");
-        Program::find(server.as_os_str())?.refuse_unless_it_loads()?;
+        Program::find(engine.program().as_os_str())?.refuse_unless_it_loads()?;
         self.keys.check(dir, target.unit.is_some())?;
-        let running = Running::on(dir);
-        outside::refuse_readers(dir, running.as_ref().map(|it| it.pid))?;
-        if let Some(running) = &running {
-            outside::refuse_log_inside(dir, running.pid)?;
-        }
-        let notes = match &running {
-            Some(running) => self.notes(target, running)?,
-            None => String::new(),
-        };
-        let (size, needs) = needs(dir);
+        let running = engine.running();
+        outside::refuse_readers(dir, engine.head())?;
+        let notes = engine.notes(self.username.as_deref(), target.unit.as_deref())?;
+        // Now: it may end while a person thinks.
+        let (options, log) = (engine.options()?, engine.log());
+        let (size, needs) = needs(engine);
         needs.check()?;
         let seconds = estimate::seconds(dir, size.bytes, size.files)?;
         console::print(format_args!(
-            "protect       {}: PostgreSQL {}, {}, {}\n\
+            "protect       {}: {version}, {}, {}\n\
              stops         for about {}: {} are sealed in place, read back and compared\n\
              disk          {} more while it goes on, {} more at its end\n\
              {notes}{}\
              clear         old blocks of the disk, archives and backups stay as they are{}\n\
              undo          tidelock unprotect {}\n",
             dir.display(),
-            version.trim(),
-            match &running {
-                Some(running) => format!("process {}", running.pid),
+            match running {
+                Some(pid) => format!("process {pid}"),
                 None => "stopped".to_owned(),
             },
             console::count(usize::try_from(size.files).unwrap_or(usize::MAX), "file"),
@@ -194,7 +185,7 @@ impl Protect {
             console::bytes(needs.total()),
             console::bytes(size.growth()),
             service_line(target),
-            match running.as_ref().and_then(Running::log) {
+            match &log {
                 Some(log) => format!(";\n{:14}so does the server's log {}", "", log.display()),
                 None => String::new(),
             },
@@ -205,8 +196,8 @@ impl Protect {
             goal: Goal::Protect,
             stage: Stage::Converting,
             was_running: running.is_some(),
-            options: target.options.clone(),
-            log: running.as_ref().and_then(Running::log),
+            options,
+            log,
             keyring_copy: self
                 .keys
                 .keyring_copy
@@ -217,35 +208,6 @@ impl Protect {
         };
         PROTECTION.write(dir, &record)?;
         Ok(record)
-    }
-
-    /// What the running server says of itself that matters to sealed files.
-    fn notes(&self, target: &Target, running: &Running) -> Result<String> {
-        let mut session = open(target, running, &self.username)?;
-        if session.value("SELECT current_setting('io_method', true)")? == "io_uring" {
-            return Err(Error::refused(
-                "io_method is io_uring, which goes round libc: the sealed server would not start",
-                "ALTER SYSTEM SET io_method = 'worker'; then restart the server",
-            ));
-        }
-        let mut notes = String::new();
-        let archive = session.value(
-            "SELECT current_setting('archive_command') WHERE current_setting('archive_mode') \
-             <> 'off' AND current_setting('archive_command') NOT IN ('', '(disabled)')",
-        )?;
-        if !archive.is_empty() {
-            notes.push_str(&format!(
-                "archive       archive_command will see sealed WAL (docs/service.md, helpers); take \
-                 a new base\n{:14}backup after this: {archive}\n",
-                ""
-            ));
-        }
-        let clients = session.value(
-            "SELECT count(*) FROM pg_stat_activity \
-             WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()",
-        )?;
-        notes.push_str(&format!("clients       {clients} connected, who are sent away\n"));
-        Ok(notes)
     }
 
     /// Everything that is still to be done.
@@ -280,7 +242,7 @@ impl Protect {
             }
         }
         if record.was_running {
-            come_up(target, &record, &self.username, Loaded::Yes)
+            come_up(target, &record, self.username.as_deref(), Loaded::Yes)
                 .map_err(|(step, why)| stopped(step)(why))?;
         }
         PROTECTION.remove(dir)?;
@@ -313,12 +275,12 @@ impl Unprotect {
     pub(crate) fn run(self) -> Result<()> {
         let mut target = self.which.find()?;
         if let Some(new) = &self.without_stopping {
-            let mut command = migrate(&target, new, &self.username, self.yes)?;
+            let mut command = migrate(&target, new, self.username.as_deref(), self.yes)?;
             command.arg("--without-keys");
             return tidelock(command, "migration");
         }
         let lock = PROTECTION.lock(target.dir())?;
-        target.instance.programs.hold(&lock)?;
+        target.engine.hold(&lock)?;
         let record = match PROTECTION.read::<Record>(target.dir())? {
             Some(record) if record.goal == Goal::Unprotect => record,
             found => self.plan(&target, found)?,
@@ -328,15 +290,16 @@ impl Unprotect {
 
     fn plan(&self, target: &Target, begun: Option<Record>) -> Result<Record> {
         let dir = target.dir();
-        let running = Running::on(dir);
+        let engine = &*target.engine;
+        let running = engine.running();
         if begun.is_none() && !is_protected(dir) {
             return Err(Error::refused(
                 format!("{} is not a protected directory", dir.display()),
                 "nothing is to be taken back",
             ));
         }
-        outside::refuse_readers(dir, running.as_ref().map(|it| it.pid))?;
-        let (size, needs) = needs(dir);
+        outside::refuse_readers(dir, engine.head())?;
+        let (size, needs) = needs(engine);
         needs.check()?;
         let what = match is_protected(dir) {
             true => format!(
@@ -354,14 +317,14 @@ impl Unprotect {
         console::agree(self.yes)?;
         let (was_running, options, log) = match begun {
             Some(record) => (record.was_running, record.options, record.log),
-            None => (running.is_some(), target.options.clone(), None),
+            None => (running.is_some(), engine.options()?, None),
         };
         let record = Record {
             goal: Goal::Unprotect,
             stage: Stage::Converting,
             was_running: was_running || running.is_some(),
             options,
-            log: log.or_else(|| running.as_ref().and_then(Running::log)),
+            log: log.or_else(|| engine.log()),
             keyring_copy: None,
         };
         PROTECTION.write(dir, &record)?;
@@ -383,7 +346,7 @@ impl Unprotect {
             service::remove(unit).map_err(stopped("service"))?;
         }
         if record.was_running {
-            come_up(target, record, &self.username, Loaded::No)
+            come_up(target, record, self.username.as_deref(), Loaded::No)
                 .map_err(|(step, why)| stopped(step)(why))?;
         }
         PROTECTION.remove(dir)?;
@@ -411,10 +374,10 @@ fn half_done(dir: &Path) -> Result<bool> {
 fn come_up(
     target: &Target,
     record: &Record,
-    user: &str,
+    user: Option<&str>,
     wanted: Loaded,
 ) -> std::result::Result<(), (&'static str, Error)> {
-    let settled = || Running::settled(target.dir()).map(|it| it.pid);
+    let settled = || target.engine.settled();
     let mut tries = 3;
     loop {
         let mut server = settled();
@@ -433,7 +396,7 @@ fn come_up(
 }
 
 /// The server runs, with the library or without it, and answers.
-fn answers(target: &Target, user: &str, wanted: Loaded) -> Result<()> {
+fn answers(target: &Target, user: Option<&str>, wanted: Loaded) -> Result<()> {
     let dir = target.dir();
     let Server::Running { pid, library, .. } = Server::on(dir) else {
         return Err(Error::NoServer { dir: dir.into() });
@@ -449,29 +412,16 @@ fn answers(target: &Target, user: &str, wanted: Loaded) -> Result<()> {
             ));
         }
     }
-    let running = Running::on(dir).ok_or_else(|| Error::NoServer { dir: dir.into() })?;
-    let mut session = open(target, &running, user)?;
-    let databases = session.value("SELECT count(*) FROM pg_database")?;
+    let told = target.engine.answer(user)?;
     let library = if wanted == Loaded::Yes { "with" } else { "without" };
-    console::print(format_args!(
-        "runs          process {pid}, {library} the library; it has {databases} databases\n"
-    ))
+    console::print(format_args!("runs          process {pid}, {library} the library; {told}\n"))
 }
 
-fn open(target: &Target, running: &Running, user: &str) -> Result<Session> {
-    let address = Address { host: running.host.clone(), port: running.port, user: user.to_owned() };
-    Session::open(&target.instance.programs, &address, "postgres")
-}
-
-/// The directory with its tablespaces, and what a conversion takes.
-fn needs(dir: &Path) -> (Size, Needs) {
+/// What is converted, and what that takes.
+fn needs(engine: &dyn Engine) -> (Size, Needs) {
     let mut needs = Needs::default();
     let mut all = Size::default();
-    let links = fs::read_dir(dir.join("pg_tblspc")).into_iter().flatten().flatten();
-    let mut places: Vec<PathBuf> = links.filter_map(|it| it.path().canonicalize().ok()).collect();
-    places.push(dir.to_path_buf());
-    places.extend(dir.join("pg_wal").canonicalize().ok().filter(|wal| !wal.starts_with(dir)));
-    for place in places {
+    for place in engine.places() {
         let size = Size::of(&place);
         needs.add(&place, size.growth() + JOBS * (size.largest + BATCH));
         all.bytes += size.bytes;
@@ -484,10 +434,7 @@ fn needs(dir: &Path) -> (Size, Needs) {
 fn service_line(target: &Target) -> String {
     match &target.unit {
         Some(unit) => format!("service       {unit} unlocks it and loads the library\n"),
-        None => format!(
-            "service       none: start it with `tidelock exec -D {0} -- pg_ctl -D {0} start`\n",
-            target.dir().display()
-        ),
+        None => format!("service       none: start it with `{}`\n", target.engine.command()),
     }
 }
 
@@ -499,10 +446,14 @@ fn copy_keyring(dir: &Path, file: Option<&Path>) -> Result<()> {
     tidelock(command, "keyring backup")
 }
 
-fn migrate(target: &Target, new: &Path, user: &str, yes: bool) -> Result<Command> {
+fn migrate(target: &Target, new: &Path, user: Option<&str>, yes: bool) -> Result<Command> {
+    target.engine.refuse_without_copies()?;
     let mut command = ourselves()?;
     let from = target.unit.as_ref().map_or_else(|| target.dir().into(), PathBuf::from);
-    command.arg("migrate").arg(from).arg(new).args(["--switch", "--username", user]);
+    command.arg("migrate").arg(from).arg(new).arg("--switch");
+    if let Some(user) = user {
+        command.args(["--username", user]);
+    }
     if yes {
         command.arg("--yes");
     }

@@ -65,6 +65,11 @@ impl Protected {
     }
 }
 
+/// Has this directory a keyring?
+pub(crate) fn is_protected(dir: &Path) -> bool {
+    dir.join(FOLDER).join(KEYRING).symlink_metadata().is_ok()
+}
+
 fn unreadable(path: PathBuf, why: tidelock_keyring::Error) -> Error {
     match why {
         tidelock_keyring::Error::NoKeyring { .. } => not_protected(&path),

@@ -166,7 +166,7 @@ fn reload() -> Result<()> {
     }
     let mut command = std::process::Command::new("systemctl");
     command.arg("daemon-reload");
-    crate::postgres::run(command).map(drop)
+    crate::run_as::run(command).map(drop)
 }
 
 /// Removes what was installed for a unit; nothing may be.

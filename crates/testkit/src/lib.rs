@@ -9,6 +9,7 @@
 //!          +-- unit: configuration of root's, environment and agents of units
 //!          +-- fleet: three nodes under Patroni and etcd, and a writer
 //!          +-- maria: small MariaDB servers, and records of what they acknowledged
+//!          +-- killed: commands that are killed between two steps
 //!          +-- marker: bytes that must be found nowhere
 //!          +-- volume: loop devices whose power is cut (bin/{torn,headers,powercut}.rs)
 //!          +-- ledger: docs/hooks.md, and the imports of real programs (bin/hooks-doc.rs)
@@ -31,6 +32,7 @@ pub mod differential;
 pub mod fleet;
 pub mod headers;
 pub mod instructions;
+pub mod killed;
 pub mod ledger;
 pub mod maria;
 pub mod marker;

@@ -6,10 +6,8 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::process::Signal;
-use tidelock_testkit::pg::{
-    Arm, Cluster, Error, Output, Process, Result, Running, Tool, Workspace, ensure, fill_pgbench,
-};
+use tidelock_testkit::killed::{again, kill_at};
+use tidelock_testkit::pg::{Arm, Cluster, Error, Result, Tool, Workspace, ensure, fill_pgbench};
 
 /// A server with pages, a tablespace and a marker in plain text.
 fn filled<'p>(place: &'p Workspace, name: &str) -> Result<(Cluster<'p>, PathBuf)> {
@@ -108,37 +106,6 @@ fn reached(point: &str, dir: &Path) -> bool {
         }
         "all are" => stage("converted"),
         _ => stage("converted") && runs,
-    }
-}
-
-/// Kills the command alone: what it has started goes on, as after any kill.
-fn kill_at(mut running: Running, reached: impl Fn() -> bool) -> Result<bool> {
-    while running.runs() {
-        if reached() {
-            if let Some(process) = Process::new(i32::try_from(running.id()).unwrap_or(0)) {
-                process.signal(Signal::KILL)?;
-            }
-            while running.runs() {
-                thread::sleep(Duration::from_millis(1));
-            }
-            return Ok(true);
-        }
-        thread::sleep(Duration::from_millis(1));
-        running.check_limit()?;
-    }
-    Ok(false)
-}
-
-/// What a killed call had started may still be at work: then the next one says so.
-fn again<'p>(tool: impl Fn() -> Result<Tool<'p>>) -> Result<Output> {
-    let start = Instant::now();
-    loop {
-        let output = tool()?.attempt()?;
-        let busy = !output.status.success() && output.stderr.contains("is at work");
-        if !busy || start.elapsed() > Duration::from_secs(60) {
-            return Ok(output);
-        }
-        thread::sleep(Duration::from_millis(100));
     }
 }
 

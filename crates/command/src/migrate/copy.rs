@@ -11,7 +11,9 @@ use crate::init::{self, Making, NewDirectory};
 use crate::migrate::record::Record;
 use crate::migrate::source::Source;
 use crate::owner::Owner;
-use crate::postgres::{Instance, Programs, Running, is_protected, run};
+use crate::postgres::{Instance, Programs, Running};
+use crate::protected::is_protected;
+use crate::run_as::run;
 
 /// pg_basebackup gives it this name last, when all is written and synced.
 const MANIFEST: &str = "backup_manifest";
@@ -114,7 +116,7 @@ fn clear(programs: &Programs, record: &Record) -> Result<()> {
         if is_empty {
             continue;
         }
-        let mut command = programs.as_owner(Path::new("find"))?;
+        let mut command = programs.run_as().program(Path::new("find"))?;
         command
             .arg(&dir)
             .args(["-mindepth", "1", "-maxdepth", "1", "!", "-name", ".tidelock"])

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Result};
-use crate::postgres::{Address, Instance, Running, Session, run};
+use crate::postgres::{Address, Instance, Running, Session};
+use crate::run_as::run;
 
 /// A standby with less of these refuses to follow (PostgreSQL, "Administrator's Overview").
 const AT_LEAST: [&str; 5] = [

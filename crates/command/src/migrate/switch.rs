@@ -19,7 +19,9 @@ use crate::error::{Error, Result};
 use crate::migrate::copy;
 use crate::migrate::record::{self, Record, Stage};
 use crate::migrate::standby::{self, lsn};
-use crate::postgres::{Cluster, Instance, Running, Session, is_protected, run};
+use crate::postgres::{Cluster, Instance, Running, Session};
+use crate::protected::is_protected;
+use crate::run_as::run;
 use crate::service;
 
 /// While it has this name, no server starts on the directory (pg_upgrade does the same).
@@ -129,7 +131,7 @@ fn rename(source: &Instance, from: &str, to: &str) -> Result<()> {
     if !from.exists() {
         return Ok(());
     }
-    let mut command = source.programs.as_owner(Path::new("mv"))?;
+    let mut command = source.programs.run_as().program(Path::new("mv"))?;
     command.arg("-n").arg(&from).arg(&to);
     run(command)?;
     sync(&to)
@@ -218,7 +220,7 @@ fn forget(source: &Instance, record: &Record) -> Result<()> {
     let slot = source.dir.join("pg_replslot").join(&record.slot);
     for path in [slot, record.log()] {
         if path.exists() {
-            let mut command = source.programs.as_owner(Path::new("rm"))?;
+            let mut command = source.programs.run_as().program(Path::new("rm"))?;
             command.args(["-rf", "--"]).arg(path);
             run(command)?;
         }

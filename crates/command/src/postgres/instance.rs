@@ -9,7 +9,8 @@ use std::time::Duration;
 use crate::console;
 use crate::error::{Error, Result};
 use crate::owner::Owner;
-use crate::postgres::programs::{Programs, run};
+use crate::postgres::programs::Programs;
+use crate::run_as::run;
 use crate::server::Server;
 
 /// As long as a server may take to write its last checkpoint, or to recover.
@@ -183,7 +184,7 @@ impl Instance {
             // By root it goes through systemd, which else takes the end for a failure.
             (Some(cluster), 0) => {
                 let mut command = cluster.ctl("stop");
-                command.stdin(self.programs.stdin()?);
+                command.stdin(self.programs.run_as().stdin()?);
                 command
             }
             _ => {
@@ -204,7 +205,7 @@ impl Instance {
     pub(crate) fn start(&self, options: &[String], log: &Path) -> Result<()> {
         if let Some(cluster) = &self.cluster {
             let mut command = cluster.ctl("start");
-            command.stdin(self.programs.stdin()?);
+            command.stdin(self.programs.run_as().stdin()?);
             return run(command).map(drop);
         }
         let mut command = self.programs.on(&self.dir, "pg_ctl")?;

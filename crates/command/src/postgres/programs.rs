@@ -1,22 +1,12 @@
 //! The programs beside a server, run as the owner of its directory.
-//!
-//! Root never runs them itself: whoever owns a directory says by its files which program that is.
 
-use std::fs::File;
-use std::io::{Read, Seek};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::rc::Rc;
-
-use nix::unistd::{Uid, User};
-use rustix::fs::{MemfdFlags, memfd_create};
-use tidelock_agent::RunDir;
-use tidelock_contract::control::FOLDER;
-use tidelock_keyring::KEYRING;
+use std::process::Command;
 
 use crate::begun::Lock;
 use crate::error::{Error, Result};
 use crate::owner::Owner;
+use crate::run_as::RunAs;
 
 /// What would lead a client elsewhere than it is told.
 const ELSEWHERE: [&str; 9] = [
@@ -30,17 +20,12 @@ const ELSEWHERE: [&str; 9] = [
     "PGSERVICE",
     "PGCLIENTENCODING",
 ];
-/// The caller's own places, which another user may not enter.
-const OWN_PLACES: [&str; 5] =
-    ["XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_RUNTIME_DIR", "TIDELOCK_RUN_DIR", "XDG_CACHE_HOME"];
 
 /// The programs of one build of PostgreSQL, and who runs them.
 #[derive(Clone)]
 pub(crate) struct Programs {
     bin: PathBuf,
-    owner: Owner,
-    /// Their standard input: a program that goes on when the command is killed keeps the lock.
-    lock: Option<Rc<File>>,
+    run_as: RunAs,
 }
 
 impl Programs {
@@ -49,19 +34,7 @@ impl Programs {
     /// # Errors
     /// [`Error::Refused`] if the caller is neither root nor the owner, or the programs are missing.
     pub(crate) fn new(bin: &Path, owner: Owner) -> Result<Self> {
-        let me = Owner::caller().uid;
-        if me != 0 && me != owner.uid {
-            return Err(Error::refused(
-                format!("the directory belongs to another user, {}", user(owner)),
-                format!("run it as {} or as root", user(owner)),
-            ));
-        }
-        if owner.uid == 0 {
-            return Err(Error::refused(
-                "the directory belongs to root, and PostgreSQL refuses to run as root",
-                "name the data directory of a server",
-            ));
-        }
+        let run_as = RunAs::new(owner)?;
         for name in ["postgres", "pg_ctl", "psql", "pg_basebackup", "pg_controldata"] {
             if !bin.join(name).is_file() {
                 return Err(Error::refused(
@@ -71,7 +44,7 @@ impl Programs {
                 ));
             }
         }
-        Ok(Self { bin: bin.into(), owner, lock: None })
+        Ok(Self { bin: bin.into(), run_as })
     }
 
     /// From now on they hold this lock while they run.
@@ -79,19 +52,12 @@ impl Programs {
     /// # Errors
     /// [`Error::Io`].
     pub(crate) fn hold(&mut self, lock: &Lock) -> Result<()> {
-        self.lock = Some(Rc::new(lock.share()?));
-        Ok(())
+        self.run_as.hold(lock)
     }
 
-    /// What a program gets as its standard input.
-    ///
-    /// # Errors
-    /// [`Error::Io`].
-    pub(crate) fn stdin(&self) -> Result<Stdio> {
-        match &self.lock {
-            Some(file) => Ok(file.try_clone().map_err(Error::io("share", "the lock"))?.into()),
-            None => Ok(Stdio::null()),
-        }
+    /// Who runs them.
+    pub(crate) fn run_as(&self) -> &RunAs {
+        &self.run_as
     }
 
     /// Where one of them is.
@@ -99,17 +65,12 @@ impl Programs {
         self.bin.join(name)
     }
 
-    /// Who runs them.
-    pub(crate) fn owner(&self) -> Owner {
-        self.owner
-    }
-
     /// A program that works on no protected directory.
     ///
     /// # Errors
     /// [`Error::Io`].
     pub(crate) fn bare(&self, name: &str) -> Result<Command> {
-        self.as_owner(&self.bin.join(name))
+        self.run_as.program(&self.bin.join(name)).map(here)
     }
 
     /// A program that works on `dir`: with keys if that is a protected directory.
@@ -117,152 +78,13 @@ impl Programs {
     /// # Errors
     /// [`Error::Io`]; there is no folder for the agent's socket.
     pub(crate) fn on(&self, dir: &Path, name: &str) -> Result<Command> {
-        if !is_protected(dir) {
-            return self.bare(name);
-        }
-        if Owner::caller().uid != self.owner.uid {
-            RunDir::of_user(self.owner.uid, self.owner.gid)?;
-        }
-        let mut command = self.tidelock()?;
-        command.arg("exec").arg("-D").arg(dir).arg("--").arg(self.bin.join(name));
-        Ok(command)
-    }
-
-    /// The command `tidelock` itself.
-    ///
-    /// # Errors
-    /// [`Error::Io`].
-    pub(crate) fn tidelock(&self) -> Result<Command> {
-        let program = std::env::current_exe().map_err(Error::io("find", "/proc/self/exe"))?;
-        self.as_owner(&program)
-    }
-
-    /// Any program, as the owner, with the groups of that user: a server may read its TLS key by
-    /// one.
-    ///
-    /// # Errors
-    /// [`Error::Io`].
-    pub(crate) fn as_owner(&self, program: &Path) -> Result<Command> {
-        let another = Owner::caller().uid != self.owner.uid;
-        let mut command = if another {
-            let mut command = Command::new("setpriv");
-            command
-                .arg(format!("--reuid={}", self.owner.uid))
-                .arg(format!("--regid={}", self.owner.gid))
-                .args(["--init-groups", "--"])
-                .arg(program);
-            let user = User::from_uid(Uid::from_raw(self.owner.uid)).ok().flatten();
-            if let Some(user) = user {
-                command.env("HOME", user.dir).env("USER", &user.name).env("LOGNAME", user.name);
-            }
-            OWN_PLACES.iter().for_each(|name| {
-                command.env_remove(name);
-            });
-            command
-        } else {
-            Command::new(program)
-        };
-        ELSEWHERE.iter().for_each(|name| {
-            command.env_remove(name);
-        });
-        command.current_dir("/").stdin(self.stdin()?);
-        Ok(command)
+        self.run_as.on(dir, &self.bin.join(name)).map(here)
     }
 }
 
-/// Has this directory a keyring?
-pub(crate) fn is_protected(dir: &Path) -> bool {
-    dir.join(FOLDER).join(KEYRING).symlink_metadata().is_ok()
-}
-
-/// Runs a program to its end; what it printed on standard output.
-///
-/// It prints to memory and not to a pipe: a pipe would end it together with a caller that is
-/// killed, and a server that pg_ctl is stopping would go on to stop with nobody holding the lock.
-///
-/// # Errors
-/// [`Error::Tool`] with the last line that it said; [`Error::Io`].
-pub(crate) fn run(mut command: Command) -> Result<String> {
-    let called = called(&command);
-    let (out, err) = (Printed::new()?, Printed::new()?);
-    command.stdout(out.end()?).stderr(err.end()?);
-    let status = command.status().map_err(Error::io("run", command.get_program()))?;
-    if status.success() {
-        return out.text();
-    }
-    let said = [err.text()?, out.text()?];
-    let said: Vec<&str> = said.iter().flat_map(|text| text.lines()).collect();
-    // What ends a message is seldom all of it; pg_ctl names the log in its last line.
-    let from = said.len().saturating_sub(3);
-    let said = said.get(from..).unwrap_or_default().join("; ");
-    Err(Error::Tool { program: called, ended: status.to_string(), said })
-}
-
-/// What a program prints.
-struct Printed(File);
-
-impl Printed {
-    fn new() -> Result<Self> {
-        let file = memfd_create("printed", MemfdFlags::CLOEXEC);
-        file.map(|file| Self(file.into()))
-            .map_err(|errno| Error::io("make", "a file in memory")(errno.into()))
-    }
-
-    /// The program's.
-    fn end(&self) -> Result<Stdio> {
-        Ok(self.0.try_clone().map_err(Error::io("share", "a file in memory"))?.into())
-    }
-
-    fn text(&self) -> Result<String> {
-        let failed = || Error::io("read", "a file in memory");
-        let mut bytes = Vec::new();
-        let mut file = &self.0;
-        file.rewind().and_then(|()| file.read_to_end(&mut bytes)).map_err(failed())?;
-        Ok(String::from_utf8_lossy(&bytes).into_owned())
-    }
-}
-
-/// `pg_ctl`, whatever runs it.
-fn called(command: &Command) -> String {
-    let words = std::iter::once(command.get_program()).chain(command.get_args());
-    let words: Vec<_> = words.collect();
-    let after = words.iter().rposition(|word| *word == "--").map_or(0, |at| at + 1);
-    let first = words.get(after).or(words.first()).map(Path::new);
-    first.and_then(Path::file_name).unwrap_or_default().to_string_lossy().into_owned()
-}
-
-fn user(owner: Owner) -> String {
-    let found = User::from_uid(Uid::from_raw(owner.uid)).ok().flatten();
-    found.map_or_else(|| owner.uid.to_string(), |user| user.name)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_program_is_called_by_its_own_name_whatever_runs_it() {
-        let mut command = Command::new("/usr/bin/setpriv");
-        command.args([
-            "--reuid=1",
-            "--",
-            "/x/tidelock",
-            "exec",
-            "-D",
-            "/d",
-            "--",
-            "/b/pg_ctl",
-            "x",
-        ]);
-        assert_eq!(called(&command), "pg_ctl");
-        assert_eq!(called(&Command::new("/b/psql")), "psql");
-    }
-
-    #[test]
-    fn what_a_failed_program_said_last_is_told() {
-        let mut command = Command::new("sh");
-        command.args(["-c", "echo one >&2; echo two >&2; exit 3"]);
-        let error = run(command).unwrap_err().to_string();
-        assert!(error.contains("one; two") && error.contains('3'), "{error}");
-    }
+fn here(mut command: Command) -> Command {
+    ELSEWHERE.iter().for_each(|name| {
+        command.env_remove(name);
+    });
+    command
 }

@@ -53,10 +53,21 @@ pub(super) fn refuse_log_inside(dir: &Path, server: u32) -> Result<()> {
     Ok(())
 }
 
-/// The process itself, or one that it has started.
+/// The process itself, one that it has started, or one of theirs.
 fn is_below(process: &Process, server: i32) -> bool {
-    process.pid == server || process.stat().is_ok_and(|stat| stat.ppid == server)
+    let mut above = process.stat().ok();
+    for _ in 0..GENERATIONS {
+        match above {
+            Some(found) if found.pid == server => return true,
+            Some(found) => above = Process::new(found.ppid).and_then(|it| it.stat()).ok(),
+            None => break,
+        }
+    }
+    false
 }
+
+/// A wrapper, its helper or server, and what that has started.
+const GENERATIONS: u32 = 4;
 
 fn open_below(process: &Process, dir: &Path) -> Option<PathBuf> {
     let open = process.fd().into_iter().flatten().flatten();

@@ -65,7 +65,7 @@ impl Unit {
 
     /// Debian's unit of MariaDB, by its name or an alias.
     fn is_mariadb(&self) -> bool {
-        ["mariadb", "mysql", "mysqld"].contains(&self.0.as_str())
+        mariadb::is_unit(&self.0)
     }
 
     /// Where a Debian cluster, or MariaDB, has its data.

@@ -370,4 +370,4 @@ fn process(server: &Running) -> Result<Process> {
 }
 
 /// How long a server may take to come up.
-const START_SECONDS: u64 = 120;
+const START_SECONDS: u64 = 300;

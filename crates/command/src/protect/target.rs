@@ -1,23 +1,26 @@
 //! Which server is meant, and how it is stopped and started: a Debian cluster, another unit of
-//! systemd, or a directory whose server is pg_ctl's.
+//! systemd, or a directory whose server has no unit.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use super::engine::Engine;
 use crate::begun::beside;
 use crate::error::{Error, Result};
+use crate::mariadb;
 use crate::owner::Owner;
-use crate::postgres::{Cluster, Instance, options, run};
+use crate::postgres::{Cluster, Instance};
+use crate::run_as::run;
 use crate::service;
 
 /// Which one
 #[derive(clap::Args)]
 pub(super) struct Which {
-    /// A Debian cluster (postgresql@15-main), or with -D another unit of systemd
+    /// A Debian cluster (postgresql@15-main), mariadb, or with -D another unit of systemd
     #[arg(required_unless_present = "dir")]
     unit: Option<String>,
-    /// The data directory [default: that of the cluster]
+    /// The data directory [default: that of the cluster, or of MariaDB's option files]
     #[arg(short = 'D', long = "directory", value_name = "DIR")]
     dir: Option<PathBuf>,
     /// Where the server's programs are [default: beside the running server]
@@ -27,11 +30,9 @@ pub(super) struct Which {
 
 /// A server and who starts it.
 pub(super) struct Target {
-    pub(super) instance: Instance,
-    /// `postgresql@15-main`, `mydb`: it gets the service part.
+    pub(super) engine: Box<dyn Engine>,
+    /// `postgresql@15-main`, `mariadb`, `mydb`: it gets the service part.
     pub(super) unit: Option<String>,
-    /// Options of the last start, for a server of pg_ctl's.
-    pub(super) options: Vec<String>,
 }
 
 impl Which {
@@ -42,6 +43,9 @@ impl Which {
         let dir = match (&self.dir, &cluster) {
             (Some(dir), _) => dir.clone(),
             (None, Some(cluster)) => data_directory(cluster)?,
+            (None, None) if self.unit.as_deref().is_some_and(mariadb::is_unit) => {
+                mariadb::configured_directory()?
+            }
             (None, None) => {
                 return Err(Error::usage(
                     format!(
@@ -52,18 +56,19 @@ impl Which {
                 ));
             }
         };
-        let instance = Instance::find(&dir, self.bindir.as_deref(), cluster)?;
-        let unit = match &instance.cluster {
-            Some(cluster) => Some(cluster.unit()),
-            None => self.unit.clone(),
+        let bin = self.bindir.as_deref();
+        let engine: Box<dyn Engine> = match cluster.is_some() || dir.join("PG_VERSION").exists() {
+            true => Box::new(Instance::find(&dir, bin, cluster)?),
+            false => Box::new(mariadb::Instance::find(&dir, bin)?),
         };
+        let unit = engine.unit().or_else(|| self.unit.clone());
         if unit.is_some() && Owner::caller().uid != 0 {
             return Err(Error::refused(
                 "what a unit needs is written into /etc, by root alone",
                 "run it as root; or name the directory alone, with -D, if no unit starts it",
             ));
         }
-        Ok(Target { options: options(&instance.dir), instance, unit })
+        Ok(Target { engine, unit })
     }
 
     /// As it is typed again.
@@ -88,12 +93,12 @@ pub(crate) fn data_directory(cluster: &Cluster) -> Result<PathBuf> {
 
 impl Target {
     pub(super) fn dir(&self) -> &Path {
-        &self.instance.dir
+        self.engine.dir()
     }
 
     /// A unit that is no cluster is systemd's alone.
     fn other_unit(&self) -> Option<&str> {
-        self.unit.as_deref().filter(|_| self.instance.cluster.is_none())
+        self.unit.as_deref().filter(|_| !self.engine.starts_its_unit())
     }
 
     /// # Errors
@@ -101,7 +106,7 @@ impl Target {
     pub(super) fn stop(&self) -> Result<()> {
         match self.other_unit() {
             Some(unit) => self.systemctl("stop", unit),
-            None => self.instance.stop(),
+            None => self.engine.stop(),
         }
     }
 
@@ -111,13 +116,13 @@ impl Target {
         let log = log.map_or_else(|| beside(self.dir(), ".log"), Path::to_path_buf);
         match self.other_unit() {
             Some(unit) => self.systemctl("start", unit),
-            None => self.instance.start(options, &log),
+            None => self.engine.start(options, &log),
         }
     }
 
     fn systemctl(&self, what: &str, unit: &str) -> Result<()> {
         let mut command = Command::new("systemctl");
-        command.args([what, unit]).stdin(self.instance.programs.stdin()?);
+        command.args([what, unit]).stdin(self.engine.stdin()?);
         run(command).map(drop)
     }
 }

@@ -1,0 +1,338 @@
+//! One data directory of MariaDB and the server on it: how it was started, whether it takes
+//! clients, how it is stopped and started again.
+//!
+//! What is asked is asked by MariaDB's own client, as the owner of the directory. Nothing here
+//! converts a file.
+
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use procfs::process::{FDTarget, Process};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+
+use super::{SERVER, check, is_data_directory, server_on};
+use crate::console;
+use crate::error::{Error, Result};
+use crate::owner::Owner;
+use crate::run_as::{RunAs, run};
+
+/// Scripts that start a server, wait for it, and start it again after a crash.
+const WRAPPERS: [&str; 2] = ["mariadbd-safe", "mysqld_safe"];
+/// Names of the client, of today and of before.
+const CLIENTS: [&str; 2] = ["mariadb", "mysql"];
+/// A wrapper ends soon after its server.
+const WRAPPER_PATIENCE: Duration = Duration::from_secs(60);
+/// How often a server that starts or stops is looked at.
+const LOOK: Duration = Duration::from_millis(50);
+/// Lines of a log in a message.
+const LAST_LINES: usize = 6;
+/// `__SO_ACCEPTCON` in /proc/net/unix: a socket that listens.
+const LISTENS: u32 = 0x10000;
+
+/// A data directory.
+pub(crate) struct Instance {
+    /// Without links.
+    pub(crate) dir: PathBuf,
+    pub(crate) run_as: RunAs,
+    bin: Option<PathBuf>,
+}
+
+/// A server that runs.
+#[derive(PartialEq, Eq, Debug)]
+pub(crate) struct Running {
+    pub(crate) pid: u32,
+    /// Where it takes clients; none while it starts and stops.
+    pub(crate) socket: Option<PathBuf>,
+}
+
+/// What the server said to a question.
+pub(crate) enum Answer {
+    Value(String),
+    /// It answers, and does not let this user in.
+    Denied,
+}
+
+impl Instance {
+    /// The data directory `dir`, with clients in `bin`, else beside its server or in PATH.
+    ///
+    /// # Errors
+    /// It is no data directory; the caller may not.
+    pub(crate) fn find(dir: &Path, bin: Option<&Path>) -> Result<Self> {
+        let dir = dir.canonicalize().map_err(Error::io("find", dir))?;
+        if !is_data_directory(&dir) {
+            return Err(Error::refused(
+                format!("{} is not the data directory of a server that is known", dir.display()),
+                "name the directory that has PG_VERSION (PostgreSQL) or aria_log_control (MariaDB)",
+            ));
+        }
+        let run_as = RunAs::new(Owner::of(&dir)?)?;
+        Ok(Self { dir, run_as, bin: bin.map(Path::to_path_buf) })
+    }
+
+    /// The server that runs here.
+    pub(crate) fn running(&self) -> Option<Running> {
+        let pid = server_on(&self.dir)?;
+        Some(Running { pid, socket: listens_at(pid, &self.dir) })
+    }
+
+    /// The server that runs here, once it neither starts nor stops.
+    pub(crate) fn settled(&self) -> Option<Running> {
+        let mut told = false;
+        loop {
+            let running = self.running()?;
+            if running.socket.is_some() {
+                return Some(running);
+            }
+            if !told {
+                let line = "waits         for the server, which is starting or stopping\n";
+                let _ = console::print(line);
+                told = true;
+            }
+            sleep(LOOK);
+        }
+    }
+
+    /// The server's program: that which runs, else Debian's.
+    pub(crate) fn server(&self) -> PathBuf {
+        let running = self.running().and_then(|it| fs::read_link(proc(it.pid, "exe")).ok());
+        running.unwrap_or_else(|| SERVER.into())
+    }
+
+    /// How the running server was started, to start it again: program and arguments, of the wrapper
+    /// if there is one. Empty if none runs.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] for words that are no UTF-8, which no record holds.
+    pub(crate) fn options(&self) -> Result<Vec<String>> {
+        let Some(running) = self.running() else { return Ok(Vec::new()) };
+        let words = match wrapper_of(running.pid).and_then(wrapped) {
+            Some(words) => words,
+            None => {
+                let mut words = command_line(running.pid);
+                if let Some(first) = words.first_mut() {
+                    *first = self.server().into_os_string();
+                }
+                words
+            }
+        };
+        let text =
+            words.into_iter().map(OsString::into_string).collect::<std::result::Result<_, _>>();
+        text.map_err(|word| {
+            Error::refused(
+                format!("the server was started with {}, which is no UTF-8", word.display()),
+                "start it with another name for that",
+            )
+        })
+    }
+
+    /// Processes beside the server that have its files open by right: the wrapper, with what that
+    /// has started.
+    pub(crate) fn head(&self) -> Option<u32> {
+        let pid = self.running()?.pid;
+        Some(wrapper_of(pid).unwrap_or(pid))
+    }
+
+    /// The file that the one who starts it has named for what it prints.
+    pub(crate) fn log(&self) -> Option<PathBuf> {
+        let file = fs::read_link(proc(self.head()?, "fd/1")).ok()?;
+        (file.is_file() && !file.starts_with(&self.dir)).then_some(file)
+    }
+
+    /// Refuses what would keep the sealed server from starting: rows elsewhere, a state transfer
+    /// that empties the directory.
+    ///
+    /// # Errors
+    /// [`Error::Refused`]; the option files cannot be read.
+    pub(crate) fn refuse_places_outside(&self, options: &[String]) -> Result<()> {
+        let Some((program, arguments)) = options.split_first() else { return Ok(()) };
+        let arguments: Vec<OsString> = arguments.iter().map(OsString::from).collect();
+        check(Path::new(program), &arguments, &[&self.dir])
+    }
+
+    /// Ends the server in order, and waits until it and its wrapper are gone.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if it cannot be told.
+    pub(crate) fn stop(&self) -> Result<()> {
+        let Some(Running { pid, .. }) = self.running() else { return Ok(()) };
+        let wrapper = wrapper_of(pid);
+        let failed = |errno: rustix::io::Errno| Error::io("end", proc(pid, ""))(errno.into());
+        let Some(number) = i32::try_from(pid).ok().and_then(Pid::from_raw) else { return Ok(()) };
+        match pidfd_open(number, PidfdFlags::empty()) {
+            // Another process may have the number by now; it would not work here.
+            Ok(process) if server_on(&self.dir) == Some(pid) => {
+                pidfd_send_signal(&process, Signal::TERM).map_err(failed)?;
+            }
+            Ok(_) | Err(rustix::io::Errno::SRCH) => return Ok(()),
+            Err(errno) => return Err(failed(errno)),
+        }
+        while server_on(&self.dir) == Some(pid) {
+            sleep(LOOK);
+        }
+        let begin = Instant::now();
+        while wrapper.is_some_and(is_wrapper) && begin.elapsed() < WRAPPER_PATIENCE {
+            sleep(LOOK);
+        }
+        Ok(())
+    }
+
+    /// Starts it by these words, with keys if the directory is protected, and waits until it takes
+    /// clients.
+    ///
+    /// # Errors
+    /// [`Error::Tool`] with the end of its log.
+    pub(crate) fn start(&self, options: &[String], log: &Path) -> Result<()> {
+        let mut command = self.run_as.server(&self.dir, options, log)?;
+        let mut child = command.spawn().map_err(Error::io("run", command.get_program()))?;
+        loop {
+            let running = self.running();
+            if running.as_ref().is_some_and(|it| it.socket.is_some()) {
+                return Ok(());
+            }
+            let ended = child.try_wait().map_err(Error::io("wait for", command.get_program()))?;
+            // One that a killed call had started holds the files: that one comes up.
+            if let (Some(status), None) = (ended, running) {
+                return Err(Error::Tool {
+                    program: options.first().cloned().unwrap_or_default(),
+                    ended: status.to_string(),
+                    said: last_lines(log),
+                });
+            }
+            sleep(LOOK);
+        }
+    }
+
+    /// Asks the running server, as this user of it.
+    ///
+    /// # Errors
+    /// [`Error::Tool`] with the server's reason; [`Error::NoServer`].
+    pub(crate) fn ask(&self, user: &str, sql: &str) -> Result<Answer> {
+        let none = || Error::NoServer { dir: self.dir.clone() };
+        let socket = self.running().and_then(|it| it.socket).ok_or_else(none)?;
+        let mut command = self.client()?;
+        command
+            .args(["--batch", "--skip-column-names", "--local-infile=0", "--connect-timeout=20"])
+            .arg("--socket")
+            .arg(socket)
+            .args(["--user", user, "--execute", sql])
+            .env("LC_ALL", "C");
+        match run(command) {
+            Ok(text) => Ok(Answer::Value(text.trim().to_owned())),
+            Err(Error::Tool { said, .. }) if said.contains("Access denied") => Ok(Answer::Denied),
+            Err(why) => Err(why),
+        }
+    }
+
+    /// MariaDB's client, run by the owner: beside the server, else by PATH.
+    fn client(&self) -> Result<Command> {
+        let server = self.server();
+        let sibling = server.parent().and_then(Path::parent).map(|base| base.join("bin"));
+        let beside = [self.bin.clone(), server.parent().map(Path::to_path_buf), sibling];
+        let mut all = beside.iter().flatten().flat_map(|bin| CLIENTS.map(|name| bin.join(name)));
+        let found = all.find(|path| path.is_file()).unwrap_or_else(|| CLIENTS[0].into());
+        self.run_as.program(&found)
+    }
+}
+
+fn proc(pid: u32, name: &str) -> PathBuf {
+    Path::new("/proc").join(pid.to_string()).join(name)
+}
+
+/// The words of a process; empty if it is gone.
+fn command_line(pid: u32) -> Vec<OsString> {
+    use std::os::unix::ffi::OsStringExt as _;
+    let bytes = fs::read(proc(pid, "cmdline")).unwrap_or_default();
+    let bytes = bytes.strip_suffix(b"\0").unwrap_or(&bytes);
+    bytes.split(|byte| *byte == 0).map(|word| OsString::from_vec(word.to_vec())).collect()
+}
+
+/// The wrapper that has started this server and waits for it.
+fn wrapper_of(pid: u32) -> Option<u32> {
+    let stat = Process::new(i32::try_from(pid).ok()?).ok()?.stat().ok()?;
+    u32::try_from(stat.ppid).ok().filter(|pid| is_wrapper(*pid))
+}
+
+fn is_wrapper(pid: u32) -> bool {
+    wrapped(pid).is_some()
+}
+
+/// The words of a wrapper from its own name on: before it stands its interpreter.
+fn wrapped(pid: u32) -> Option<Vec<OsString>> {
+    let words = command_line(pid);
+    let is_one = |word: &OsString| {
+        let name = Path::new(word).file_name().and_then(OsStr::to_str);
+        name.is_some_and(|name| WRAPPERS.contains(&name))
+    };
+    let at = words.iter().take(2).position(is_one)?;
+    Some(words.into_iter().skip(at).collect())
+}
+
+/// The first socket on which a process takes clients; a relative path lies below `dir`.
+fn listens_at(pid: u32, dir: &Path) -> Option<PathBuf> {
+    let process = Process::new(i32::try_from(pid).ok()?).ok()?;
+    let inodes: Vec<u64> = process
+        .fd()
+        .ok()?
+        .flatten()
+        .filter_map(|fd| match fd.target {
+            FDTarget::Socket(inode) => Some(inode),
+            _ => None,
+        })
+        .collect();
+    let table = fs::read_to_string(proc(pid, "net/unix")).ok()?;
+    listening(&table, &inodes).map(|path| dir.join(path))
+}
+
+/// The path of the first of these sockets that listens, by the kernel's table.
+fn listening<'t>(table: &'t str, inodes: &[u64]) -> Option<&'t str> {
+    table.lines().skip(1).find_map(|line| {
+        // Num RefCount Protocol Flags Type St Inode Path
+        let mut fields = line.split_ascii_whitespace();
+        let flags = u32::from_str_radix(fields.nth(3)?, 16).ok()?;
+        let inode: u64 = fields.nth(2)?.parse().ok()?;
+        let path = fields.next().filter(|path| !path.starts_with('@'))?;
+        // A path may have blanks: what follows the inode is all of it.
+        let path = &line[line.find(path)?..];
+        (flags & LISTENS != 0 && inodes.contains(&inode)).then_some(path)
+    })
+}
+
+fn last_lines(log: &Path) -> String {
+    let text = fs::read(log).unwrap_or_default();
+    let text = String::from_utf8_lossy(&text);
+    let lines: Vec<&str> = text.lines().collect();
+    lines.get(lines.len().saturating_sub(LAST_LINES)..).unwrap_or_default().join("; ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TABLE: &str = "Num       RefCount Protocol Flags    Type St Inode Path\n\
+        0: 00000002 00000000 00010000 0001 01 11 @abstract\n\
+        0: 00000002 00000000 00010000 0001 01 12 /run/a b/socket\n\
+        0: 00000003 00000000 00000000 0001 03 13 /run/a b/socket\n\
+        0: 00000002 00000000 00010000 0001 01 14\n";
+
+    #[test]
+    fn only_a_socket_that_listens_by_a_path_counts() {
+        assert_eq!(listening(TABLE, &[11, 12, 13]), Some("/run/a b/socket"));
+        assert_eq!(listening(TABLE, &[11, 13, 14]), None);
+        assert_eq!(listening(TABLE, &[]), None);
+    }
+
+    #[test]
+    fn this_process_listens_where_it_says() {
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join("socket");
+        let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        let me = std::process::id();
+        assert_eq!(listens_at(me, home.path()), Some(path));
+        drop(listener);
+        assert_eq!(listens_at(me, home.path()), None);
+    }
+}

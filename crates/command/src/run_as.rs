@@ -1,0 +1,239 @@
+//! Programs that the command runs as the owner of a directory, and what they print.
+//!
+//! Root never runs them itself: whoever owns a directory says by its files which program that is.
+
+use std::fs::File;
+use std::io::{Read, Seek};
+use std::os::unix::process::CommandExt as _;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::rc::Rc;
+
+use rustix::fs::{MemfdFlags, memfd_create};
+use tidelock_agent::RunDir;
+
+use crate::begun::Lock;
+use crate::error::{Error, Result};
+use crate::owner::Owner;
+use crate::protected::is_protected;
+
+/// The caller's own places, which another user may not enter.
+const OWN_PLACES: [&str; 5] =
+    ["XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_RUNTIME_DIR", "TIDELOCK_RUN_DIR", "XDG_CACHE_HOME"];
+
+/// Who runs programs, and what they hold meanwhile.
+#[derive(Clone)]
+pub(crate) struct RunAs {
+    owner: Owner,
+    /// Their standard input: a program that goes on when the command is killed keeps the lock.
+    lock: Option<Rc<File>>,
+}
+
+impl RunAs {
+    /// The owner of a directory of servers.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] if the caller is neither root nor the owner, or the owner is root.
+    pub(crate) fn new(owner: Owner) -> Result<Self> {
+        let me = Owner::caller().uid;
+        if me != 0 && me != owner.uid {
+            return Err(Error::refused(
+                format!("the directory belongs to another user, {}", owner.name()),
+                format!("run it as {} or as root", owner.name()),
+            ));
+        }
+        if owner.uid == 0 {
+            return Err(Error::refused(
+                "the directory belongs to root, and servers refuse to run as root",
+                "name the data directory of a server",
+            ));
+        }
+        Ok(Self { owner, lock: None })
+    }
+
+    /// From now on they hold this lock while they run.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub(crate) fn hold(&mut self, lock: &Lock) -> Result<()> {
+        self.lock = Some(Rc::new(lock.share()?));
+        Ok(())
+    }
+
+    /// What a program gets as its standard input.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub(crate) fn stdin(&self) -> Result<Stdio> {
+        match &self.lock {
+            Some(file) => Ok(file.try_clone().map_err(Error::io("share", "the lock"))?.into()),
+            None => Ok(Stdio::null()),
+        }
+    }
+
+    /// Who runs them.
+    pub(crate) fn owner(&self) -> Owner {
+        self.owner
+    }
+
+    /// A program that works on `dir`: with keys if that is a protected directory.
+    ///
+    /// # Errors
+    /// [`Error::Io`]; there is no folder for the agent's socket.
+    pub(crate) fn on(&self, dir: &Path, program: &Path) -> Result<Command> {
+        if !is_protected(dir) {
+            return self.program(program);
+        }
+        self.make_place()?;
+        let mut command = self.tidelock()?;
+        command.arg("exec").arg("-D").arg(dir).arg("--").arg(program);
+        Ok(command)
+    }
+
+    /// A server on `dir` that outlives the command, with keys if that is a protected directory. It
+    /// has no lock, and writes what it prints at the end of `log`, which the owner opens.
+    ///
+    /// # Errors
+    /// [`Error::Io`]; there is no folder for the agent's socket.
+    pub(crate) fn server(&self, dir: &Path, words: &[String], log: &Path) -> Result<Command> {
+        let mut command = self.program(Path::new("/bin/sh"))?;
+        command.args(["-c", "log=$1; shift; exec \"$@\" >>\"$log\" 2>&1", "sh"]).arg(log);
+        if is_protected(dir) {
+            self.make_place()?;
+            let program = std::env::current_exe().map_err(Error::io("find", "/proc/self/exe"))?;
+            command.arg(program).args(["exec", "-D"]).arg(dir).arg("--");
+        }
+        // Ctrl-C is for the command.
+        command.args(words).stdin(Stdio::null()).process_group(0);
+        Ok(command)
+    }
+
+    /// The folder of the owner's agents, which the owner may be unable to make.
+    fn make_place(&self) -> Result<()> {
+        if Owner::caller().uid != self.owner.uid {
+            RunDir::of_user(self.owner.uid, self.owner.gid)?;
+        }
+        Ok(())
+    }
+
+    /// The command `tidelock` itself.
+    fn tidelock(&self) -> Result<Command> {
+        let program = std::env::current_exe().map_err(Error::io("find", "/proc/self/exe"))?;
+        self.program(&program)
+    }
+
+    /// Any program, as the owner, with the groups of that user: a server may read its TLS key by
+    /// one.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub(crate) fn program(&self, program: &Path) -> Result<Command> {
+        let another = Owner::caller().uid != self.owner.uid;
+        let mut command = if another {
+            let mut command = Command::new("setpriv");
+            command
+                .arg(format!("--reuid={}", self.owner.uid))
+                .arg(format!("--regid={}", self.owner.gid))
+                .args(["--init-groups", "--"])
+                .arg(program);
+            if let Some(user) = self.owner.account() {
+                command.env("HOME", user.dir).env("USER", &user.name).env("LOGNAME", user.name);
+            }
+            OWN_PLACES.iter().for_each(|name| {
+                command.env_remove(name);
+            });
+            command
+        } else {
+            Command::new(program)
+        };
+        command.current_dir("/").stdin(self.stdin()?);
+        Ok(command)
+    }
+}
+
+/// Runs a program to its end; what it printed on standard output.
+///
+/// It prints to memory and not to a pipe: a pipe would end it together with a caller that is
+/// killed, and a server that pg_ctl is stopping would go on to stop with nobody holding the lock.
+///
+/// # Errors
+/// [`Error::Tool`] with the last line that it said; [`Error::Io`].
+pub(crate) fn run(mut command: Command) -> Result<String> {
+    let called = called(&command);
+    let (out, err) = (Printed::new()?, Printed::new()?);
+    command.stdout(out.end()?).stderr(err.end()?);
+    let status = command.status().map_err(Error::io("run", command.get_program()))?;
+    if status.success() {
+        return out.text();
+    }
+    let said = [err.text()?, out.text()?];
+    let said: Vec<&str> = said.iter().flat_map(|text| text.lines()).collect();
+    // What ends a message is seldom all of it; pg_ctl names the log in its last line.
+    let from = said.len().saturating_sub(3);
+    let said = said.get(from..).unwrap_or_default().join("; ");
+    Err(Error::Tool { program: called, ended: status.to_string(), said })
+}
+
+/// What a program prints.
+struct Printed(File);
+
+impl Printed {
+    fn new() -> Result<Self> {
+        let file = memfd_create("printed", MemfdFlags::CLOEXEC);
+        file.map(|file| Self(file.into()))
+            .map_err(|errno| Error::io("make", "a file in memory")(errno.into()))
+    }
+
+    /// The program's.
+    fn end(&self) -> Result<Stdio> {
+        Ok(self.0.try_clone().map_err(Error::io("share", "a file in memory"))?.into())
+    }
+
+    fn text(&self) -> Result<String> {
+        let failed = || Error::io("read", "a file in memory");
+        let mut bytes = Vec::new();
+        let mut file = &self.0;
+        file.rewind().and_then(|()| file.read_to_end(&mut bytes)).map_err(failed())?;
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
+    }
+}
+
+/// `pg_ctl`, whatever runs it.
+fn called(command: &Command) -> String {
+    let words = std::iter::once(command.get_program()).chain(command.get_args());
+    let words: Vec<_> = words.collect();
+    let after = words.iter().rposition(|word| *word == "--").map_or(0, |at| at + 1);
+    let first = words.get(after).or(words.first()).map(Path::new);
+    first.and_then(Path::file_name).unwrap_or_default().to_string_lossy().into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_is_called_by_its_own_name_whatever_runs_it() {
+        let mut command = Command::new("/usr/bin/setpriv");
+        command.args([
+            "--reuid=1",
+            "--",
+            "/x/tidelock",
+            "exec",
+            "-D",
+            "/d",
+            "--",
+            "/b/pg_ctl",
+            "x",
+        ]);
+        assert_eq!(called(&command), "pg_ctl");
+        assert_eq!(called(&Command::new("/b/psql")), "psql");
+    }
+
+    #[test]
+    fn what_a_failed_program_said_last_is_told() {
+        let mut command = Command::new("sh");
+        command.args(["-c", "echo one >&2; echo two >&2; exit 3"]);
+        let error = run(command).unwrap_err().to_string();
+        assert!(error.contains("one; two") && error.contains('3'), "{error}");
+    }
+}
