@@ -9,6 +9,7 @@
 //!          +-- unit: configuration of root's, environment and agents of units
 //!          +-- fleet: three nodes under Patroni and etcd, and a writer
 //!          +-- maria: small MariaDB servers, and records of what they acknowledged
+//!          +-- galera: nodes of a Galera cluster on this machine
 //!          +-- killed: commands that are killed between two steps
 //!          +-- marker: bytes that must be found nowhere
 //!          +-- volume: loop devices whose power is cut (bin/{torn,headers,powercut}.rs)
@@ -30,6 +31,7 @@
 pub mod acknowledged;
 pub mod differential;
 pub mod fleet;
+pub mod galera;
 pub mod headers;
 pub mod instructions;
 pub mod killed;

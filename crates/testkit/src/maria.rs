@@ -100,7 +100,7 @@ pub fn contents(dir: &Path) -> Result<BTreeMap<PathBuf, Vec<u8>>> {
 pub struct Inserter {
     table: String,
     told: PathBuf,
-    _client: Running,
+    client: Option<Running>,
 }
 
 impl Inserter {
@@ -120,7 +120,18 @@ impl Inserter {
             .stdout_to(&told)
             .limit(1800)
             .spawn()?;
-        Ok(Self { table: table.into(), told, _client: client })
+        Ok(Self { table: table.into(), told, client: Some(client) })
+    }
+
+    /// Ends the client; what it was told stays.
+    pub fn end(&mut self) {
+        self.client = None;
+    }
+
+    /// Whether the client was ended.
+    #[must_use]
+    pub fn is_ended(&self) -> bool {
+        self.client.is_none()
     }
 
     /// The last number that was acknowledged, if any.
