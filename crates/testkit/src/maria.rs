@@ -1,6 +1,8 @@
 //! MariaDB in the tests: small private servers, and clients whose acknowledged transactions are
 //! written down outside of the server.
 
+pub mod suite;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,0 +1,274 @@
+//! MariaDB's own tests (Debian's package mariadb-test), with the library and without it.
+//!
+//! ```text
+//!   mysql-test-run.pl --> var/install.db, var/mysqld.N/data   sealed: the servers' directories
+//!         |               var/tmp/*, var/log, var/std_data    plain: what the tests' scripts write
+//!         +-- mariadb-test --> mariadbd, mariadb-backup ...   all below one `tidelock exec`
+//! ```
+//!
+//! A test passes or does not: compared is which do. Both arms run without native asynchronous I/O,
+//! because the fallback that sealed servers take would else be a warning in each server's log.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+use tidelock_servers::{Arm, Error, Result, Workspace, ensure};
+
+/// Where Debian has them.
+const TESTS: &str = "/usr/share/mysql/mysql-test";
+/// A run of one suite in one arm takes no longer, on a machine that does many other things.
+const LIMIT: u64 = 7200;
+/// Names below `var` that the tests' own scripts write and read.
+const SCRIPTS_OWN: [&str; 7] = [
+    "var/*",
+    "var/log/**",
+    "var/tmp/*",
+    "var/run/**",
+    "var/std_data/**",
+    // As the profile says of those at the top of a directory.
+    "**/tc.log",
+    "**/*.pid",
+];
+/// Programs that work on the servers' files within the tests.
+const LISTED: [&str; 3] = ["mariadb-test", "mariadb", "perl"];
+
+/// A suite, and which of its tests run: the first, and every so many after it, by name.
+#[derive(Clone, Copy, Debug)]
+pub struct Suite {
+    /// Its name for mysql-test-run.pl.
+    pub name: &'static str,
+    /// 1 for all of them.
+    pub every: usize,
+}
+
+/// How a test ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Outcome {
+    /// It passed, perhaps when it was tried again.
+    Passed,
+    /// It failed, however often it was tried.
+    Failed,
+    /// It does not run here.
+    Skipped,
+}
+
+/// What each test of a run came to, with its combination: `innodb.alter 'innodb,4k'`.
+pub type Outcomes = BTreeMap<String, Outcome>;
+
+/// Whether Debian's package is here.
+#[must_use]
+pub fn is_installed() -> bool {
+    Path::new(TESTS).join("mysql-test-run.pl").is_file()
+}
+
+impl Suite {
+    /// The tests that are run, by their names in the suite.
+    ///
+    /// # Errors
+    /// When the suite is not there.
+    pub fn tests(self) -> Result<Vec<String>> {
+        let dir = match self.name {
+            "main" => Path::new(TESTS).join("main"),
+            name => Path::new(TESTS).join("suite").join(name),
+        };
+        // Most suites have their tests and results apart.
+        let dir = [dir.join("t"), dir].into_iter().find(|it| it.is_dir()).unwrap_or_default();
+        let entries =
+            fs::read_dir(&dir).map_err(Error::io(format!("listing {}", dir.display())))?;
+        let name = |path: PathBuf| {
+            let is_test = path.extension().is_some_and(|it| it == "test");
+            is_test.then(|| path.file_stem().unwrap_or_default().to_string_lossy().into_owned())
+        };
+        let mut names: Vec<String> =
+            entries.flatten().filter_map(|entry| name(entry.path())).collect();
+        names.sort_unstable();
+        Ok(names.into_iter().step_by(self.every).map(|it| format!("{}.{it}", self.name)).collect())
+    }
+
+    /// Runs these tests in an arm.
+    ///
+    /// # Errors
+    /// When they do not run to the end.
+    pub fn run(self, arm: Arm, tests: &[String]) -> Result<Outcomes> {
+        let place = Workspace::new()?;
+        let dir = place.make_dir("p")?;
+        let mut tool = place.tool("perl");
+        if arm == Arm::Sealed {
+            let key = format!("file:{}", place.join("home/p.key").display());
+            let init = place.tool(place.programs()?.command).arg("init").arg(&dir);
+            let init = init.args(["--profile", "mariadb", "--no-recovery", "--provider", &*key]);
+            let init = SCRIPTS_OWN.iter().fold(init, |it, glob| it.args(["--plain", *glob]));
+            LISTED.iter().fold(init, |it, name| it.args(["--program", *name])).run()?;
+            tool = tool.under(arm, &dir);
+        }
+        let output = tool
+            .within(Path::new(TESTS))
+            .arg("mysql-test-run.pl")
+            .arg(format!("--vardir={}", dir.join("var").display()))
+            .args([
+                "--force",
+                "--max-test-fail=0",
+                "--retry=2",
+                "--mysqld=--innodb-use-native-aio=0",
+            ])
+            .args([format!("--suite={}", self.name)])
+            .args(tests)
+            .limit(LIMIT)
+            .attempt()?;
+        let found = read(&output.stdout);
+        let ended = output.stdout.contains("\nCompleted: ");
+        ensure(ended && !found.is_empty(), || format!("{} {arm}: {}", self.name, output.text()))?;
+        Ok(found)
+    }
+}
+
+/// The lines `maria.alter 'combination' w1 [ pass ]   347`.
+fn read(printed: &str) -> Outcomes {
+    let mut all = Outcomes::new();
+    for line in printed.lines() {
+        let Some((name, rest)) = line.split_once(" [ ") else { continue };
+        let Some((word, _)) = rest.split_once(" ]") else { continue };
+        let outcome = match word {
+            "pass" | "retry-pass" => Outcome::Passed,
+            "fail" | "retry-fail" => Outcome::Failed,
+            "skipped" | "disabled" => Outcome::Skipped,
+            _ => continue,
+        };
+        let name = name.trim_end();
+        let name = match name.rsplit_once(' ') {
+            Some((before, worker)) if is_worker(worker) => before.trim_end(),
+            _ => name,
+        };
+        // Of several tries, one that passes counts.
+        if all.get(name) != Some(&Outcome::Passed) {
+            all.insert(name.to_owned(), outcome);
+        }
+    }
+    all
+}
+
+fn is_worker(word: &str) -> bool {
+    let number = word.strip_prefix('w').unwrap_or_default();
+    !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+/// `mtr/differences.toml`: what is known to differ, each with its reason.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Known {
+    #[serde(default)]
+    difference: Vec<Explained>,
+    #[serde(default)]
+    left_out: Vec<Explained>,
+}
+
+/// Tests, and one reason for all of them.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Explained {
+    tests: Vec<String>,
+    #[expect(dead_code, reason = "for whoever reads the list")]
+    reason: String,
+}
+
+impl Known {
+    /// Reads the list of the repository.
+    ///
+    /// # Errors
+    /// When it is not there or cannot be read as one.
+    pub fn read() -> Result<Self> {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("mtr/differences.toml");
+        let what = || format!("reading {}", path.display());
+        let text = fs::read_to_string(&path).map_err(Error::io(what()))?;
+        toml::from_str(&text).map_err(|why| Error::Unexpected(format!("{}: {why}", what())))
+    }
+
+    /// Whether a test is run at all.
+    #[must_use]
+    pub fn runs(&self, test: &str) -> bool {
+        !self.left_out.iter().flat_map(|it| &it.tests).any(|it| it == test)
+    }
+
+    /// What the list does not explain: tests that pass in one arm only, and listed ones that pass
+    /// in both.
+    #[must_use]
+    pub fn judge(&self, plain: &Outcomes, sealed: &Outcomes) -> Vec<String> {
+        let listed = |name: &str| {
+            let test = name.split(' ').next().unwrap_or_default();
+            let mut all = self.difference.iter().flat_map(|it| &it.tests);
+            all.any(|it| it == name || it == test)
+        };
+        let names = plain.keys().chain(sealed.keys().filter(|name| !plain.contains_key(*name)));
+        let passed = |all: &Outcomes, name: &String| all.get(name) == Some(&Outcome::Passed);
+        let wrong = names.filter_map(|name| {
+            let (without, with) = (passed(plain, name), passed(sealed, name));
+            match (without == with, listed(name)) {
+                (false, false) => Some(format!(
+                    "{name}: plain {:?}, sealed {:?}",
+                    plain.get(name),
+                    sealed.get(name)
+                )),
+                (true, true) if with => Some(format!("{name}: listed, and passes in both")),
+                _ => None,
+            }
+        });
+        wrong.collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PRINTED: &str = "worker[01] Using MTR_BUILD_THREAD 300\n\
+        maria.alter                              [ pass ]    347\n\
+        innodb.a 'innodb,4k'                w2 [ fail ]\n        Test ended at 2026\n\
+        innodb.a 'innodb,4k'                w2 [ retry-pass ]   12\n\
+        main.b                                   [ skipped ]  Need debug [ x ]\n\
+        main.c                                   [ disabled ]  later\n\
+        main.d                                   [ fail ]\n";
+
+    #[test]
+    fn each_line_of_a_test_is_read_and_the_best_try_counts() {
+        let found = read(PRINTED);
+        let all: Vec<_> = found.iter().map(|(name, outcome)| (name.as_str(), *outcome)).collect();
+        use Outcome::{Failed, Passed, Skipped};
+        assert_eq!(
+            all,
+            [
+                ("innodb.a 'innodb,4k'", Passed),
+                ("main.b", Skipped),
+                ("main.c", Skipped),
+                ("main.d", Failed),
+                ("maria.alter", Passed),
+            ]
+        );
+    }
+
+    #[test]
+    fn only_listed_tests_may_differ_and_listed_tests_must() {
+        let known: Known = toml::from_str(
+            "[[difference]]\ntests = ['main.x']\nreason = 'r'\n\
+             [[left_out]]\ntests = ['main.z']\nreason = 'r'\n",
+        )
+        .unwrap();
+        let run = |lines: &[(&str, Outcome)]| -> Outcomes {
+            lines.iter().map(|(name, outcome)| ((*name).to_owned(), *outcome)).collect()
+        };
+        use Outcome::{Failed, Passed, Skipped};
+        let plain = run(&[("main.x 'c'", Passed), ("main.y", Passed)]);
+        assert!(
+            known.judge(&plain, &run(&[("main.x 'c'", Failed), ("main.y", Passed)])).is_empty()
+        );
+        assert_eq!(
+            known.judge(&plain, &run(&[("main.x 'c'", Passed), ("main.y", Passed)])).len(),
+            1
+        );
+        assert_eq!(known.judge(&plain, &run(&[("main.x 'c'", Failed)])).len(), 1);
+        let skipped = run(&[("main.y", Skipped)]);
+        assert!(known.judge(&skipped, &run(&[("main.y", Failed)])).is_empty());
+        assert!(!known.runs("main.z") && known.runs("main.y"));
+    }
+}
