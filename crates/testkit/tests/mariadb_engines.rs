@@ -2,9 +2,12 @@
 //! and crashes at any moment.
 
 use std::fs;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use tidelock_testkit::arms;
 use tidelock_testkit::maria::{Inserter, started};
+use tidelock_testkit::pg::mariadb::MariaDb;
 use tidelock_testkit::pg::{Arm, Error, Result, Workspace, ensure};
 
 /// Clients write all the time; the server is killed, recovers, and has what it acknowledged.
@@ -200,4 +203,53 @@ fn two_hundred_clients_update_tables_without_transactions() -> Result<()> {
         ensure(checked.ends_with("OK"), || checked)?;
     }
     Ok(())
+}
+
+/// All of them have a statement under way at one moment: a lock holds them until they are there.
+#[test]
+#[ignore = "long: make test-full"]
+fn a_thousand_connections_write_at_once() -> Result<()> {
+    let place = Workspace::new()?;
+    let settings = [("max_connections", "1100"), ("innodb_flush_method", "O_DIRECT")];
+    let maria = started(&place, "m", Arm::Sealed, &settings)?;
+    maria.sql(
+        "CREATE DATABASE d; USE d; CREATE TABLE i (n INT) ENGINE = InnoDB;
+         CREATE TABLE a (n INT, b TEXT) ENGINE = Aria",
+    )?;
+    let lock = "LOCK TABLES d.i WRITE, d.a WRITE; DO SLEEP(3600)";
+    let _locker = maria.client("mariadb")?.stdin(lock).limit(900).spawn()?;
+    let count = "SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE";
+    reached(&maria, &format!("{count} STATE = 'User sleep'"), 1)?;
+    let slap = maria
+        .client("mariadb-slap")?
+        .args(["--concurrency=1000", "--number-of-queries=10000", "--create-schema=d"])
+        .args(["--delimiter=;", "--no-drop", "--query"])
+        .arg("INSERT INTO i VALUES (1);INSERT INTO a VALUES (1, REPEAT(MD5(RAND()), 9))")
+        .limit(900)
+        .spawn()?;
+    reached(&maria, &format!("{count} STATE LIKE 'Waiting for table%lock'"), 1000)?;
+    let locker = "SELECT ID FROM information_schema.PROCESSLIST WHERE STATE = 'User sleep'";
+    let locker = maria.sql(locker)?;
+    maria.sql(&format!("KILL {locker}"))?;
+    let output = slap.wait()?;
+    ensure(output.status.success(), || output.text())?;
+    maria.expect("SELECT (SELECT COUNT(*) FROM d.i) + (SELECT COUNT(*) FROM d.a)", "10000")?;
+    maria.kill_nine()?;
+    maria.start()?;
+    maria.expect("SELECT COUNT(*) FROM d.i", "5000")?;
+    let checked = maria.sql("CHECK TABLE d.i, d.a EXTENDED")?;
+    ensure(checked.matches("\tOK").count() == 2, || checked)
+}
+
+/// Waits until a query counts so many.
+fn reached(maria: &MariaDb<'_>, query: &str, wanted: u32) -> Result<()> {
+    let begin = Instant::now();
+    loop {
+        let found = maria.sql(query)?;
+        if found.parse() == Ok(wanted) {
+            return Ok(());
+        }
+        ensure(begin.elapsed() < Duration::from_secs(600), || format!("{query}: {found}"))?;
+        thread::sleep(Duration::from_millis(100));
+    }
 }
