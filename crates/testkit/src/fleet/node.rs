@@ -118,13 +118,17 @@ impl<'w> Node<'w> {
         fs::remove_dir_all(self.cluster.dir()).map_err(Error::io("removing a node's directory"))
     }
 
-    /// Lets another lead.
+    /// Asks for another leader, and whether Patroni says that there is one. On a busy machine it
+    /// may give up waiting, or not know a synchronous standby yet: who leads then is asked of the
+    /// fleet.
     ///
     /// # Errors
-    /// When Patroni does not do it.
-    pub fn switch_over(&self) -> Result<()> {
+    /// When Patroni does not answer, or not to that question.
+    pub fn switch_over(&self) -> Result<bool> {
         let body = format!("{{\"leader\": \"{}\"}}", self.name);
-        self.does("/switchover", &body)
+        let (code, told) = rest::post(&self.address, "/switchover", &body)?;
+        ensure(matches!(code, 200 | 412 | 503), || format!("{}: {code} {told}", self.name))?;
+        Ok(code == 200)
     }
 
     /// Has Patroni remove the directory and copy the leader's.
@@ -135,7 +139,8 @@ impl<'w> Node<'w> {
         self.does("/reinitialize", "{\"force\": true}")
     }
 
-    /// The keyring key goes under a new key file, online; the configuration names it then.
+    /// The keyring key goes under a new key file, online; the configuration names it then. Root
+    /// does it, whose configuration that is.
     ///
     /// # Errors
     /// When `key rotate` fails.
@@ -143,6 +148,7 @@ impl<'w> Node<'w> {
         let (old, new) = (self.key.clone(), self.new_key(number)?);
         let rotate = self.cluster.tidelock(&["key", "rotate", "-D"])?.arg(self.cluster.dir());
         rotate
+            .as_ourselves()
             .args(["--slot", &self.slot()?])
             .arg("--to")
             .arg(format!("file:{}", new.display()))
