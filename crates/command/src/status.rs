@@ -8,6 +8,7 @@ mod agent;
 mod census;
 mod control;
 mod leaks;
+mod pgbackrest;
 mod programs;
 mod settings;
 mod text;
@@ -103,6 +104,9 @@ struct Unlocked {
     /// A conversion that has begun and not ended.
     conversion: Option<ConversionReport>,
     data_keys: Vec<DataKey>,
+    /// Who gets keys.
+    #[serde(skip)]
+    programs: Vec<String>,
     files: Census,
     control_file: Option<ControlFile>,
 }
@@ -281,6 +285,7 @@ fn unlocked(protected: &Protected, keyring: &Keyring) -> Result<Unlocked> {
             direction: it.direction,
         }),
         data_keys,
+        programs: keyring.policy().programs().to_vec(),
         control_file: ControlFile::read(&protected.path, &keys),
         files,
     })

@@ -1,5 +1,7 @@
 //! What is dangerous, and what to do about it.
 
+use std::path::{Path, PathBuf};
+
 use serde::Serialize;
 use tidelock_providers::{Config, ProviderChoice, RecoveryKey};
 
@@ -7,7 +9,7 @@ use crate::console;
 use crate::keyring::{CopyState, is_same_filesystem};
 use crate::server::{Loaded, Server};
 use crate::status::settings::Setting;
-use crate::status::{Output, leaks};
+use crate::status::{Output, leaks, pgbackrest};
 
 /// Something that should be otherwise.
 #[derive(Serialize)]
@@ -49,6 +51,52 @@ fn archive(settings: &[Setting], warn: &mut impl FnMut(&'static str, String, &'s
             "use archive_command = 'tidelock wal put %p ARCHIVE' (docs/archive.md), or have the \
              other nodes adopt the keys",
         );
+    }
+}
+
+/// Where a pgBackRest that gets keys puts what it reads.
+fn repositories(
+    report: &Output,
+    config: &Config,
+    warn: &mut impl FnMut(&'static str, String, &'static str),
+) {
+    use pgbackrest::{Doubt, PROGRAM};
+    let listed = report.unlocked.iter().flat_map(|all| &all.programs).map(Path::new);
+    let mut with_keys = listed.chain(config.helpers.iter().map(PathBuf::as_path));
+    if !with_keys.any(|path| path.file_name().is_some_and(|name| name == PROGRAM)) {
+        return;
+    }
+    for doubt in pgbackrest::doubts(&report.directory, &report.settings) {
+        match doubt {
+            Doubt::Plain { repository, place, from } => warn(
+                "plain_repository",
+                format!(
+                    "pgBackRest gets plain pages and stores them plain: repo{repository}, {place} \
+                     ({})",
+                    from.display()
+                ),
+                "set repoN-cipher-type = aes-256-cbc and repoN-cipher-pass before stanza-create, \
+                 or put the repository into a protected directory (docs/tools.md)",
+            ),
+            Doubt::Elsewhere { repository, host } => warn(
+                "repository_elsewhere",
+                format!(
+                    "pgBackRest gets plain pages, and {host} decides whether repo{repository} is \
+                     encrypted"
+                ),
+                "set repoN-cipher-type and repoN-cipher-pass there before stanza-create; with \
+                 repoN-cipher-type here as well this warning ends",
+            ),
+            Doubt::Unread { file, why } => warn(
+                "repository_unknown",
+                format!(
+                    "pgBackRest gets plain pages, and whether it encrypts them is not seen: {}: \
+                     {why}",
+                    file.display()
+                ),
+                "run this as a user who may read it",
+            ),
+        }
     }
 }
 
@@ -104,6 +152,7 @@ pub(super) fn of(
         );
     }
     archive(&report.settings, &mut warn);
+    repositories(report, config, &mut warn);
     if let Some(control) = report.unlocked.as_ref().and_then(|all| all.control_file.as_ref()) {
         if !control.data_checksums {
             warn(
