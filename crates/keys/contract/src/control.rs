@@ -11,7 +11,7 @@ pub const LOCK: &str = "lock";
 /// Where in [`LOCK`] the keyring's generation is announced to running programs: 8 bytes, native
 /// order.
 pub const ANNOUNCED_AT: u64 = 8;
-/// A symbolic link to nowhere: descriptors of sealed files that a program holds refer to it.
+/// A symbolic link: descriptors of sealed files that a program holds refer to the link itself.
 pub const ANCHOR: &str = "sealed-descriptor";
 
 /// The list of programs beside a socket, one a line: who may ask for keys.

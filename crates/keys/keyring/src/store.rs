@@ -15,8 +15,8 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use rustix::fs::{
-    AtFlags, FlockOperation, Gid, Mode, OFlags, Uid, fchown, flock, fstat, fsync, mkdirat, open,
-    openat, renameat, symlinkat, unlinkat,
+    AtFlags, FileType, FlockOperation, Gid, Mode, OFlags, Uid, fchown, flock, fstat, fsync,
+    mkdirat, open, openat, renameat, statat, symlinkat, unlinkat,
 };
 use rustix::io::Errno;
 use tidelock_contract::control::{ANCHOR, ANNOUNCED_AT, FOLDER, LOCK};
@@ -145,15 +145,35 @@ impl KeyringDir {
     }
 
     /// Makes the link that descriptors of sealed files refer to, unless it is there. Copies that
-    /// were made without symbolic links lack it, and it holds nothing that could be lost.
+    /// were made without symbolic links lack it, or have a file in its place; it holds nothing that
+    /// could be lost. It leads to the keyring, because `rsync -L` and Barman, which uses that, end
+    /// with an error at a link that leads nowhere.
     ///
     /// # Errors
     /// [`Error::Io`].
     pub fn make_anchor(&self) -> Result<(), Error> {
-        match symlinkat("a sealed file of Tidelock", &self.folder, ANCHOR) {
+        let make = || symlinkat(KEYRING, &self.folder, ANCHOR);
+        let made = match make() {
+            Err(Errno::EXIST) if self.has_copy_for_anchor() => {
+                match unlinkat(&self.folder, ANCHOR, AtFlags::empty()) {
+                    Ok(()) | Err(Errno::NOENT) => make(),
+                    failed => failed,
+                }
+            }
+            made => made,
+        };
+        match made {
             Ok(()) | Err(Errno::EXIST) => Ok(()),
             Err(errno) => Err(Error::io("make a link in", &self.path)(errno.into())),
         }
+    }
+
+    /// Whether a copy that followed links has put a file there: one that has no other name.
+    fn has_copy_for_anchor(&self) -> bool {
+        let found = statat(&self.folder, ANCHOR, AtFlags::SYMLINK_NOFOLLOW);
+        found.is_ok_and(|stat| {
+            FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile && stat.st_nlink == 1
+        })
     }
 
     /// Where it is.
@@ -330,7 +350,7 @@ impl KeyringDir {
     }
 
     fn exists(&self) -> Result<bool, Error> {
-        match rustix::fs::statat(&self.folder, KEYRING, AtFlags::SYMLINK_NOFOLLOW) {
+        match statat(&self.folder, KEYRING, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(_) => Ok(true),
             Err(Errno::NOENT) => Ok(false),
             Err(errno) => Err(Error::io("look at", self.path.join(KEYRING))(errno.into())),
@@ -371,7 +391,7 @@ impl KeyringDir {
     /// Removes a file of root's that an interrupted command left in somebody's folder, rather than
     /// give away what may have come from elsewhere.
     fn remove_roots(&self, name: &str) -> Result<(), Error> {
-        let roots = rustix::fs::statat(&self.folder, name, AtFlags::SYMLINK_NOFOLLOW)
+        let roots = statat(&self.folder, name, AtFlags::SYMLINK_NOFOLLOW)
             .is_ok_and(|found| found.st_uid == 0);
         if !roots {
             return Ok(());

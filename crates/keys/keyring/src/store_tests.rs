@@ -78,6 +78,26 @@ fn the_folder_has_what_the_engine_expects_and_nothing_for_others() {
     assert!(!folder.join(NEXT).exists());
 }
 
+/// `rsync -L` makes a file of a link, and fails at one that leads nowhere.
+#[test]
+fn a_copy_that_followed_links_gets_its_link_again() {
+    let fixture = fixture();
+    let anchor = fixture.dir.join(FOLDER).join(ANCHOR);
+    let keyring = fs::read(fixture.dir.join(FOLDER).join(KEYRING)).unwrap();
+    assert_eq!(fs::read(&anchor).unwrap(), keyring);
+    fs::remove_file(&anchor).unwrap();
+    fs::write(&anchor, &keyring).unwrap();
+    fixture.place.make_anchor().unwrap();
+    assert!(fs::symlink_metadata(&anchor).unwrap().file_type().is_symlink());
+    // A file that has another name was no copy: it stays, and programs refuse it.
+    fs::remove_file(&anchor).unwrap();
+    let other = fixture.dir.join("other");
+    fs::write(&other, "text").unwrap();
+    fs::hard_link(&other, &anchor).unwrap();
+    fixture.place.make_anchor().unwrap();
+    assert_eq!(fs::read(&anchor).unwrap(), b"text");
+}
+
 #[test]
 fn of_two_slots_of_a_kind_each_opens_with_its_key() {
     let fixture = fixture();
