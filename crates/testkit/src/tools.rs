@@ -18,11 +18,13 @@ const BEGIN: &str = "<!-- rows: written by tests, see crates/testkit/src/tools.r
 const END: &str = "<!-- end of rows -->\n";
 
 /// Where the tests of the page are, in `tests`.
-pub const FILES: [&str; 5] = [
+pub const FILES: [&str; 7] = [
     "tools_page.rs",
     "postgres_tools.rs",
     "tools_page_newer.rs",
     "postgres_backups.rs",
+    "postgres_backup_hosts.rs",
+    "postgres_barman.rs",
     "debian.rs",
 ];
 

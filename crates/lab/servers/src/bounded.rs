@@ -53,10 +53,15 @@ pub fn listening(mut command: impl FnMut(u16) -> Command) -> io::Result<(Started
     Err(io::Error::other("the server ends instead of listening"))
 }
 
+/// A port of 127.0.0.1 for a server that is about to start.
+///
 /// Below those that the kernel deals out (32768 and up), so that nobody is given it by chance
 /// before the server has it; another one at each call, and in each process that runs at the same
 /// time.
-fn unused_port() -> io::Result<u16> {
+///
+/// # Errors
+/// When all of them are taken.
+pub fn unused_port() -> io::Result<u16> {
     static CALLS: AtomicU32 = AtomicU32::new(0);
     let own = process::id().wrapping_mul(97);
     for _ in 0..PORTS {

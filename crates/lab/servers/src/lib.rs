@@ -32,7 +32,7 @@ mod workspace;
 
 pub use account::Account;
 pub use arm::{Arm, Programs};
-pub use bounded::{Bounded, LIMIT, Started, alone, listening};
+pub use bounded::{Bounded, LIMIT, Started, alone, listening, unused_port};
 pub use cluster::Cluster;
 pub use error::{Error, Result, ensure};
 pub use load::{Load, Run, fill_pgbench};

@@ -54,6 +54,7 @@ fn postgres_files_have_the_class_of_their_writer() {
         ("global/pg_internal.init", Class::Bytes),
         ("pg_wal/000000010000000000000001", Class::Log),
         ("pg_wal/archive_status/000000010000000000000001.done", Class::Log),
+        ("barman_wal/000000010000000000000001", Class::Log),
         ("pg_xact/0000", Class::Paged),
         ("pg_multixact/members/0000", Class::Paged),
         ("pg_tblspc/16390/PG_15_202209061/5/16391", Class::Paged),
