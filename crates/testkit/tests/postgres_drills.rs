@@ -42,8 +42,10 @@ macro_rules! drills {
 drills! {
     long {
         lost_keyring "A lost keyring",
+        lost_node "A lost node",
         stolen_backup "A stolen backup",
         key_service_down "The key service is down at three in the morning",
+        one_slot_lost "One of two slots is lost",
         new_principal_key "A new principal key",
         cryptoperiod "The end of a cryptoperiod",
     }
@@ -87,8 +89,11 @@ fn drill(title: &str) -> Result<()> {
     for folder in ["srv", "srv/pg", "srv/key", "srv/safe", "srv/service"] {
         place.make_dir(folder)?;
     }
-    // Stops the server whatever happens.
-    let _server = Cluster::at(&place, "pg", Arm::Sealed)?.on(place.join("srv/pg/data"));
+    // Stops the servers whatever happens.
+    let server = |name: &str| -> Result<_> {
+        Ok(Cluster::at(&place, name, Arm::Sealed)?.on(place.join(&format!("srv/pg/{name}"))))
+    };
+    let _servers = [server("data")?, server("standby")?];
     let mut begin = Instant::now();
     for title in [SERVER, title] {
         begin = Instant::now();
