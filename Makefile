@@ -31,8 +31,8 @@ tests = @rm -f $(SKIPPED); ended=0; \
     $(GUARDED) test $(CRATES) --no-fail-fast $(1) || ended=$$?; \
     if [ -e $(SKIPPED) ]; then sort -u $(SKIPPED); fi; exit $$ended
 
-.PHONY: build portable deb deb-check packages test-packages demo demo-sqlite fetch test test-full
-.PHONY: check fmt bench bench-conversion lab install
+.PHONY: build portable deb deb-check container-check packages test-packages demo
+.PHONY: demo-sqlite fetch test test-full check fmt bench bench-conversion lab install
 build:
 	$(CARGO) build --release --locked -p tidelock -p tidelock-lab
 	$(CARGO) build --release --locked -p tidelock-preload
@@ -63,6 +63,11 @@ deb: build $(DEB)
 deb-check: deb
 	ci/packages full
 	ci/deb-check $(TARGET)/debian/tidelock.deb
+
+# The recipe for containers, without a registry. Needs root.
+container-check: deb
+	ci/packages full
+	ci/container-check $(TARGET)/debian/tidelock.deb
 
 $(DEB):
 	$(CARGO) install cargo-deb --debug --locked --version $(DEB_VERSION) --root $(TOOLS)
