@@ -170,7 +170,7 @@ fn an_encryption_that_is_killed_goes_on() {
 #[test]
 fn a_decryption_that_is_killed_goes_on() {
     let (command, resume) = ("tidelock decrypt w/d", "tidelock decrypt w/d --resume");
-    assert!(kill_everywhere(&format!("{ENCRYPT}; {BLANK}"), command, resume, SHORT) > 15);
+    assert!(kill_everywhere(&sealed(), command, resume, SHORT) > 15);
 }
 
 #[test]
@@ -179,14 +179,37 @@ fn an_encryption_that_is_killed_is_turned_round() {
     assert!(kill_everywhere("true", ENCRYPT, resume, &["rename"]) > 10);
 }
 
+/// At every call of all kinds.
+fn killed_at_any_call(prepare: &str, command: &str, resume: &str) {
+    let kills = kill_everywhere(prepare, command, resume, CALLS);
+    println!("{command}, then {resume}: killed at {kills} calls");
+    assert!(kills > 200);
+}
+
+fn sealed() -> String {
+    format!("{ENCRYPT}; {BLANK}")
+}
+
 #[test]
 #[ignore = "long: make test-full"]
-fn a_conversion_killed_at_any_call_goes_on() {
-    let (encrypt, decrypt, rekey) =
-        ("tidelock encrypt w/d", "tidelock decrypt w/d", "tidelock rekey w/d");
-    let on = |command: &str| format!("{command} --resume");
-    assert!(kill_everywhere("true", ENCRYPT, &on(encrypt), CALLS) > 200);
-    assert!(kill_everywhere(&format!("{ENCRYPT}; {BLANK}"), decrypt, &on(decrypt), CALLS) > 200);
-    assert!(kill_everywhere(&format!("{ENCRYPT}; {BLANK}"), rekey, &on(rekey), CALLS) > 200);
-    assert!(kill_everywhere(&format!("{ENCRYPT}; {BLANK}"), decrypt, &on(encrypt), CALLS) > 200);
+fn an_encryption_killed_at_any_call_goes_on() {
+    killed_at_any_call("true", ENCRYPT, "tidelock encrypt w/d --resume");
+}
+
+#[test]
+#[ignore = "long: make test-full"]
+fn a_decryption_killed_at_any_call_goes_on() {
+    killed_at_any_call(&sealed(), "tidelock decrypt w/d", "tidelock decrypt w/d --resume");
+}
+
+#[test]
+#[ignore = "long: make test-full"]
+fn a_rekeying_killed_at_any_call_goes_on() {
+    killed_at_any_call(&sealed(), "tidelock rekey w/d", "tidelock rekey w/d --resume");
+}
+
+#[test]
+#[ignore = "long: make test-full"]
+fn a_decryption_killed_at_any_call_is_turned_round() {
+    killed_at_any_call(&sealed(), "tidelock decrypt w/d", "tidelock encrypt w/d --resume");
 }

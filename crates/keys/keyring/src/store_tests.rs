@@ -83,10 +83,10 @@ fn the_folder_has_what_the_engine_expects_and_nothing_for_others() {
 fn a_copy_that_followed_links_gets_its_link_again() {
     let fixture = fixture();
     let anchor = fixture.dir.join(FOLDER).join(ANCHOR);
-    let keyring = fs::read(fixture.dir.join(FOLDER).join(KEYRING)).unwrap();
-    assert_eq!(fs::read(&anchor).unwrap(), keyring);
+    assert_eq!(fs::read_link(&anchor).unwrap(), Path::new(LOCK));
+    let copy = fs::read(&anchor).unwrap();
     fs::remove_file(&anchor).unwrap();
-    fs::write(&anchor, &keyring).unwrap();
+    fs::write(&anchor, copy).unwrap();
     fixture.place.make_anchor().unwrap();
     assert!(fs::symlink_metadata(&anchor).unwrap().file_type().is_symlink());
     // A file that has another name was no copy: it stays, and programs refuse it.

@@ -90,7 +90,7 @@ pub struct Gate {
     pub arm: String,
     /// The loss that is allowed, as a part of 1.
     pub max_loss: f64,
-    /// Failed if a line failed; else not to be told if one is, or if there is none; else passed.
+    /// Failed if a line failed; else undecided if one is, or if there is no line; else passed.
     pub outcome: Outcome,
     /// One for each cell and metric, and one for each cell that was not measured.
     pub lines: Vec<Line>,

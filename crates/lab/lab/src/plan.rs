@@ -60,7 +60,7 @@ pub struct Ground {
     pub setup: String,
     /// Limits by name, resolved.
     pub limits: BTreeMap<&'static str, String>,
-    /// Settings, resolved. Servers are restarted, not made anew, where nothing else differs.
+    /// Settings, resolved. Servers are restarted, not made again, where nothing else differs.
     pub settings: BTreeMap<String, String>,
 }
 
@@ -169,7 +169,7 @@ pub struct Connections {
 /// there are.
 ///
 /// # Errors
-/// When a number of clients is none.
+/// When a number of clients is no number.
 pub fn connections(experiment: &Experiment, cell: &Cell, ground: &Ground) -> Result<Connections> {
     let named = |error: Error| Error::Experiment {
         name: experiment.name.clone(),

@@ -6,8 +6,8 @@
 //! else stays.
 //!
 //! Trials are paired within a block, and only if they were measured in one sitting, on the same
-//! servers. A block that an interruption cut in two is measured anew as a whole: then the trials of
-//! its latest sitting count, and what the earlier one had of it stays in the file unread.
+//! servers. A block that an interruption cut in two is measured again as a whole: then the trials
+//! of its latest sitting count, and what the earlier one had of it stays in the file unread.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions, TryLockError};
@@ -67,7 +67,7 @@ impl Results {
     }
 }
 
-/// Without what a later sitting measured anew.
+/// Without what a later sitting measured again.
 fn of_latest_sittings(mut trials: Vec<Trial>) -> Vec<Trial> {
     let mut latest = BTreeMap::new();
     for trial in &trials {

@@ -9,7 +9,7 @@
 //! ```
 //!
 //! Whatever fails ends the run with its error; what was measured stays, and `resume` goes on: on
-//! the same machine, with each block that was cut in two measured anew as a whole.
+//! the same machine, with each block that was cut in two measured again as a whole.
 
 mod cell;
 mod equal_work;

@@ -1,6 +1,6 @@
 //! The ratio of two arms in each block: only trials of one block are paired.
 //!
-//! An arm may have two servers; its value in a block is the geometric mean of theirs. plain and
+//! An arm may have two servers; its value in a block is the geometric mean of both. plain and
 //! control are two servers of one arm: whatever is compared with plain is compared with both.
 //! Knows nothing of intervals, and leaves no block out in silence.
 

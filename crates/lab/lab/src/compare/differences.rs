@@ -14,8 +14,8 @@ use crate::manifest::{Machine, Manifest};
 pub(super) struct Differences {
     /// A sentence for each.
     pub(super) lines: Vec<String>,
-    /// Conditions that hold for everything in the runs. Another version of Tidelock is none: to
-    /// compare two of them is what this is for.
+    /// Conditions that hold for everything in the runs. Another version of Tidelock does not
+    /// count: to compare two of them is what this is for.
     pub(super) conditions: BTreeSet<Condition>,
     /// Names of the experiments that are not the same.
     pub(super) experiments: BTreeSet<String>,

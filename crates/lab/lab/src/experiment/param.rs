@@ -22,7 +22,7 @@ impl Param {
             text = text.replace(&format!("{{{name}}}"), level);
         }
         let in_braces = text.split('{').skip(1).filter_map(|rest| rest.split_once('}'));
-        // `{}` is none: SQL has empty objects and arrays.
+        // `{}` is no parameter: SQL has empty objects and arrays.
         let is_name = |name: &str| {
             !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
         };
@@ -37,7 +37,7 @@ impl Param {
     /// The number that the text is once factors are replaced.
     ///
     /// # Errors
-    /// When it is none, or names an unknown factor.
+    /// When it is no parameter, or names an unknown factor.
     pub fn number<N: std::str::FromStr>(&self, levels: &BTreeMap<String, String>) -> Result<N> {
         let text = self.text(levels)?;
         text.parse().map_err(|_| Error::Other(format!("{text:?} is not such a number")))

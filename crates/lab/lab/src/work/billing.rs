@@ -1,4 +1,4 @@
-//! The batch engine on a server: its files are made once, its tables anew for each trial.
+//! The batch engine on a server: its files are made once, its tables before each trial.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;

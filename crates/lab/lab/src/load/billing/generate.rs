@@ -2,7 +2,7 @@
 //!
 //! A file appears whole or not at all, and `market.json` last: a directory that has it is complete,
 //! and is taken as it is when asked for again. Without it, what an attempt that was cut short has
-//! made is made anew, and nothing else is touched.
+//! made is made again, and nothing else is touched.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -57,7 +57,7 @@ pub struct Generated {
 pub enum BadLine {
     /// A field is missing.
     Fields,
-    /// A quantity that is none.
+    /// A quantity that is no number.
     Number,
     /// A month that does not exist.
     Date,

@@ -1,7 +1,7 @@
 //! FILE.rejected: line number, reason and the line itself, tab-separated, as the database has them.
 //!
 //! The database is the truth, since it takes a rejected line in the transaction of its batch; the
-//! file is made from it whenever its market file was read on, and anew at each start. `cut -f3-`
+//! file is made from it whenever its market file was read on, and again at each start. `cut -f3-`
 //! gives back the lines, to be put right and loaded as another file. A file of the user's by this
 //! name stays.
 
