@@ -146,9 +146,9 @@ impl KeyringDir {
 
     /// Makes the link that descriptors of sealed files refer to, unless it is there. Copies that
     /// were made without symbolic links lack it, or have a file in its place; it holds nothing that
-    /// could be lost. It leads to the lock file, because `rsync -L` and Barman, which uses that, end
-    /// with an error at a link that leads nowhere; and not to the keyring, because a program that
-    /// opened the link by its name could write there.
+    /// could be lost. It leads to the lock file, because `rsync -L` and Barman, which uses that,
+    /// end with an error at a link that leads nowhere; and not to the keyring, because a program
+    /// that opened the link by its name could write there.
     ///
     /// # Errors
     /// [`Error::Io`].
