@@ -7,14 +7,6 @@ use crate::{memory, scratch, stack};
 pub fn before() {
     if let Some(process) = process() {
         process.forked();
-        memory::before_fork();
-    }
-}
-
-/// Just after it, in the parent.
-pub fn after_in_parent() {
-    if process().is_some() {
-        memory::after_fork_in_parent();
     }
 }
 

@@ -10,13 +10,11 @@
 
 use core::alloc::{GlobalAlloc, Layout};
 use core::sync::atomic::{
-    AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering::AcqRel, Ordering::Acquire,
-    Ordering::Relaxed, Ordering::Release,
+    AtomicU64, AtomicUsize, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed,
+    Ordering::Release,
 };
 
 use rustix::mm::{Advice, MapFlags, MlockFlags, ProtFlags};
-
-use crate::sys;
 
 /// Address space that is reserved; pages are used, and locked, as they are touched.
 const ARENA: usize = 256 << 20;
@@ -39,62 +37,111 @@ pub struct LockedMemory;
 struct Arena {
     start: AtomicUsize,
     used: AtomicUsize,
-    lock: AtomicU32,
-    /// Free blocks of each class, linked through their first words; changed only under `lock`.
-    free: [AtomicPtr<u8>; CLASSES],
+    /// The free blocks of each class: a [`Head`].
+    free: [AtomicU64; CLASSES],
 }
 
 static MEMORY: Arena = Arena {
     start: AtomicUsize::new(0),
     used: AtomicUsize::new(0),
-    lock: AtomicU32::new(0),
-    free: [const { AtomicPtr::new(core::ptr::null_mut()) }; CLASSES],
+    free: [const { AtomicU64::new(0) }; CLASSES],
 };
 
-/// The lock of the arena; signals are blocked while it is held.
-struct Holding(u64);
+/// The first block of a list, and how often the list was changed: who reads the head, then the
+/// block, notices that others took the block and gave it back meanwhile.
+///
+/// Nobody waits for anybody: a signal handler may allocate in the middle of an allocation, and a
+/// forked child finds the lists whole whatever other threads were doing.
+#[derive(Clone, Copy)]
+struct Head(u64);
 
-impl Holding {
-    fn take() -> Self {
-        let mask = sys::block_signals();
-        while MEMORY.lock.compare_exchange_weak(0, 1, Acquire, Relaxed).is_err() {
-            rustix::thread::sched_yield();
+/// A block by its place in the arena, counted in [`SMALLEST`] from 1; 0 for none.
+type Link = u32;
+
+impl Head {
+    const fn link(self) -> Link {
+        let [_, _, _, _, a, b, c, d] = self.0.to_be_bytes();
+        Link::from_be_bytes([a, b, c, d])
+    }
+
+    /// The same list, one change later.
+    fn then(self, first: Link) -> Self {
+        Self(((self.0 >> 32).wrapping_add(1) << 32) | u64::from(first))
+    }
+}
+
+fn link_to(block: *mut u8) -> Link {
+    let at = block.addr() - MEMORY.start.load(Relaxed);
+    Link::try_from(at / SMALLEST + 1).unwrap_or(0)
+}
+
+fn block_of(link: Link) -> Option<*mut u8> {
+    let at = usize::try_from(link).ok()?.checked_sub(1)? * SMALLEST;
+    Some(core::ptr::with_exposed_provenance_mut(MEMORY.start.load(Relaxed) + at))
+}
+
+/// Takes a block from the list of its class.
+fn pop(class: usize) -> Option<*mut u8> {
+    let list = MEMORY.free.get(class)?;
+    let mut head = Head(list.load(Acquire));
+    loop {
+        let block = block_of(head.link())?;
+        let next: Link;
+        // SAFETY: the block lies in the arena, which is never unmapped. If another thread has taken
+        // it by now and writes there, this is any number, and the exchange fails: so it is read in
+        // assembly, where that is no error.
+        unsafe {
+            core::arch::asm!(
+                "mov {0:e}, dword ptr [{1}]", out(reg) next, in(reg) block,
+                options(nostack, preserves_flags, readonly)
+            );
         }
-        Self(mask)
+        match list.compare_exchange_weak(head.0, head.then(next).0, AcqRel, Acquire) {
+            Ok(_) => return Some(block),
+            Err(now) => head = Head(now),
+        }
     }
 }
 
-impl Drop for Holding {
-    fn drop(&mut self) {
-        MEMORY.lock.store(0, Release);
-        sys::restore_signals(self.0);
+/// Puts a block onto the list of its class; it belongs to the caller alone.
+fn push(class: usize, block: *mut u8) {
+    let Some(list) = MEMORY.free.get(class) else { return };
+    let mut head = Head(list.load(Relaxed));
+    loop {
+        let first = block.cast::<Link>();
+        // SAFETY: the block is the caller's, aligned, and has room for a link.
+        unsafe { first.write(head.link()) };
+        let with_it = head.then(link_to(block)).0;
+        match list.compare_exchange_weak(head.0, with_it, Release, Relaxed) {
+            Ok(_) => return,
+            Err(now) => head = Head(now),
+        }
     }
 }
 
-/// The signal mask of the thread that forks.
-static FORKING: AtomicU64 = AtomicU64::new(0);
-
-/// Keeps other threads out of the arena while the process forks, so that the child finds it whole.
-pub(crate) fn before_fork() {
-    let holding = Holding::take();
-    FORKING.store(holding.0, Relaxed);
-    core::mem::forget(holding);
+/// A new block from the end of what is used; null if there is no room.
+fn grow(class: usize) -> *mut u8 {
+    let mut at = MEMORY.used.load(Relaxed);
+    loop {
+        let end = at + room_of(class);
+        if end > ARENA {
+            return core::ptr::null_mut();
+        }
+        // Before anybody can use it.
+        lock_range(at.next_multiple_of(CHUNK), end.next_multiple_of(CHUNK));
+        match MEMORY.used.compare_exchange_weak(at, end, Relaxed, Relaxed) {
+            Ok(_) => {
+                let start = MEMORY.start.load(Relaxed);
+                return core::ptr::with_exposed_provenance_mut(start + at);
+            }
+            Err(now) => at = now,
+        }
+    }
 }
 
-/// After a fork, in the parent.
-pub(crate) fn after_fork_in_parent() {
-    drop(Holding(FORKING.load(Relaxed)));
-}
-
-/// After a fork, in the child: locked memory is not inherited.
+/// After a fork, in the child: locked memory is not inherited. Locks the chunks that are in use;
+/// the limit (RLIMIT_MEMLOCK) counts address space, so the rest is left.
 pub(crate) fn after_fork_in_child() {
-    lock_pages();
-    drop(Holding(FORKING.load(Relaxed)));
-}
-
-/// Locks the chunks that are in use. The limit (RLIMIT_MEMLOCK) counts address space, so the rest
-/// is left.
-fn lock_pages() {
     lock_range(0, MEMORY.used.load(Relaxed).next_multiple_of(CHUNK));
 }
 
@@ -148,24 +195,10 @@ pub(crate) fn allocate(size: usize) -> *mut u8 {
     if class >= CLASSES || !start() {
         return core::ptr::null_mut();
     }
-    let _holding = Holding::take();
-    let head = &MEMORY.free[class];
-    let block = head.load(Relaxed);
-    let block = if block.is_null() {
-        let at = MEMORY.used.load(Relaxed);
-        let end = at + room_of(class);
-        if end > ARENA {
-            return core::ptr::null_mut();
-        }
-        MEMORY.used.store(end, Relaxed);
-        lock_range(at.next_multiple_of(CHUNK), end.next_multiple_of(CHUNK));
-        core::ptr::with_exposed_provenance_mut::<u8>(MEMORY.start.load(Relaxed) + at)
-    } else {
-        let link = block.cast::<*mut u8>();
-        // SAFETY: a free block holds the address of the next in its first word.
-        head.store(unsafe { link.read() }, Relaxed);
-        block
-    };
+    let block = pop(class).unwrap_or_else(|| grow(class));
+    if block.is_null() {
+        return block;
+    }
     let class_place = block.cast::<usize>();
     // SAFETY: the block has at least PREFIX bytes.
     unsafe { class_place.write(class) };
@@ -185,12 +218,7 @@ pub(crate) unsafe fn release(memory: *mut u8) {
     let class = unsafe { class_place.read() };
     // SAFETY: the block is ours, and nobody reads it meanwhile.
     unsafe { wipe(block, room_of(class)) };
-    let _holding = Holding::take();
-    let head = &MEMORY.free[class];
-    let link = block.cast::<*mut u8>();
-    // SAFETY: the block has room for an address.
-    unsafe { link.write(head.load(Relaxed)) };
-    head.store(block, Relaxed);
+    push(class, block);
 }
 
 /// How many bytes a block of ours has room for.
@@ -317,4 +345,64 @@ unsafe extern "C" fn lc_realloc(
         unsafe { release(memory.cast()) };
     }
     new.cast()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Fills a block with its owner's number, lets others have their turn, and looks.
+    fn hold(blocks: &mut Vec<(*mut u8, usize)>, size: usize, mark: u8) {
+        let block = allocate(size);
+        assert!(!block.is_null() && block.addr().is_multiple_of(16));
+        // SAFETY: the block has that many bytes.
+        unsafe { block.write_bytes(mark, size) };
+        blocks.push((block, size));
+    }
+
+    fn give_back((block, size): (*mut u8, usize), mark: u8) {
+        // SAFETY: the block is ours until it is released.
+        let found = unsafe { core::slice::from_raw_parts(block, size) };
+        assert!(found.iter().all(|byte| *byte == mark), "somebody else had the block too");
+        // SAFETY: it came from `allocate`.
+        unsafe { release(block) };
+    }
+
+    #[test]
+    fn no_block_has_two_owners_among_many_threads() {
+        std::thread::scope(|scope| {
+            for mark in 1..=16u8 {
+                scope.spawn(move || {
+                    let mut random = fastrand::Rng::with_seed(mark.into());
+                    let mut blocks = Vec::new();
+                    for _ in 0..20_000 {
+                        if blocks.len() < 8 || (blocks.len() < 32 && random.bool()) {
+                            hold(&mut blocks, random.usize(1..200), mark);
+                        } else {
+                            give_back(blocks.swap_remove(random.usize(..blocks.len())), mark);
+                        }
+                    }
+                    blocks.into_iter().for_each(|one| give_back(one, mark));
+                });
+            }
+        });
+    }
+
+    #[test]
+    fn a_block_that_came_back_is_given_out_again_wiped() {
+        // A class that no other test uses.
+        let (size, class) = (3 << 20, class_of((3 << 20) + PREFIX));
+        let first = allocate(size);
+        // SAFETY: the block has that many bytes.
+        unsafe { first.write_bytes(7, size) };
+        // SAFETY: it came from `allocate`.
+        unsafe { release(first) };
+        let second = allocate(size);
+        assert_eq!(first, second);
+        // SAFETY: the block has that many bytes.
+        let found = unsafe { core::slice::from_raw_parts(second, size) };
+        assert!(found.iter().all(|byte| *byte == 0) && pop(class).is_none());
+        // SAFETY: it came from `allocate`.
+        unsafe { release(second) };
+    }
 }

@@ -18,15 +18,11 @@ use crate::{fork, next};
 /// Registers the handlers; called once, when the library starts in a listed program.
 pub(crate) fn watch_forks() {
     // SAFETY: functions that live as long as the process; libc copies the addresses.
-    unsafe { libc::pthread_atfork(Some(before), Some(in_parent), Some(in_child)) };
+    unsafe { libc::pthread_atfork(Some(before), None, Some(in_child)) };
 }
 
 extern "C" fn before() {
     fork::before();
-}
-
-extern "C" fn in_parent() {
-    fork::after_in_parent();
 }
 
 extern "C" fn in_child() {
@@ -51,8 +47,6 @@ pub(crate) fn around_fork(run: impl FnOnce() -> i64) -> i64 {
     let child = run();
     if child == 0 {
         fork::after_in_child();
-    } else {
-        fork::after_in_parent();
     }
     child
 }
