@@ -3,12 +3,11 @@
 
 use std::fs;
 use std::path::Path;
-use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::process::Signal;
+use tidelock_testkit::killed::{again, kill_at};
 use tidelock_testkit::pg::{
-    Arm, Cluster, Error, Output, Process, Result, Running, Tool, Workspace, ensure, fill_pgbench,
+    Arm, Cluster, Error, Output, Result, Running, Tool, Workspace, ensure, fill_pgbench,
 };
 
 /// A call of migrate, as the account of the servers.
@@ -160,37 +159,6 @@ fn reached(point: &str, from: &Path, to: &Path) -> bool {
         "the source has stopped" => stage("switching") && !from.join("postmaster.pid").exists(),
         "the source cannot be started" => from.join("global/pg_control.migrated").exists(),
         _ => stage("switching") && !there("standby.signal"),
-    }
-}
-
-/// Kills the command alone at this point: what it has started goes on, as after any kill.
-fn kill_at(mut running: Running, reached: impl Fn() -> bool) -> Result<bool> {
-    while running.runs() {
-        if reached() {
-            if let Some(process) = Process::new(i32::try_from(running.id()).unwrap_or(0)) {
-                process.signal(Signal::KILL)?;
-            }
-            while running.runs() {
-                thread::sleep(Duration::from_millis(1));
-            }
-            return Ok(true);
-        }
-        thread::sleep(Duration::from_millis(1));
-        running.check_limit()?;
-    }
-    Ok(false)
-}
-
-/// What a killed call had started may still be at work: then the next one says so.
-fn again<'p>(tool: impl Fn() -> Result<Tool<'p>>) -> Result<Output> {
-    let start = Instant::now();
-    loop {
-        let output = tool()?.attempt()?;
-        let busy = output.status.code() == Some(3) && output.stderr.contains("is at work");
-        if !busy || start.elapsed() > Duration::from_secs(60) {
-            return Ok(output);
-        }
-        thread::sleep(Duration::from_millis(100));
     }
 }
 
