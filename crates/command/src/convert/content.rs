@@ -5,6 +5,7 @@
 use std::fs::File;
 use std::io;
 use std::ops::Range;
+use std::os::fd::AsFd as _;
 use std::os::unix::fs::FileExt;
 
 use rustix::fs::{SeekFrom, seek};
@@ -125,6 +126,16 @@ impl Target {
         out.resize(whole + tail, 0);
         sealed::seal_body_in(*slot, at, plain.get(..whole).unwrap_or_default(), tail, out);
         file.write_all_at(out, at + layout.start().get())
+    }
+
+    /// Has the system begin to write these plain bytes to the disk, in whichever form.
+    pub(super) fn begin_writeback(&self, plain: Range<u64>) {
+        let start = match self {
+            Self::Plain(_) => 0,
+            Self::Sealed { layout, .. } => layout.start().get(),
+        };
+        let len = plain.end - plain.start;
+        tidelock_ffi::begin_writeback(self.file().as_fd(), plain.start + start, len);
     }
 
     /// Sets the size, once all data is written; `headed` says that the first unit was.

@@ -8,7 +8,6 @@
 
 use std::fs::{File, Permissions};
 use std::io;
-use std::os::fd::AsFd as _;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -233,7 +232,7 @@ impl<'c> Worker<'c> {
                 at += wanted as u64;
                 // The disk works while the next bytes are sealed.
                 if at - sent >= WRITEBACK {
-                    tidelock_ffi::begin_writeback(target.file().as_fd(), sent, at - sent);
+                    target.begin_writeback(sent..at);
                     sent = at;
                 }
             }

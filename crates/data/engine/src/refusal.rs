@@ -60,7 +60,7 @@ pub enum Refusal {
     /// More different files are open than there is room for keys.
     #[error("too many different sealed files are open at once in this process")]
     TooManyKeys,
-    /// A tablespace directory of which nobody can say to which protected directory it belongs.
+    /// A tablespace directory that belongs to no protected directory, or to several.
     #[error("the tablespace belongs to no protected directory, or to several; name one with -D")]
     WhichDirectory,
     /// A program without keys writes where bytes must be sealed.
