@@ -32,6 +32,13 @@ int main(int argc, char **argv)
     bad += close(fd) != 0;
     mark("end");
     fd = open("base/5/16384", O_RDWR);
+    mark("begin writeback of all");
+    bad += sync_file_range(fd, 0, 0, SYNC_FILE_RANGE_WRITE) != 0;
+    mark("end");
+    mark("begin writeback of a later range");
+    bad += sync_file_range(fd, 4096, 4096, SYNC_FILE_RANGE_WRITE) != 0;
+    mark("end");
+    bad += sync_file_range(fd, 0, -1, SYNC_FILE_RANGE_WRITE) != -1 || errno != EINVAL;
     mark("begin fstat");
     bad += fstat(fd, &found) != 0 || found.st_size != PAGE;
     mark("end");

@@ -69,14 +69,22 @@ pub unsafe fn readahead(fd: c_int, at: off_t, len: size_t) -> ssize_t {
 
 pub unsafe fn sync_file_range(fd: c_int, at: off_t, len: off_t, flags: c_uint) -> c_int {
     let file = sealed_or!(fd, numeric!(SYS_sync_file_range, fd, at, len, flags));
-    let at = try_or_fail!(on_disk(&file, at));
+    let disk = try_or_fail!(on_disk(&file, at));
+    let header = i64::from(file.layout().data_offset());
     // The header first: a range that reaches the disk before it would be lost with it
-    // (docs/decisions/0004). On a page that is clean this does nothing; its errors are those of the
-    // range that follows.
-    const WRITE: c_uint = 2;
-    let start = i64::from(file.layout().data_offset());
-    let _: c_int = numeric!(SYS_sync_file_range, file.hidden().0, 0i64, start, WRITE);
-    numeric!(SYS_sync_file_range, file.hidden().0, at, len, flags)
+    // (docs/decisions/0004).
+    let (disk, len) = match (at, len) {
+        // A length of zero means up to the end.
+        (0, 0) => (0, 0),
+        (0, 1..) => (0, len.saturating_add(header)),
+        _ => {
+            // On a page that is clean this does nothing; its errors are those of the range.
+            const WRITE: c_uint = 2;
+            let _: c_int = numeric!(SYS_sync_file_range, file.hidden().0, 0i64, header, WRITE);
+            (disk, len)
+        }
+    };
+    numeric!(SYS_sync_file_range, file.hidden().0, disk, len, flags)
 }
 
 fn allocate(file: &File, mode: c_int, at: off_t, len: off_t) -> Result<(), Errno> {
