@@ -64,6 +64,13 @@ pub struct Ground {
     pub settings: BTreeMap<String, String>,
 }
 
+impl Ground {
+    /// Whether servers of `other` serve here too, after a restart.
+    fn is_made_as(&self, other: &Self) -> bool {
+        (self.scale, &self.setup, &self.limits) == (other.scale, &other.setup, &other.limits)
+    }
+}
+
 /// Every combination of levels and workloads, those that share servers next to each other.
 ///
 /// # Errors
@@ -108,9 +115,17 @@ pub fn cells(experiment: &Experiment) -> Result<Vec<Cell>> {
             grounds.push((ground, cell));
         }
     }
-    // Stable: cells keep the order of their levels within a ground.
-    grounds.sort_by(|(one, _), (other, _)| one.cmp(other));
-    Ok(grounds.into_iter().map(|(_, cell)| cell).collect())
+    // By where each ground comes first, so that levels keep the order in which they were given.
+    let place = |ground: &Ground| {
+        let first = |same: &dyn Fn(&Ground) -> bool| {
+            grounds.iter().position(|(other, _)| same(other)).unwrap_or_default()
+        };
+        (first(&|other| other.is_made_as(ground)), first(&|other| other == ground))
+    };
+    let mut placed: Vec<_> = grounds.iter().map(|(ground, cell)| (place(ground), cell)).collect();
+    // Stable: so are cells within a ground.
+    placed.sort_by_key(|(place, _)| *place);
+    Ok(placed.into_iter().map(|(_, cell)| cell.clone()).collect())
 }
 
 /// Whether a level of `factor` can matter to a workload; if not, it makes no cells of its own.
