@@ -8,7 +8,7 @@ use std::io;
 
 use tidelock_cipher::{KeySlot, Proven, StreamMac, UnitCipher, UnlockError, is_zero, open_units};
 use tidelock_contract::wire::Grant;
-use tidelock_ffi::{HOST, Xts};
+use tidelock_ffi::{Cells, HOST, Xts};
 use tidelock_format::{
     BLOCK, BLOCK_USIZE, Class, DataKeyId, DiskSize, END_LEN, EndMark, Form, Header, HeaderCopy,
     HeaderError, HeaderRegion, KeyringId, Layout, Outline, PROBE_LEN, PlainOffset, PlainSize,
@@ -20,7 +20,8 @@ use tidelock_runtime::{HeldKeyring, Source, header_under};
 use crate::error::{Error, Result};
 use crate::walk::read_at;
 
-static XTS: Xts = Xts::new();
+static XTS: Xts = Xts::over(&CELLS);
+static CELLS: Cells = Cells::EMPTY;
 /// For those who look at one file at a time.
 const SLOT: KeySlot = KeySlot(0);
 

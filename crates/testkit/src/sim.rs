@@ -18,7 +18,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use tidelock_cipher::{DataKey, Secret};
-use tidelock_engine::{Decide, Errno, KeyTable, Process, Sealing, Words};
+use tidelock_engine::{DESCRIPTORS, Decide, Errno, KeyTable, Process, Sealing, Table, Words};
 use tidelock_format::{Class, DataKeyId, Layout};
 
 mod cipher;
@@ -126,7 +126,8 @@ impl SimDisk {
         self.processes.set(self.processes.get() + 1);
         let system = SimProcess::new(Rc::clone(self), self.processes.get());
         let keys = KeyTable::with_room(1024);
-        let engine = Rc::new(Engine::new(system, SimCipher::new(Rc::clone(self)), keys));
+        let table = Table::with_room(DESCRIPTORS, 1024);
+        let engine = Rc::new(Engine::new(system, SimCipher::new(Rc::clone(self)), keys, table));
         engine.hide(SimProcess::anchor_fd());
         engine.roots().add(ROOT.as_bytes(), ByDirectory, self.layout).expect("the path is short");
         engine

@@ -14,6 +14,7 @@ use tidelock_cipher::KeySlot;
 use tidelock_format::COPY_LEN;
 
 use crate::errno::Errno;
+use crate::room::Room;
 use crate::table::OPEN_FILES;
 
 /// How many file keys a process needs places for.
@@ -34,16 +35,11 @@ const READY: u32 = 1 << 31;
 
 /// The installed file keys of this process.
 pub struct KeyTable {
-    entries: Entries,
+    places: Room<KeyPlace>,
     /// Places that have been filled.
     filled: AtomicU32,
     /// Some key lies out of reach of its home.
     strays: AtomicU32,
-}
-
-enum Entries {
-    Lent(&'static [KeyPlace]),
-    Own(Box<[KeyPlace]>),
 }
 
 /// The place of one key.
@@ -99,29 +95,18 @@ impl KeyTable {
     /// A table without keys, in static memory: [`KEYS`] places for a real process.
     #[must_use]
     pub const fn over(places: &'static [KeyPlace]) -> Self {
-        Self {
-            entries: Entries::Lent(places),
-            filled: AtomicU32::new(0),
-            strays: AtomicU32::new(0),
-        }
+        Self { places: Room::Lent(places), filled: AtomicU32::new(0), strays: AtomicU32::new(0) }
     }
 
     /// A table with memory of its own, for a process that is only simulated.
     #[must_use]
     pub fn with_room(places: usize) -> Self {
         let places = (0..places).map(|_| KeyPlace::EMPTY).collect();
-        Self { entries: Entries::Own(places), filled: AtomicU32::new(0), strays: AtomicU32::new(0) }
-    }
-
-    fn places(&self) -> &[KeyPlace] {
-        match &self.entries {
-            Entries::Lent(places) => places,
-            Entries::Own(places) => places,
-        }
+        Self { places: Room::Own(places), filled: AtomicU32::new(0), strays: AtomicU32::new(0) }
     }
 
     fn place(&self, slot: KeySlot) -> Option<&KeyPlace> {
-        self.places().get(slot.0 as usize)
+        self.places.get(slot.0 as usize)
     }
 
     /// The key of this header, joined, if it is installed.
@@ -209,11 +194,11 @@ impl KeyTable {
     }
 
     fn all(&self) -> impl Iterator<Item = (KeySlot, &KeyPlace)> + Clone {
-        (0..).map(KeySlot).zip(self.places())
+        (0..).map(KeySlot).zip(self.places.iter())
     }
 
     fn window(&self, copy: &Copy) -> impl Iterator<Item = (KeySlot, &KeyPlace)> + Clone {
-        let places = self.places();
+        let places = &*self.places;
         let home = usize::try_from(tail(copy)).unwrap_or(0);
         (0..REACH.min(places.len())).filter_map(move |step| {
             let index = home.wrapping_add(step) % places.len();

