@@ -31,7 +31,7 @@ tests = @rm -f $(SKIPPED); ended=0; \
     $(GUARDED) test $(CRATES) --no-fail-fast $(1) || ended=$$?; \
     if [ -e $(SKIPPED) ]; then sort -u $(SKIPPED); fi; exit $$ended
 
-.PHONY: build portable deb deb-check container-check packages test-packages demo
+.PHONY: build portable deb deb-check boot-check container-check packages test-packages demo
 .PHONY: demo-sqlite fetch test test-full check fmt bench bench-conversion lab install
 build:
 	$(CARGO) build --release --locked -p tidelock -p tidelock-lab
@@ -63,6 +63,12 @@ deb: build $(DEB)
 deb-check: deb
 	ci/packages full
 	ci/deb-check $(TARGET)/debian/tidelock.deb
+
+# The package where systemd is process 1: units, credentials, the journal, restarts of the machine.
+# BOOT=machine has qemu emulate a machine with Debian's kernel, for more than an hour. Needs root.
+boot-check: deb
+	ci/packages full
+	ci/boot-check $(TARGET)/debian/tidelock.deb $(BOOT)
 
 # The recipe for containers, without a registry. Needs root.
 container-check: deb

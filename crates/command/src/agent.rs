@@ -35,7 +35,16 @@ pub(crate) enum AgentRole {
         socket: PathBuf,
     },
     /// Start the agent proper and end
-    Detach,
+    Detach {
+        /// As this user, if root does
+        #[arg(requires = "group")]
+        user: Option<u32>,
+        /// And this group
+        group: Option<u32>,
+        /// With these capabilities
+        #[arg(default_value = "")]
+        capabilities: String,
+    },
     /// Serve until the last client has left
     Serve,
 }
@@ -47,7 +56,11 @@ impl AgentRole {
         match self {
             Self::Start { socket, dir } => start(&socket, &dir),
             Self::Alias { alias, socket } => Ok(alias::publish(&alias, &socket)?),
-            Self::Detach => Ok(spawn::detach(&AgentCommand::this_program())?),
+            Self::Detach { user, group, capabilities } => {
+                let user = user.zip(group);
+                let command = AgentCommand { user, capabilities, ..AgentCommand::this_program() };
+                Ok(spawn::detach(&command)?)
+            }
             Self::Serve => Ok(spawn::serve(primitives(), Places::helpers)?),
         }
     }

@@ -159,6 +159,8 @@ struct Running<'h> {
     how: &'h How,
     /// Held until the end: nobody else uses the directory.
     _alone: File,
+    /// What a bare server would lock.
+    _locked: Vec<File>,
 }
 
 impl Running<'_> {

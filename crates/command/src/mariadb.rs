@@ -37,6 +37,10 @@ pub(crate) const DEFAULT_DIRECTORY: &str = "/var/lib/mysql";
 /// Files without which no bare server starts, whatever it is told: sealed first, made plain last.
 /// Without the redo log it would make a new one beside tables of another time.
 pub(crate) const GATE: [&str; 3] = ["ib_logfile0", "ibdata1", "aria_log_control"];
+/// Files that a server locks before it uses any.
+pub(crate) const LOCKED: [&str; 2] = ["aria_log_control", "ibdata1"];
+/// Debian's socket of the unit, which is enabled.
+const SOCKET: &str = "mariadb.socket";
 /// A server makes them when it starts, and removes them when it stops in order.
 const TRACES: [&str; 2] = ["ddl_recovery.log", "ibtmp1"];
 /// Programs that are a server or start one, with the options of a server.
@@ -85,6 +89,26 @@ pub(crate) fn prepare(
 /// True for the unit of this machine's server.
 pub(crate) fn is_unit(name: &str) -> bool {
     UNITS.contains(&name.strip_suffix(".service").unwrap_or(name))
+}
+
+/// Refuses while systemd would start the server on `dir` for the next client.
+///
+/// # Errors
+/// [`Error::Refused`].
+pub(crate) fn refuse_socket(dir: &Path) -> Result<()> {
+    let active = || {
+        let mut command = Command::new("systemctl");
+        command.args(["is-active", "--quiet", SOCKET]).status().is_ok_and(|it| it.success())
+    };
+    let systemd = Path::new("/run/systemd/system").is_dir();
+    if !systemd || !active() || configured_directory()?.canonicalize().ok().as_deref() != Some(dir)
+    {
+        return Ok(());
+    }
+    Err(Error::refused(
+        format!("{SOCKET} is active: the next client would have systemd start a server"),
+        format!("`systemctl stop {SOCKET}` until this is done; `tidelock protect` does it itself"),
+    ))
 }
 
 /// The data directory that the option files name for the server of this machine.

@@ -97,6 +97,9 @@ struct Record {
     #[serde(default)]
     log: Option<PathBuf>,
     keyring_copy: Option<PathBuf>,
+    /// Units that started it for whoever connects, and are stopped meanwhile.
+    #[serde(default)]
+    triggers: Vec<String>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -205,6 +208,7 @@ impl Protect {
                 .map(std::path::absolute)
                 .transpose()
                 .map_err(Error::io("find", "the copy of the keyring"))?,
+            triggers: target.triggers()?,
         };
         PROTECTION.write(dir, &record)?;
         Ok(record)
@@ -222,7 +226,7 @@ impl Protect {
             move |why: Error| Error::Stopped { step, why: Box::new(why), again }
         };
         if record.stage == Stage::Converting {
-            target.stop().map_err(stopped("stop"))?;
+            target.stop(&record.triggers).map_err(stopped("stop"))?;
             self.encrypt(target, lock).map_err(stopped("conversion"))?;
             record.stage = Stage::Converted;
             PROTECTION.write(dir, &record)?;
@@ -241,6 +245,7 @@ impl Protect {
                 opens.map_err(stopped("key check"))?;
             }
         }
+        target.start_triggers(&record.triggers);
         if record.was_running {
             come_up(target, &record, self.username.as_deref(), Loaded::Yes)
                 .map_err(|(step, why)| stopped(step)(why))?;
@@ -315,8 +320,12 @@ impl Unprotect {
             dir.display()
         ))?;
         console::agree(self.yes)?;
+        let mut triggers = target.triggers()?;
         let (was_running, options, log) = match begun {
-            Some(record) => (record.was_running, record.options, record.log),
+            Some(record) => {
+                triggers.extend(record.triggers);
+                (record.was_running, record.options, record.log)
+            }
             None => (running.is_some(), engine.options()?, None),
         };
         let record = Record {
@@ -326,6 +335,7 @@ impl Unprotect {
             options,
             log: log.or_else(|| engine.log()),
             keyring_copy: None,
+            triggers,
         };
         PROTECTION.write(dir, &record)?;
         Ok(record)
@@ -339,12 +349,13 @@ impl Unprotect {
             move |why: Error| Error::Stopped { step, why: Box::new(why), again }
         };
         if is_protected(dir) {
-            target.stop().map_err(stopped("stop"))?;
+            target.stop(&record.triggers).map_err(stopped("stop"))?;
             self.decrypt(dir, lock).map_err(stopped("conversion"))?;
         }
         if let Some(unit) = &target.unit {
             service::remove(unit).map_err(stopped("service"))?;
         }
+        target.start_triggers(&record.triggers);
         if record.was_running {
             come_up(target, record, self.username.as_deref(), Loaded::No)
                 .map_err(|(step, why)| stopped(step)(why))?;

@@ -12,6 +12,7 @@
 mod plan;
 mod record;
 mod run;
+mod scope;
 mod start;
 mod target;
 mod upgrade;
@@ -22,6 +23,7 @@ use clap::Subcommand;
 
 pub(crate) use plan::setting;
 pub(crate) use record::replace;
+pub(crate) use scope::fit;
 
 use crate::console;
 use crate::error::{Error, Result};
@@ -89,9 +91,16 @@ pub(crate) struct Named {
 
 /// True if an installed unit of this machine unlocks `dir`, a canonical path, as root.
 pub(crate) fn unlocks(dir: &Path) -> bool {
-    Record::all().iter().any(|record| {
+    !units(dir).is_empty()
+}
+
+/// The installed units of this machine that unlock `dir`, a canonical path.
+fn units(dir: &Path) -> Vec<Unit> {
+    let all = Record::all().into_iter();
+    let theirs = all.filter(|(_, record)| {
         record.directory == dir || record.directory.canonicalize().is_ok_and(|it| it == dir)
-    })
+    });
+    theirs.map(|(unit, _)| unit).collect()
 }
 
 impl ServiceCommand {

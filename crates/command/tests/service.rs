@@ -143,15 +143,28 @@ fn a_unit_without_a_directory_yet_is_installed_from_its_configuration() {
     let said = place.run("tidelock service install app.service --root image --iops 3");
     assert!(said.contains("to be made    /srv/new, when app first starts\n"), "{said}");
     let drop_in = place.run("cat image/etc/systemd/system/app.service.d/tidelock.conf");
+    assert!(!drop_in.contains("network-online"), "{drop_in}");
     for line in [
         "RequiresMountsFor=/srv/new\n",
-        "LoadCredentialEncrypted=pg:/etc/credstore.encrypted/pg\n",
+        "LoadCredentialEncrypted=pg\n",
         "TIDELOCK_AGENT=/run/tidelock/65534/unit-app.sock\n",
         // The nearest that is there.
         "IOReadIOPSMax=/srv 3\n",
     ] {
         assert!(drop_in.contains(line), "{line}{drop_in}");
     }
+    // A service on another machine: the network first.
+    place.run(
+        "printf '[[provider]]\\ntype = \"vault\"\\naddress = \"https://vault.example:8200\"\\n\
+         engine = \"transit\"\\nkey = \"pg\"\\ntoken_file = \"/etc/tidelock/pg.token\"\\n' \
+         >> image/etc/tidelock/app.toml",
+    );
+    let said = place.run("tidelock service install app --root image --iops 3");
+    assert!(said.contains("app.service.d/tidelock.conf\n"), "{said}");
+    let drop_in = place.run("cat image/etc/systemd/system/app.service.d/tidelock.conf");
+    let first = "[Unit]\nRequiresMountsFor=/srv/new\nWants=network-online.target\n\
+                 After=network-online.target\n[Service]\n";
+    assert!(drop_in.contains(first), "{drop_in}");
     // Without auto_init there is nothing to install for.
     place.run("sed -i 's/^auto_init.*//' image/etc/tidelock/app.toml");
     let said = place.run("tidelock service install app --root image");

@@ -74,7 +74,7 @@ impl Encrypt {
                 "name the profile, for example --profile generic",
             ));
         };
-        instance::refuse_running(&dir)?;
+        let locked = instance::lock_out(&dir)?;
         instance::refuse_unclean(&dir, profile, None)?;
         let (policy, layout) = self.making.check(&place, profile)?;
         let scan = scan(&dir, &policy, self.how.leave_links)?;
@@ -112,6 +112,7 @@ impl Encrypt {
             folder: made.folder,
             how: &self.how,
             _alone: alone,
+            _locked: locked,
         };
         running.record(Event::ConversionBegin);
         become_owner(place.owner)?;
@@ -186,7 +187,7 @@ impl Begin<'_> {
         let (protected, folder) = Protected::hold(&directory::folder(&dir)?)?;
         let mut keyring = self.keys.unlock(&protected)?;
         let alone = hold(&dir, &folder)?;
-        instance::refuse_running(&dir)?;
+        let locked = instance::lock_out(&dir)?;
         let owner = directory::folder(&dir)?.owner()?;
         let policy = keyring.policy();
         if self.how.dry_run {
@@ -211,8 +212,15 @@ impl Begin<'_> {
         }
         keyring.set_conversion(Some(Conversion::begin(direction)));
         folder.write(&mut keyring)?;
-        let running =
-            Running { direction, path: dir, keyring, folder, how: self.how, _alone: alone };
+        let running = Running {
+            direction,
+            path: dir,
+            keyring,
+            folder,
+            how: self.how,
+            _alone: alone,
+            _locked: locked,
+        };
         running.record(Event::ConversionBegin);
         become_owner(owner)?;
         running.go(kept)
@@ -242,7 +250,7 @@ fn resume<'h>(
     }
     refuse_use(&protected)?;
     let alone = hold(&dir, &folder)?;
-    instance::refuse_running(&dir)?;
+    let locked = instance::lock_out(&dir)?;
     if before != direction {
         let begun = console::time(conversion.begun);
         console::warn(
@@ -256,7 +264,8 @@ fn resume<'h>(
         folder.write(&mut keyring)?;
     }
     let owner = directory::folder(&dir)?.owner()?;
-    let running = Running { direction, path: dir, keyring, folder, how, _alone: alone };
+    let running =
+        Running { direction, path: dir, keyring, folder, how, _alone: alone, _locked: locked };
     running.record(Event::ConversionBegin);
     become_owner(owner)?;
     Ok(Some(running))

@@ -2,6 +2,8 @@
 //! and by which files a bare server knows it.
 
 use std::fs::File;
+use std::io;
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
 use procfs::process::{FDTarget, all_processes};
@@ -46,6 +48,9 @@ pub(super) fn refuse_running(dir: &Path) -> Result<()> {
             "stop it first; a server that must not stop is converted by `tidelock migrate`",
         ));
     }
+    if profile(dir) == Some(mariadb::PROFILE) {
+        mariadb::refuse_socket(dir)?;
+    }
     match user_of(dir) {
         None => Ok(()),
         Some((pid, path)) => Err(Error::refused(
@@ -53,6 +58,37 @@ pub(super) fn refuse_running(dir: &Path) -> Result<()> {
             "end that program first: what it writes would be lost",
         )),
     }
+}
+
+/// Refuses as [`refuse_running`], and keeps a bare server out until the files are closed: a MariaDB
+/// that systemd starts for the next client, and that has capabilities, shows its open files to root
+/// alone.
+///
+/// # Errors
+/// As [`refuse_running`].
+pub(super) fn lock_out(dir: &Path) -> Result<Vec<File>> {
+    refuse_running(dir)?;
+    if profile(dir) != Some(mariadb::PROFILE) {
+        return Ok(Vec::new());
+    }
+    let mut locked = Vec::new();
+    for path in mariadb::LOCKED.map(|name| dir.join(name)) {
+        let file = match File::options().read(true).write(true).open(&path) {
+            Err(why) if why.kind() == io::ErrorKind::NotFound => continue,
+            opened => opened.map_err(Error::io("open", &path))?,
+        };
+        match tidelock_ffi::lock_whole(file.as_fd()) {
+            Ok(()) => locked.push(file),
+            Err(why) if why.kind() == io::ErrorKind::WouldBlock => {
+                return Err(Error::refused(
+                    format!("a server has {} locked", path.display()),
+                    "stop it first: what it writes would be lost",
+                ));
+            }
+            Err(why) => return Err(Error::io("lock", path)(why)),
+        }
+    }
+    Ok(locked)
 }
 
 /// Another process that has a file below `dir` open, as far as the caller may see it.

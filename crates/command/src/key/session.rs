@@ -18,6 +18,7 @@ use crate::keyring::{Copies, copy_again};
 use crate::owner::Owner;
 use crate::protected::{self, Protected};
 use crate::rollback;
+use crate::service;
 use crate::status::{Found, Programs, users};
 use crate::unlock::{self, KeyOptions};
 
@@ -270,6 +271,7 @@ impl Session {
         options.accompany = heads.to_vec();
         let mut command = AgentCommand::this_program();
         command.user = another.then_some((user.uid, user.gid));
+        service::fit(&mut command, path);
         spawn::start(&self.keyring, path, &options, &command)?;
         Ok(())
     }

@@ -7,6 +7,7 @@ use std::process::Command;
 
 use super::engine::Engine;
 use crate::begun::beside;
+use crate::console;
 use crate::error::{Error, Result};
 use crate::mariadb;
 use crate::owner::Owner;
@@ -101,12 +102,41 @@ impl Target {
         self.unit.as_deref().filter(|_| !self.engine.starts_its_unit())
     }
 
+    /// Active units that start the server's for whoever connects, as Debian's mariadb.socket does.
+    ///
     /// # Errors
     /// [`Error::Tool`].
-    pub(super) fn stop(&self) -> Result<()> {
+    pub(super) fn triggers(&self) -> Result<Vec<String>> {
+        let Some(unit) = self.other_unit() else { return Ok(Vec::new()) };
+        let mut command = Command::new("systemctl");
+        command.args(["show", unit, "--property=TriggeredBy", "--value"]);
+        command.stdin(self.engine.stdin()?);
+        let all = run(command)?;
+        let active = |name: &&str| {
+            let mut command = Command::new("systemctl");
+            command.args(["is-active", "--quiet", name]).status().is_ok_and(|it| it.success())
+        };
+        Ok(all.split_whitespace().filter(active).map(str::to_owned).collect())
+    }
+
+    /// Stops the server, and first what would start it again without the library.
+    ///
+    /// # Errors
+    /// [`Error::Tool`].
+    pub(super) fn stop(&self, triggers: &[String]) -> Result<()> {
+        triggers.iter().try_for_each(|trigger| self.systemctl("stop", trigger))?;
         match self.other_unit() {
             Some(unit) => self.systemctl("stop", unit),
             None => self.engine.stop(),
+        }
+    }
+
+    /// Before the server: beside one that runs, systemd starts no socket.
+    pub(super) fn start_triggers(&self, triggers: &[String]) {
+        for trigger in triggers {
+            if let Err(why) = self.systemctl("start", trigger) {
+                console::warn(why, format!("`systemctl start {trigger}` while the server is down"));
+            }
         }
     }
 

@@ -150,9 +150,16 @@ impl Plan {
             "# Written by `tidelock service install`. Change it with `systemctl edit`, not here.\n"
                 .to_owned();
         // Writing to a String cannot fail.
+        let remote = target.config.providers.iter().any(|choice| choice.kind().is_remote);
+        if target.config.auto_init || remote {
+            text.push_str("[Unit]\n");
+        }
         if target.config.auto_init {
             // An empty mount point is no directory to be made again.
-            let _ = writeln!(text, "[Unit]\nRequiresMountsFor={}", target.path.display());
+            let _ = writeln!(text, "RequiresMountsFor={}", target.path.display());
+        }
+        if remote {
+            let _ = writeln!(text, "Wants=network-online.target\nAfter=network-online.target");
         }
         let _ = write!(
             text,
@@ -162,10 +169,9 @@ impl Plan {
         );
         for choice in &target.config.providers {
             if let Some(credential) = choice.credential() {
-                let _ = writeln!(
-                    text,
-                    "LoadCredentialEncrypted={credential}:/etc/credstore.encrypted/{credential}"
-                );
+                // Without a path, which finds it in /etc/credstore.encrypted: with one, systemd
+                // starts nothing while the file is gone, and `unlock` could not say so.
+                let _ = writeln!(text, "LoadCredentialEncrypted={credential}");
             }
         }
         if unit.is_mariadb() || mariadb::is_data_directory(&below(root, &target.path)) {

@@ -67,12 +67,13 @@ impl Record {
         })
     }
 
-    /// Those of all units of this machine that can be read.
-    pub(super) fn all() -> Vec<Self> {
+    /// The units of this machine that can be read, and theirs.
+    pub(super) fn all() -> Vec<(Unit, Self)> {
         let folder = std::fs::read_dir("/etc/tidelock/installed");
         let names = folder.into_iter().flatten().flatten().filter_map(|entry| {
             let unit: Unit = entry.path().file_stem()?.to_str()?.parse().ok()?;
-            Self::read(&unit, Path::new("/")).ok().flatten()
+            let record = Self::read(&unit, Path::new("/")).ok().flatten()?;
+            Some((unit, record))
         });
         names.collect()
     }
@@ -119,6 +120,13 @@ impl Record {
             self.save(&path, unit)?;
         }
         Ok(std::iter::once(path).chain(changes.into_iter().map(|(path, _)| path)).collect())
+    }
+
+    /// The library that the server is started with.
+    pub(super) fn library(&self) -> Option<PathBuf> {
+        let after = self.written.iter().find_map(|it| it.text.split_once("LD_PRELOAD"))?.1;
+        let mut words = after.split([' ', '=', '\'', '\n']).filter(|word| !word.is_empty());
+        words.next().map(PathBuf::from)
     }
 
     /// All texts that may be in a file.

@@ -18,6 +18,7 @@ use crate::init::open_or_make;
 use crate::owner::Owner;
 use crate::rollback;
 use crate::server::{Loaded, Server};
+use crate::service::fit;
 use crate::service::record::Record;
 use crate::unlock;
 
@@ -28,8 +29,15 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// the credentials of the unit are read before that.
 ///
 /// # Errors
-/// The keyring does not open, the agent does not start.
+/// The library is gone, the keyring does not open, the agent does not start.
 pub(super) fn unlock(record: &Record) -> Result<()> {
+    // ld.so would only warn.
+    if let Some(library) = record.library().filter(|it| !it.exists()) {
+        return Err(Error::refused(
+            format!("{} is gone: the server would start without the library", library.display()),
+            "install Tidelock again; then `tidelock service install` of the unit",
+        ));
+    }
     let protected = open_or_make(&record.directory)?;
     let owner = Owner::of(&protected.path)?;
     let another = owner.uid != Owner::caller().uid;
@@ -48,6 +56,7 @@ pub(super) fn unlock(record: &Record) -> Result<()> {
     }
     let mut command = AgentCommand::this_program();
     command.user = another.then_some((owner.uid, owner.gid));
+    fit(&mut command, &protected.path);
     if let Some(agent) = client::connect(&socket)?
         && agent.status()?.generation == protected.keyring.generation()
     {

@@ -3,6 +3,7 @@
 //! UNSAFETY: descriptors by their number, borrowed for one call or made by it.
 #![expect(unsafe_code, reason = "descriptors by number")]
 
+use std::io;
 use std::os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
 
 use crate::sys;
@@ -42,4 +43,17 @@ pub fn begin_writeback(file: BorrowedFd<'_>, at: u64, len: u64) {
     let [at, len] = [at, len].map(|number| i64::try_from(number).unwrap_or(0));
     let fd = i64::from(file.as_raw_fd());
     let _ = sys::plain(sys::nr::SYNC_FILE_RANGE, [fd, at, len, START_WRITING, 0, 0]);
+}
+
+/// Locks a whole file, open for writing, against the record locks of other programs, until the last
+/// copy of this descriptor is closed. Other than theirs, it stays when this process opens and closes
+/// the file again.
+///
+/// # Errors
+/// `WouldBlock` if somebody has it locked.
+pub fn lock_whole(file: BorrowedFd<'_>) -> io::Result<()> {
+    // F_WRLCK, from SEEK_SET 0 to the end.
+    let all = libc::flock { l_type: 1, l_whence: 0, l_start: 0, l_len: 0, l_pid: 0 };
+    sys::lock_record(file.as_raw_fd(), i64::from(libc::F_OFD_SETLK), &all)
+        .map_err(|errno| io::Error::from_raw_os_error(errno.0))
 }

@@ -43,6 +43,8 @@ const MAX_ORDERS: usize = 16 * 1024;
 const MAX_ACCOMPANIED: usize = 64;
 const READY: &[u8] = b"ready\n";
 const RUNNING: &[u8] = b"running\n";
+/// Of util-linux.
+const SETPRIV: &str = "/usr/bin/setpriv";
 /// How long an agent may take to listen.
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -57,6 +59,12 @@ pub struct AgentCommand {
     pub serve: Vec<OsString>,
     /// As whom, when root starts it: user and group.
     pub user: Option<(u32, u32)>,
+    /// The capabilities that its clients have, as setpriv(1) takes them (`+ipc_lock`); may be
+    /// empty. The kernel shows an agent that lacks one of them nothing of such a client.
+    pub capabilities: String,
+    /// A program and its arguments that run the first step elsewhere, so that the agent does not
+    /// belong to the unit of its starter; may be empty.
+    pub elsewhere: Vec<OsString>,
 }
 
 impl AgentCommand {
@@ -74,6 +82,8 @@ impl AgentCommand {
             detach: vec!["agent".into(), "detach".into()],
             serve: vec!["agent".into(), "serve".into()],
             user: None,
+            capabilities: String::new(),
+            elsewhere: Vec::new(),
         }
     }
 }
@@ -97,7 +107,14 @@ pub fn start(
     let mut connection = unless_leaving(client::connect(&socket)?, directory, &socket)?;
     for _ in 0..2 {
         if connection.is_none() {
-            launch(keyring, directory, options, command)?;
+            launch(keyring, directory, options, command).or_else(|why| {
+                // A systemd that does not serve this process, in a container say.
+                if command.elsewhere.is_empty() {
+                    return Err(why);
+                }
+                let here = AgentCommand { elsewhere: Vec::new(), ..command.clone() };
+                launch(keyring, directory, options, &here)
+            })?;
             connection = connect_soon(&socket)?;
         }
     }
@@ -150,13 +167,17 @@ fn launch(
     options: &Options,
     command: &AgentCommand,
 ) -> Result<(), Error> {
-    let failed = |what| Error::io(what, &command.program);
-    let mut starter = Command::new(&command.program);
+    let here = OsString::from(&command.program);
+    let mut words = command.elsewhere.iter().chain([&here]).chain(&command.detach);
+    let program = words.next().unwrap_or(&here);
+    let failed = |what| Error::io(what, program);
+    let mut starter = Command::new(program);
+    starter.args(words);
     if let Some((uid, gid)) = command.user {
-        starter.uid(uid).gid(gid);
+        // Not here: what runs it elsewhere needs root.
+        starter.args([uid.to_string(), gid.to_string(), command.capabilities.clone()]);
     }
     let mut child = starter
-        .args(&command.detach)
         .env_clear()
         .current_dir("/")
         .stdin(Stdio::piped())
@@ -228,14 +249,33 @@ fn read_answer(child: &mut Child) -> io::Result<Vec<u8>> {
     }
 }
 
-/// `agent detach`: starts the agent proper with this process's input and output, and returns at
-/// once; the caller ends the process.
+/// `agent detach [UID GID CAPABILITIES]`: starts the agent proper, as `command.user`, with this process's input
+/// and output, and returns at once; the caller ends the process.
 ///
 /// # Errors
 /// [`Error::Io`].
 pub fn detach(command: &AgentCommand) -> Result<(), Error> {
     rustix::process::setsid().map_err(Error::sys("leave the session of", "this process"))?;
-    Command::new(&command.program)
+    let mut agent = match command.user {
+        Some((uid, gid)) if !command.capabilities.is_empty() => {
+            let mut agent = Command::new(SETPRIV);
+            let caps = &command.capabilities;
+            agent
+                .args([format!("--reuid={uid}"), format!("--regid={gid}")])
+                .arg("--clear-groups")
+                .args([format!("--inh-caps={caps}"), format!("--ambient-caps={caps}")])
+                .arg("--")
+                .arg(&command.program);
+            agent
+        }
+        Some((uid, gid)) => {
+            let mut agent = Command::new(&command.program);
+            agent.uid(uid).gid(gid);
+            agent
+        }
+        None => Command::new(&command.program),
+    };
+    agent
         .args(&command.serve)
         .env_clear()
         .current_dir("/")

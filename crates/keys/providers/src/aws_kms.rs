@@ -54,7 +54,7 @@ pub struct AwsKmsProvider {
 
 impl Room for AwsKmsProvider {
     fn kind() -> Kind {
-        Kind::service(SLOT, "aws-kms:KEY").with_secrets(&SECRETS)
+        Kind::service(SLOT, "aws-kms:KEY").remote().with_secrets(&SECRETS)
     }
 
     fn from_text(text: Option<&str>) -> Result<Option<Self>, Error> {

@@ -26,7 +26,7 @@ const SLOT: SlotKind = SlotKind::new(10, "kmip");
 
 impl Room for KmipChoice {
     fn kind() -> Kind {
-        Kind::service(SLOT, "kmip:SERVER/KEY?...")
+        Kind::service(SLOT, "kmip:SERVER/KEY?...").remote()
     }
 
     fn from_text(text: Option<&str>) -> Result<Option<Self>, Error> {

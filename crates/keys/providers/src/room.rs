@@ -19,6 +19,8 @@ pub struct Kind {
     pub is_a_persons: bool,
     /// True if others can easily come by its key.
     pub is_for_laboratories: bool,
+    /// True if the key, or what wraps it, is on another machine: the network must be there first.
+    pub is_remote: bool,
     /// Variables of the environment that hold its credentials, whatever is configured: not for
     /// programs that are run on the data, nor for the commands of other providers.
     pub secrets: &'static [&'static str],
@@ -39,8 +41,13 @@ impl Kind {
     /// A service that wraps again, needs nobody, and is fit for production.
     pub(crate) const fn service(slot: SlotKind, usage: &'static str) -> Self {
         let rotation = Rotation::Again;
-        let (is_a_persons, is_for_laboratories) = (false, false);
-        Self { slot, usage, rotation, is_a_persons, is_for_laboratories, secrets: &[] }
+        let (is_a_persons, is_for_laboratories, is_remote) = (false, false, false);
+        Self { slot, usage, rotation, is_a_persons, is_for_laboratories, is_remote, secrets: &[] }
+    }
+
+    /// The same on another machine.
+    pub(crate) const fn remote(self) -> Self {
+        Self { is_remote: true, ..self }
     }
 
     /// The same with credentials in the environment.

@@ -5,7 +5,7 @@
 //! encrypted credential is bound to the machine's TPM or its secret.
 
 use std::fs::File;
-use std::io::Read;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -77,11 +77,17 @@ impl PrincipalKey for SystemdProvider {
         }
         let Some(directory) = &self.directory else {
             let why = "gave this process no credentials: CREDENTIALS_DIRECTORY is not set";
-            return Err(self.refuse(ServiceFault::Credentials, why));
+            return Err(self.refuse(ServiceFault::NotHanded, why));
         };
         let path = directory.join(&self.credential);
-        let file = File::open(&path).map_err(Error::io("open", &path))?;
-        trust::check(&file, &path, Audience::OwnerOnly)?;
+        let file = match File::open(&path) {
+            Err(why) if why.kind() == io::ErrorKind::NotFound => {
+                let why = "gave this process no such credential";
+                return Err(self.refuse(ServiceFault::NotHanded, why));
+            }
+            opened => opened.map_err(Error::io("open", &path))?,
+        };
+        trust::check(&file, &path, Audience::Credential)?;
         let mut bytes = Zeroizing::new(Vec::with_capacity(128));
         file.take(MAX).read_to_end(&mut bytes).map_err(Error::io("read", &path))?;
         let why = "is neither 32 bytes nor 64 hexadecimal digits";
@@ -92,7 +98,7 @@ impl PrincipalKey for SystemdProvider {
 #[cfg(test)]
 mod tests {
     use std::fs;
-    use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
     use super::*;
     use tidelock_format::KeyringId;
@@ -122,9 +128,14 @@ mod tests {
         assert!(matches!(other.unwrap(&terms, &wrapped), Err(Error::WrongKey { .. })));
         let loose = write("loose", &[7; 32], 0o444);
         assert!(matches!(loose.unwrap(&terms, &wrapped), Err(Error::LooseFile { .. })));
+        // As systemd 254 lets the user of a unit read it.
+        let listed = write("listed", &[7; 32], 0o440);
+        let roots = std::fs::metadata(home.path().join("listed")).unwrap();
+        assert_eq!(listed.unwrap(&terms, &wrapped).is_ok(), (roots.uid(), roots.gid()) == (0, 0));
         let short = write("short", &[7; 31], 0o400);
         assert!(matches!(short.unwrap(&terms, &wrapped), Err(Error::Service { .. })));
-        for missing in [provider(None, "one"), provider(Some(home.path().into()), "../one")] {
+        let here = |name| provider(Some(home.path().into()), name);
+        for missing in [provider(None, "one"), here("../one"), here("none")] {
             assert!(matches!(missing.unwrap(&terms, &wrapped), Err(Error::Service { .. })));
         }
     }

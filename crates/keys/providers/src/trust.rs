@@ -15,6 +15,9 @@ use zeroize::Zeroizing;
 pub(crate) enum Audience {
     /// Its owner alone reads and writes it; the owner is the caller or root.
     OwnerOnly,
+    /// The same; but one of root's may let root's group read. So looks the list (acl(5)) by which
+    /// systemd, from 254 on, lets the user of a unit read its credential.
+    Credential,
     /// Root alone writes it; everybody may read it.
     RootWrites,
     /// The caller or root alone writes it; everybody may read it.
@@ -89,11 +92,15 @@ pub(crate) fn check(file: &File, path: &Path, audience: Audience) -> Result<(), 
     if !found.is_file() {
         return refuse("it is not a regular file");
     }
+    let roots = audience == Audience::Credential && (found.uid(), found.gid()) == (0, 0);
+    let others = if roots { 0o037 } else { 0o077 };
     match audience {
-        Audience::OwnerOnly if found.uid() != me && found.uid() != 0 && me != 0 => {
+        Audience::OwnerOnly | Audience::Credential
+            if found.uid() != me && found.uid() != 0 && me != 0 =>
+        {
             refuse("it belongs to somebody else")
         }
-        Audience::OwnerOnly if found.mode() & 0o077 != 0 => {
+        Audience::OwnerOnly | Audience::Credential if found.mode() & others != 0 => {
             refuse("others than its owner may read or write it")
         }
         Audience::RootWrites if found.uid() != 0 => refuse("it does not belong to root"),
@@ -114,7 +121,7 @@ pub(crate) fn check(file: &File, path: &Path, audience: Audience) -> Result<(), 
 fn loose(path: &Path, why: &'static str, audience: Audience) -> Error {
     let path = path.into();
     match audience {
-        Audience::OwnerOnly => Error::LooseFile { path, why },
+        Audience::OwnerOnly | Audience::Credential => Error::LooseFile { path, why },
         Audience::RootWrites | Audience::OwnerWrites => Error::LooseShared { path, why },
     }
 }

@@ -34,7 +34,7 @@ const SECRETS: [&str; 1] = ["VAULT_TOKEN"];
 
 impl Room for VaultChoice {
     fn kind() -> Kind {
-        Kind::service(SLOT, "vault:transit/KEY, vault:kv/PATH").with_secrets(&SECRETS)
+        Kind::service(SLOT, "vault:transit/KEY, vault:kv/PATH").remote().with_secrets(&SECRETS)
     }
 
     fn from_text(text: Option<&str>) -> Result<Option<Self>, Error> {

@@ -15,6 +15,8 @@ pub enum ServiceFault {
     NotFound,
     /// It answered what it should not.
     Protocol,
+    /// systemd did not hand the credential to this process.
+    NotHanded,
     /// It is not part of this build.
     NotBuilt,
 }
@@ -32,6 +34,10 @@ impl ServiceFault {
             Self::Protocol => {
                 "is this the service that the configuration names, in a version that \
                  docs/keys.md lists?"
+            }
+            Self::NotHanded => {
+                "a unit gets /etc/credstore.encrypted/NAME by LoadCredentialEncrypted=NAME, a command \
+                 below `systemd-run --pipe --wait -p LoadCredentialEncrypted=NAME` (docs/service.md)"
             }
             Self::NotBuilt => "use a build with that provider",
         }
