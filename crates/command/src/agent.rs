@@ -1,11 +1,12 @@
 //! `tidelock agent`: how `exec` and the library run this program as an agent. Not for people.
 
+use std::io;
 use std::path::{Path, PathBuf};
 
 use clap::Subcommand;
 use tidelock_agent::server::Options;
 use tidelock_agent::spawn::{self, AgentCommand};
-use tidelock_agent::{RunDir, alias};
+use tidelock_agent::{RunDir, alias, client};
 use tidelock_providers::Places;
 
 use crate::audit::trail;
@@ -55,7 +56,7 @@ impl AgentRole {
     pub(crate) fn run(self) -> Result<()> {
         match self {
             Self::Start { socket, dir } => start(&socket, &dir),
-            Self::Alias { alias, socket } => Ok(alias::publish(&alias, &socket)?),
+            Self::Alias { alias, socket } => publish(&alias, &socket),
             Self::Detach { user, group, capabilities } => {
                 let user = user.zip(group);
                 let command = AgentCommand { user, capabilities, ..AgentCommand::this_program() };
@@ -64,6 +65,23 @@ impl AgentRole {
             Self::Serve => Ok(spawn::serve(primitives(), Places::helpers)?),
         }
     }
+}
+
+/// Makes the socket of a unit lead to that of a keyring, and has the agent there stay for a server
+/// that is about to start: one whose last client has left would end before that.
+///
+/// # Errors
+/// The agent has just ended.
+pub(crate) fn publish(unit: &Path, socket: &Path) -> Result<()> {
+    alias::publish(unit, socket)?;
+    let agent = client::connect(socket)?.ok_or_else(|| Error::Io {
+        what: "reach the agent at",
+        path: socket.into(),
+        source: io::Error::other("it has just ended"),
+    })?;
+    // An agent of another version refuses this, and stays for as long as it stays.
+    let _ = agent.allow(&AgentCommand::this_program().program);
+    Ok(())
 }
 
 fn start(socket: &Path, dir: &Path) -> Result<()> {

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use tidelock_agent::server::Options;
 use tidelock_agent::spawn::{self, AgentCommand};
-use tidelock_agent::{RunDir, alias, client};
+use tidelock_agent::{RunDir, client};
 
 use crate::audit::trail;
 use crate::console;
@@ -59,8 +59,9 @@ pub(super) fn unlock(record: &Record) -> Result<()> {
     fit(&mut command, &protected.path);
     if let Some(agent) = client::connect(&socket)?
         && agent.status()?.generation == protected.keyring.generation()
+        && publish(&record.socket, &socket, &command).is_ok()
     {
-        return publish(&record.socket, &socket, &command);
+        return Ok(());
     }
     let config = unlock::configured(&protected.keyring, &protected.path)?;
     options.allow_writable_programs = config.allow_writable_programs;
@@ -74,7 +75,7 @@ pub(super) fn unlock(record: &Record) -> Result<()> {
 
 /// Makes the unit's socket lead to that of the keyring, as the user whose folder it is.
 fn publish(unit: &Path, socket: &Path, command: &AgentCommand) -> Result<()> {
-    let Some((uid, gid)) = command.user else { return Ok(alias::publish(unit, socket)?) };
+    let Some((uid, gid)) = command.user else { return crate::agent::publish(unit, socket) };
     let status = Command::new(&command.program)
         .args(["agent", "alias"])
         .args([unit, socket])
