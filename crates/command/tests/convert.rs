@@ -6,6 +6,7 @@
 mod place;
 
 use place::Shell;
+use tidelock_servers::skip;
 
 /// Calls that change files, and those around which something could be half done.
 const CALLS: &[&str] = &[
@@ -177,6 +178,30 @@ fn a_decryption_that_is_killed_goes_on() {
 fn an_encryption_that_is_killed_is_turned_round() {
     let resume = "tidelock decrypt w/d --resume";
     assert!(kill_everywhere("true", ENCRYPT, resume, &["rename"]) > 10);
+}
+
+/// systemd gives MariaDB's server a capability, and so its open files are for root alone to see.
+/// Here it is among other processes.
+#[test]
+fn a_server_that_cannot_be_seen_keeps_its_files_by_its_locks() {
+    let place = Shell::new();
+    if place.run("unshare --pid --fork --mount-proc true") != "" {
+        skip::because("processes of its own are not allowed");
+        return;
+    }
+    let said = place.run(
+        "mkdir -p data/mysql; for name in aria_log_control ibdata1 ib_logfile0; do \
+         head -c 65536 /dev/urandom > data/$name; done; sha256sum data/i* data/a* > before; \
+         mkfifo ready; python3 -c 'import fcntl, time\n\
+         file = open(\"data/ibdata1\", \"r+b\"); fcntl.lockf(file, fcntl.LOCK_EX)\n\
+         open(\"ready\", \"w\").close(); time.sleep(600)' & server=$!; : < ready; \
+         alone tidelock encrypt data --no-recovery; echo \"ended $?\"; \
+         sha256sum -c --quiet before; kill $server; \
+         alone tidelock encrypt data --no-recovery > said || cat said",
+    );
+    assert!(said.contains("a server has ") && said.contains("/data/ibdata1 locked"), "{said}");
+    assert!(said.contains("ended 3\n") && !said.contains("FAILED"), "{said}");
+    assert_eq!(place.run("grep -qa TDLK data/ibdata1 || echo plain"), "");
 }
 
 /// At every call of all kinds.

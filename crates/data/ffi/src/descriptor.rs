@@ -46,8 +46,8 @@ pub fn begin_writeback(file: BorrowedFd<'_>, at: u64, len: u64) {
 }
 
 /// Locks a whole file, open for writing, against the record locks of other programs, until the last
-/// copy of this descriptor is closed. Other than theirs, it stays when this process opens and closes
-/// the file again.
+/// copy of this descriptor is closed. Other than theirs, it stays when this process opens and
+/// closes the file again.
 ///
 /// # Errors
 /// `WouldBlock` if somebody has it locked.

@@ -249,8 +249,8 @@ fn read_answer(child: &mut Child) -> io::Result<Vec<u8>> {
     }
 }
 
-/// `agent detach [UID GID CAPABILITIES]`: starts the agent proper, as `command.user`, with this process's input
-/// and output, and returns at once; the caller ends the process.
+/// `agent detach [UID GID CAPABILITIES]`: starts the agent proper, as `command.user`, with this
+/// process's input and output, and returns at once; the caller ends the process.
 ///
 /// # Errors
 /// [`Error::Io`].
