@@ -176,17 +176,29 @@ fn is_directive(word: &str) -> bool {
 /// Some names tell what was found as well: `... status (got 3 vs expected 0)`, `have walsender pid
 /// 4711`.
 fn without_answer(name: &str) -> String {
-    if let Some((before, number)) = name.rsplit_once(" pid ")
-        && number.bytes().all(|byte| byte.is_ascii_digit())
-    {
-        return format!("{before} pid N");
-    }
-    let Some((before, after)) = name.split_once("(got ") else { return name.to_owned() };
+    let name = without_chance(name);
+    let Some((before, after)) = name.split_once("(got ") else { return name };
     match after.split_once(" vs ") {
         Some((_, expected)) => format!("{before}({expected}"),
-        None => name.to_owned(),
+        None => name,
     }
 }
+
+/// N for a number that is another one in each run, behind one of these words.
+fn without_chance(name: &str) -> String {
+    let counted = name.starts_with("transaction count for ").then_some(" (");
+    BY_CHANCE.into_iter().chain(counted).fold(name.to_owned(), |name, word| {
+        let Some((before, after)) = name.split_once(word) else { return name };
+        match after.trim_start_matches(|it: char| it.is_ascii_digit()) {
+            rest if rest.len() == after.len() => name,
+            rest => format!("{before}{word}N{rest}"),
+        }
+    })
+}
+
+/// Processes, random seeds, and pgbench's log files, which are named by processes.
+const BY_CHANCE: [&str; 5] =
+    [" pid ", " seeded with ", " random seed to ", "_pgbench_log_2.", "_pgbench_log_3."];
 
 fn told(outcomes: Option<&Vec<Outcome>>) -> String {
     let Some(outcomes) = outcomes else { return "did not run".to_owned() };
@@ -217,6 +229,19 @@ mod tests {
         assert_eq!(coded.tests[0].name, "status (expected 0)");
         let process = Report::read("ok 1 - have walsender pid 21181\n", Some(0));
         assert_eq!(process.tests[0].name, "have walsender pid N");
+        for (read, name) in [
+            (
+                "random seeded with 99 stderr /setting random seed to 99\\b/",
+                "random seeded with N stderr /setting random seed to N\\b/",
+            ),
+            (
+                "transaction count for DIR/001_pgbench_log_2.4711 (57)",
+                "transaction count for DIR/001_pgbench_log_2.N (N)",
+            ),
+            ("pid of (2 rows)", "pid of (2 rows)"),
+        ] {
+            assert_eq!(Report::read(&format!("ok 1 - {read}\n"), Some(0)).tests[0].name, name);
+        }
         let skipped = Report::read("1..0 # SKIP no servers\n", Some(0));
         assert_eq!(skipped.skipped.as_deref(), Some("no servers"));
         let ended = Report::read("ok 1 - a\nBail out!  pg_ctl start failed\n", Some(255));
