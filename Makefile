@@ -116,13 +116,18 @@ test-full: test
 	ci/python-env engines
 	$(call tests,-- --ignored,7200)
 	@for bin in $(MAJORS); do \
-	    echo "the life of $$bin"; \
-	    TIDELOCK_PG_BINDIR=$(CURDIR)/$$bin $(GUARDED) test $(CRATES) --test postgres_life \
-	        || exit 1; \
+	    settings=$$($$bin/postgres --describe-config) || exit 1; \
+	    case $$settings in *io_method*) methods='worker sync' ;; *) methods=default ;; esac; \
+	    for method in $$methods; do \
+	        echo "the life of $$bin, io_method: $$method"; \
+	        TIDELOCK_PG_BINDIR=$(CURDIR)/$$bin TIDELOCK_PG_IO_METHOD=$$method \
+	            $(GUARDED) test $(CRATES) --test postgres_life || exit 1; \
+	    done; \
 	done
 
-# Ready binaries of the oldest majors; of 17 and 18 all tools are built.
-MAJORS = $(wildcard build/postgresql/1[346].*/bin build/postgresql-built/*/bin)
+# Ready binaries of the oldest majors; of 17 and 18 all tools are built. For the shell: they come
+# while make runs.
+MAJORS := build/postgresql/1[346].*/bin build/postgresql-built/1[78]/bin
 
 # All experiments in the size that fits two cores, in an hour and a quarter, and their report. Root
 # can also limit memory, CPU and I/O; LAB="--out DIR" and others of `tidelock-lab run`.

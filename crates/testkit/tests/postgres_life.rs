@@ -82,7 +82,16 @@ fn recovers_all_committed_rows_after_kill_nine(arm: Arm) -> Result<()> {
     }
     cluster.expect("SELECT count(*) FROM seen", "3")?;
     cluster.sql("CREATE EXTENSION amcheck")?;
-    cluster.client("pg_amcheck").args(["--all", "--heapallindexed"]).run()?;
+    if cluster.sql("SHOW server_version_num")?.starts_with("13") {
+        // Its amcheck knows indexes only, and pg_amcheck came with 14.
+        cluster.expect(
+            "SELECT count(bt_index_check(oid, true)) > 50 FROM pg_class
+             WHERE relkind = 'i' AND relam = 403 AND relpersistence = 'p'",
+            "t",
+        )?;
+    } else {
+        cluster.client("pg_amcheck").args(["--all", "--heapallindexed"]).run()?;
+    }
     cluster.stop("fast")?;
     cluster.tool("pg_checksums").arg("-D").arg(cluster.dir()).arg("--check").run().map(drop)
 }

@@ -4,10 +4,9 @@
 //! through `tidelock exec -D DIR -- ...`, exactly as a user types it. Clients (psql, pgbench) run
 //! bare.
 
-use std::fs;
 use std::path::{Path, PathBuf};
-use std::thread;
 use std::time::{Duration, Instant};
+use std::{env, fs, thread};
 
 use rustix::process::Signal;
 
@@ -200,6 +199,11 @@ impl<'p> Cluster<'p> {
     pub fn listen_here(&self) -> Result<()> {
         self.set("listen_addresses", "")?;
         self.set("unix_socket_directories", &self.sockets.display().to_string())?;
+        // Long tests choose it for every server: the setting is new in 18.
+        match env::var("TIDELOCK_PG_IO_METHOD") {
+            Ok(method) if method != "default" => self.set("io_method", &method)?,
+            _ => {}
+        }
         self.set("port", "5432")
     }
 
