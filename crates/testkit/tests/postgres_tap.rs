@@ -15,7 +15,8 @@ use tidelock_testkit::pg::tap::{can_run, files, page, run};
 use tidelock_testkit::pg::{Arm, Error, Result, ensure};
 
 /// Every suite that runs here; a test below has each.
-const SUITES: &[&[&str]] = &[QUICK, BACKUPS, RECOVERY, SUBSCRIPTION, TOOLS, UPGRADE, CLIENTS];
+const SUITES: &[&[&str]] =
+    &[QUICK, BACKUPS, RECOVERY, SUBSCRIPTION, TOOLS, UPGRADE, CLIENTS, SERVERS];
 const QUICK: &[&str] = &["src/bin/pg_archivecleanup", "src/bin/pg_controldata"];
 const BACKUPS: &[&str] = &["src/bin/pg_basebackup", "src/bin/pg_rewind"];
 const RECOVERY: &[&str] = &["src/test/recovery"];
@@ -39,6 +40,17 @@ const CLIENTS: &[&str] = &[
     "src/bin/scripts",
     "contrib/oid2name",
     "contrib/vacuumlo",
+];
+
+const SERVERS: &[&str] = &[
+    "contrib/auto_explain",
+    "contrib/bloom",
+    "contrib/test_decoding",
+    "src/test/authentication",
+    "src/test/icu",
+    "src/test/modules/brin",
+    "src/test/modules/commit_ts",
+    "src/test/modules/test_misc",
 ];
 
 /// Runs every file of these suites in both arms.
@@ -141,12 +153,18 @@ fn clients() -> Result<()> {
 }
 
 #[test]
+#[ignore = "long: make test-full"]
+fn servers() -> Result<()> {
+    sealed_equals_plain(SERVERS)
+}
+
+#[test]
 fn the_page_shows_the_list() -> Result<()> {
     page::lists(&Known::read()?)
 }
 
 #[test]
-fn the_list_names_files_that_run() -> Result<()> {
+fn the_list_names_files_that_run_and_each_of_them_has_a_row() -> Result<()> {
     if !can_run() {
         return Ok(());
     }
@@ -159,6 +177,8 @@ fn the_list_names_files_that_run() -> Result<()> {
     for file in named.chain(known.dropped_in().iter().map(|it| &it.file)) {
         ensure(all.contains(file), || format!("{file} is listed, and no suite here has it"))?;
     }
+    let missing = page::without_row(all.iter().filter(|file| known.compares(file)))?;
+    ensure(missing.is_empty(), || format!("docs/tap.md has no row for {missing:?}"))?;
     for start in known.left_out().iter().flat_map(|it| &it.files) {
         let found = all.iter().any(|file| file.starts_with(start.as_str()));
         ensure(found, || format!("{start} is left out, and no suite here has it"))?;

@@ -4,6 +4,7 @@
 //! ```text
 //!   initdb, pg_basebackup -Fp   tidelock init DIR; the program by tidelock exec -D DIR
 //!   pg_ctl start, postgres      a plain DIR, restored from a tar file, is sealed first
+//!   pg_upgrade                  by tidelock exec; the logs that a failure leaves are removed
 //!   everything else             by tidelock exec, for each protected directory that it names
 //!   names no protected one      as it is
 //! ```
@@ -76,9 +77,21 @@ impl Call {
         let dirs = protected(&self.arguments, pgdata.as_deref());
         let mut command = match dirs.as_slice() {
             [] => self.bare(),
+            dirs if self.name == "pg_upgrade" => return self.upgrade(state, dirs),
             dirs => self.by_exec(state, dirs),
         };
         Err(command.exec().into())
+    }
+
+    /// Where it fails, `tidelock exec` leaves its logs in memory and asks to remove them.
+    fn upgrade(&self, state: &State, dirs: &[PathBuf]) -> Result<ExitCode> {
+        let mut exec = self.by_exec(state, dirs).spawn()?;
+        let status = exec.wait()?;
+        let logs = Path::new("/dev/shm").join(format!("tidelock-upgrade-{}-0", exec.id()));
+        if logs.is_dir() {
+            fs::remove_dir_all(&logs)?;
+        }
+        Ok(code(status))
     }
 
     /// A new directory is a protected one. If the program fails it is gone again, or empty.

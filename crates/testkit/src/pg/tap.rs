@@ -12,6 +12,7 @@
 pub mod known;
 pub mod page;
 pub mod report;
+pub mod schedule;
 pub mod stand_in;
 
 use std::fs;
@@ -88,6 +89,7 @@ pub fn run(file: &str, arm: Arm, known: &Known) -> Result<Report> {
         .join(format!("regress_log_{}", name.trim_end_matches(".pl")));
     report.log = fs::read(log)
         .map_or_else(|_| output.text(), |bytes| String::from_utf8_lossy(&bytes).into_owned());
+    report.tests.extend(schedule::tests(&report.log));
     report.forget(&place.path().display().to_string());
     run.end();
     Ok(report)

@@ -55,6 +55,15 @@ pub fn row(file: &str, plain: &Report, sealed: &Report) -> Result<()> {
     })
 }
 
+/// Those of these files that the page has no row for.
+///
+/// # Errors
+/// When the page cannot be read.
+pub fn without_row<'f>(files: impl Iterator<Item = &'f String>) -> Result<Vec<&'f String>> {
+    let page = read()?;
+    Ok(files.filter(|file| !page.contains(&format!("\n| {file} |"))).collect())
+}
+
 /// Compares what follows from the list with the page, or writes it.
 ///
 /// # Errors
