@@ -18,10 +18,12 @@ const BEGIN: &str = "<!-- rows: written by tests, see crates/testkit/src/tools.r
 const END: &str = "<!-- end of rows -->\n";
 
 /// Where the tests of the page are, in `tests`.
-pub const FILES: [&str; 7] = [
+pub const FILES: [&str; 9] = [
     "tools_page.rs",
     "postgres_tools.rs",
     "tools_page_newer.rs",
+    "tools_page_across.rs",
+    "postgres_upgrade_majors.rs",
     "postgres_backups.rs",
     "postgres_backup_hosts.rs",
     "postgres_barman.rs",

@@ -104,7 +104,7 @@ fn what_would_fail_half_way_is_refused_before_a_byte_is_written() -> Result<()> 
     let old = Cluster::new(&place, "old", Arm::Sealed)?;
     let new = Cluster::new(&place, "new", Arm::Sealed)?;
     let before = names(&new)?;
-    for mode in ["--link", "--clone", "-k"] {
+    for mode in ["--link", "--clone", "-k", "--copy-file-range", "--swap"] {
         let told = pg_upgrade(&place, &old, &new).arg(mode).fails()?;
         ensure(told.status.code() == Some(3), || told.text())?;
         ensure(told.stderr.contains("each is sealed with keys of its own"), || told.text())?;

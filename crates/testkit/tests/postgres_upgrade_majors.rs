@@ -1,5 +1,5 @@
 //! pg_upgrade from one major to another, with tablespaces, as its page in PostgreSQL's manual says;
-//! the old cluster and its keys are deleted afterwards.
+//! the old cluster and its keys are deleted afterwards. Rows of docs/tools.md.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,6 +8,7 @@ use tidelock_testkit::marker::Marker;
 use tidelock_testkit::pg::{
     Arm, BINDIR, Cluster, Error, Output, Result, Tool, Workspace, ensure, majors,
 };
+use tidelock_testkit::tools::{Page, Sees};
 
 /// A major and its programs.
 struct Major(u32, PathBuf);
@@ -136,15 +137,27 @@ impl<'p> Upgrade<'p> {
     }
 }
 
-fn upgrade(from: (u32, Arm), to: (u32, Arm)) -> Result<()> {
+fn upgrade(test: &'static str, from: (u32, Arm), to: (u32, Arm)) -> Result<()> {
     let (Some(old), Some(new)) = (Major::find(from.0), Major::find(to.0)) else { return Ok(()) };
     let place = Workspace::new()?;
     let it = Upgrade::ready(&place, (old, from.1), (new, to.1))?;
+    let page = Page::new(&place, test).of(it.to.bin());
+    let command = "pg_upgrade -b BIN -B NEWBIN -d OLD -D NEW -U postgres -j 2 -s SOCKETS";
+    if (from.1, to) == (Arm::Sealed, (18, Arm::Sealed)) {
+        for mode in ["--clone", "--copy-file-range", "--link", "--swap"] {
+            let tool = it.pg_upgrade().arg(mode);
+            let said = "each is sealed with keys of its own cluster";
+            page.fails(tool, Sees::Plain, &format!("{command} {mode}"), said)?;
+        }
+    }
     let check = it.pg_upgrade().arg("--check").run()?;
     ensure(check.stdout.contains("*Clusters are compatible*"), || check.text())?;
     let done = it.pg_upgrade().run()?;
     ensure(done.stdout.contains("Upgrade Complete"), || done.text())?;
     it.the_old_one_is_whole()?;
+    let template = format!("{command} # OLD is a {} {}, NEW is {}", from.1, from.0, to.1);
+    let told = "works, tablespaces too; OLD stays whole until it is deleted, with its keys";
+    page.row(Sees::Plain, &template, told)?;
     if to.1 == Arm::Sealed {
         // The old cluster's folders lie beside, under other keys or none.
         let told = it.verify(&it.new)?;
@@ -177,29 +190,29 @@ fn upgrade(from: (u32, Arm), to: (u32, Arm)) -> Result<()> {
 #[test]
 #[ignore = "long: make test-full"]
 fn from_15_to_18_both_sealed() -> Result<()> {
-    upgrade((15, Arm::Sealed), (18, Arm::Sealed))
+    upgrade("from_15_to_18_both_sealed", (15, Arm::Sealed), (18, Arm::Sealed))
 }
 
 #[test]
 #[ignore = "long: make test-full"]
 fn from_a_plain_15_to_a_sealed_18() -> Result<()> {
-    upgrade((15, Arm::Plain), (18, Arm::Sealed))
+    upgrade("from_a_plain_15_to_a_sealed_18", (15, Arm::Plain), (18, Arm::Sealed))
 }
 
 #[test]
 #[ignore = "long: make test-full"]
 fn from_a_sealed_15_to_a_plain_18() -> Result<()> {
-    upgrade((15, Arm::Sealed), (18, Arm::Plain))
+    upgrade("from_a_sealed_15_to_a_plain_18", (15, Arm::Sealed), (18, Arm::Plain))
 }
 
 #[test]
 #[ignore = "long: make test-full"]
 fn from_15_to_17_both_sealed() -> Result<()> {
-    upgrade((15, Arm::Sealed), (17, Arm::Sealed))
+    upgrade("from_15_to_17_both_sealed", (15, Arm::Sealed), (17, Arm::Sealed))
 }
 
 #[test]
 #[ignore = "long: make test-full"]
 fn from_a_plain_17_to_a_sealed_18() -> Result<()> {
-    upgrade((17, Arm::Plain), (18, Arm::Sealed))
+    upgrade("from_a_plain_17_to_a_sealed_18", (17, Arm::Plain), (18, Arm::Sealed))
 }
