@@ -118,10 +118,15 @@ test-full: test
 	@for bin in $(MAJORS); do \
 	    settings=$$($$bin/postgres --describe-config) || exit 1; \
 	    case $$settings in *io_method*) methods='worker sync' ;; *) methods=default ;; esac; \
+	    moves=; \
+	    if [ -x $$bin/pg_basebackup ]; then \
+	        moves='--test postgres_protect --test postgres_migrate'; \
+	    fi; \
 	    for method in $$methods; do \
 	        echo "the life of $$bin, io_method: $$method"; \
 	        TIDELOCK_PG_BINDIR=$(CURDIR)/$$bin TIDELOCK_PG_IO_METHOD=$$method \
-	            $(GUARDED) test $(CRATES) --test postgres_life || exit 1; \
+	            $(GUARDED) test $(CRATES) --test postgres_life $$moves -- --include-ignored \
+	            || exit 1; \
 	    done; \
 	done
 

@@ -259,6 +259,9 @@ fn what_stands_in_the_way_is_refused_with_the_line_to_change() -> Result<()> {
         })?;
         ensure(!to.exists(), || "something was made".into())
     };
+    // One that has run tells where its programs are.
+    from.start()?;
+    from.stop("fast")?;
     refused("no server runs", "start it")?;
     from.set("wal_level", "minimal")?;
     from.set("max_wal_senders", "0")?;
