@@ -1,5 +1,5 @@
-//! Rows of docs/tools.md for what goes from plain to sealed or back: dumps, tar files and WAL that a
-//! tool writes into a protected directory, pg_rewind between a plain and a sealed node, and a
+//! Rows of docs/tools.md for what goes from plain to sealed or back: dumps, tar files and WAL that
+//! a tool writes into a protected directory, pg_rewind between a plain and a sealed node, and a
 //! snapshot of the file system below a running server.
 
 use std::fs;
