@@ -1,5 +1,6 @@
 //! PostgreSQL in the tests: private servers, and PostgreSQL's own suites.
 
+pub mod extensions;
 pub mod majors;
 mod regress;
 pub mod tap;

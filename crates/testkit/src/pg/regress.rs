@@ -105,7 +105,7 @@ pub(super) fn loaded() -> [PathBuf; 2] {
 
 impl Outcome {
     /// Reads the lines of pg_regress 15: `test boolean ... ok 50 ms`, `     char ... FAILED 20 ms`.
-    fn read(printed: &str) -> Self {
+    pub(super) fn read(printed: &str) -> Self {
         let mut outcome = Self::default();
         for line in printed.lines() {
             let Some((name, result)) = line.split_once(" ... ") else { continue };
@@ -117,6 +117,18 @@ impl Outcome {
             };
         }
         outcome
+    }
+
+    /// What ended otherwise in the other run, or failed in both with other words.
+    #[must_use]
+    pub fn differs(&self, other: &Self) -> Vec<String> {
+        let tests = |it: &Self| it.passed.union(&it.failed).cloned().collect::<BTreeSet<_>>();
+        let differs = |test: &String| {
+            self.passed.contains(test) != other.passed.contains(test)
+                || self.failed.contains(test) != other.failed.contains(test)
+                || self.printed.get(test) != other.printed.get(test)
+        };
+        tests(self).union(&tests(other)).filter(|test| differs(test)).cloned().collect()
     }
 
     /// One line a test, sorted, for keeping.
