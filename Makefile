@@ -112,6 +112,7 @@ test-full: test
 	ci/pg-majors full
 	ci/pg-build
 	ci/vault
+	ci/extensions
 	ci/sqlite-testfixture
 	ci/python-env engines
 	$(call tests,-- --ignored,7200)

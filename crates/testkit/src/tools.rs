@@ -18,7 +18,7 @@ const BEGIN: &str = "<!-- rows: written by tests, see crates/testkit/src/tools.r
 const END: &str = "<!-- end of rows -->\n";
 
 /// Where the tests of the page are, in `tests`.
-pub const FILES: [&str; 9] = [
+pub const FILES: [&str; 10] = [
     "tools_page.rs",
     "postgres_tools.rs",
     "tools_page_newer.rs",
@@ -27,6 +27,7 @@ pub const FILES: [&str; 9] = [
     "postgres_backups.rs",
     "postgres_backup_hosts.rs",
     "postgres_barman.rs",
+    "postgres_walg.rs",
     "debian.rs",
 ];
 
@@ -152,8 +153,10 @@ impl<'w> Page<'w> {
         let asked = if program == "pgbackrest" { "version" } else { "--version" };
         let said = self.place.tool(self.program(program)).arg(asked).run()?.stdout;
         let is_number = |word: &&str| word.starts_with(|c: char| c.is_ascii_digit());
-        let number = said.split([' ', ',', '\n']).find(is_number).unwrap_or("?");
-        let parts = if said.contains("PostgreSQL") { 1 } else { 2 };
+        // `wal-g version v3.0.9<TAB>...`, which names PostgreSQL too.
+        let words = said.split([' ', ',', '\n', '\t']).map(|it| it.strip_prefix('v').unwrap_or(it));
+        let number = words.into_iter().find(is_number).unwrap_or("?");
+        let parts = if said.contains("PostgreSQL") && program != "wal-g" { 1 } else { 2 };
         Ok(number.split('.').take(parts).collect::<Vec<_>>().join("."))
     }
 }

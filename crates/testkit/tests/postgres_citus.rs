@@ -38,7 +38,8 @@ fn a_distributed_table_on_sealed_workers_survives_kills_of_each_node() -> Result
          INSERT INTO t SELECT n, 0, '{}' FROM generate_series(1, 20000) n",
         marker.text()
     ))?;
-    let places = "SELECT count(DISTINCT nodename) FROM citus_shards WHERE table_name = 't'::regclass";
+    let places =
+        "SELECT count(DISTINCT nodename) FROM citus_shards WHERE table_name = 't'::regclass";
     coordinator.expect(places, "2")?;
 
     // Each transaction writes on both workers most of the time: two-phase commit.

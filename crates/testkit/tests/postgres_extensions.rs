@@ -14,16 +14,26 @@ fn sealed_equals_plain(name: &str) -> Result<()> {
     if !extension.is_here() {
         return Ok(());
     }
-    let plain = extension.try_on(Arm::Plain)?;
-    keep(extension, Arm::Plain, &plain)?;
-    let sealed = extension.try_on(Arm::Sealed)?;
-    keep(extension, Arm::Sealed, &sealed)?;
+    let [plain, sealed] = [in_time(extension, Arm::Plain)?, in_time(extension, Arm::Sealed)?];
     let differ = plain.outcome.differs(&sealed.outcome);
     ensure(differ.is_empty(), || format!("{name}: {differ:?}"))?;
     // A suite that fails on the plain server proves little.
     let (passed, failed) = (plain.outcome.passed.len(), plain.outcome.failed.len());
     ensure(failed * 4 <= passed, || format!("no baseline: {:?}", plain.outcome.failed))?;
     row(extension, &plain, &sealed)
+}
+
+/// A test that waits for another process is given time again.
+fn in_time(extension: &Extension, arm: Arm) -> Result<Tried> {
+    let mut tried = extension.try_on(arm)?;
+    for _ in 0..2 {
+        if !tried.ran_out_of_time() {
+            break;
+        }
+        tried = extension.try_on(arm)?;
+    }
+    keep(extension, arm, &tried)?;
+    Ok(tried)
 }
 
 fn keep(extension: &Extension, arm: Arm, tried: &Tried) -> Result<()> {
@@ -55,5 +65,14 @@ macro_rules! suites {
 }
 
 suites!(
-    postgis, timescaledb, vector, pg_partman, pg_cron, pglogical, pg_repack, pgaudit, rum, wal2json
+    postgis,
+    timescaledb,
+    vector,
+    pg_partman,
+    pg_cron,
+    pglogical,
+    pg_repack,
+    pgaudit,
+    rum,
+    wal2json
 );

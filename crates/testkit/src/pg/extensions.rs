@@ -33,6 +33,15 @@ pub struct Tried {
     pub outcome: Outcome,
 }
 
+impl Tried {
+    /// Whether a test waited longer than it says that it does: on a busy machine.
+    #[must_use]
+    pub fn ran_out_of_time(&self) -> bool {
+        let told = "canceling statement due to statement timeout";
+        self.outcome.printed.values().any(|text| text.contains(told))
+    }
+}
+
 impl Extension {
     /// Whether it can be tried; says why not.
     #[must_use]
@@ -52,9 +61,12 @@ impl Extension {
     pub fn try_on(&self, arm: Arm) -> Result<Tried> {
         let place = Workspace::new()?;
         let bin = bin().canonicalize().map_err(Error::io("finding build/extensions/server"))?;
-        let cluster = Cluster::at(&place, "main", arm)?.with(Some(bin.clone()), Vec::new());
-        cluster.make(&["-k"])?;
+        let cluster = Cluster::at(&place, "main", arm)?;
         let sockets = cluster.socket_dir().display().to_string();
+        // Extensions connect to their own server, and their tests print how.
+        let env = vec![("PGHOST".to_owned(), sockets.clone())];
+        let cluster = cluster.with(Some(bin.clone()), env);
+        cluster.make(&["-k"])?;
         for (name, value) in BASE.iter().chain(self.settings) {
             cluster.set(name, &value.replace("SOCKETS", &sockets))?;
         }
