@@ -123,7 +123,7 @@ fn streams_into_a_protected_directory() -> Result<()> {
     let tool = with_keys(&page, template, &[&out]);
     page.works(tool, Sees::Plain, template, "a sealed file of changes")?;
     let changes = place.tool("cat").under(Arm::Sealed, &out).arg(out.join("changes")).run()?;
-    ensure(changes.stdout.contains(&marker.text()), || changes.text())?;
+    ensure(changes.stdout.contains(marker.text()), || changes.text())?;
     let template = "pg_basebackup -h CONN -U postgres -c fast -D OUT/tar -Ft -z -X fetch";
     let tool = with_keys(&page, template, &[&out]);
     page.works(tool, Sees::Plain, template, "sealed archives; `tar` unpacks them with keys")?;
