@@ -104,6 +104,24 @@ fn what_a_wrapper_starts_writes_no_plain_bytes() {
 }
 
 #[test]
+fn plain_bytes_for_recovery_end_the_program_with_more_than_a_command_may() {
+    let guarded = Guarded::new("recovery");
+    for line in [
+        r#"cat "$O/plain" > "$D/pg_wal/RECOVERYXLOG""#,
+        r#"cp "$O/plain" "$D/pg_wal/RECOVERYXLOG""#,
+        r#"cd "$D" && cp "$O/plain" pg_wal/RECOVERYHISTORY"#,
+        r#"mv "$O/plain" "$D/pg_wal/RECOVERYXLOG""#,
+        r#"dd status=none if="$O/plain" of="$D/pg_wal/RECOVERYXLOG""#,
+        r#"exec cp "$O/plain" "$D/pg_wal/RECOVERYXLOG""#,
+    ] {
+        let ended = guarded.line(line);
+        assert_eq!(ended.code(), Some(255), "{line}: {ended}");
+        assert!(ended.messages.contains("tidelock wal get --plain"), "{line}: {ended}");
+        guarded.check(line);
+    }
+}
+
+#[test]
 fn plain_bytes_are_refused_whoever_writes_them() {
     let guarded = Guarded::new("refused");
     for line in [
@@ -112,7 +130,6 @@ fn plain_bytes_are_refused_whoever_writes_them() {
         r#"echo plain >> "$D/log""#,
         r#"bash -c 'echo plain > "$0/new"' "$D""#,
         r#"bash -c 'echo plain >> "$0/log"' "$D""#,
-        r#"cat "$O/plain" > "$D/pg_wal/RECOVERYXLOG""#,
         r#"cd "$D/pg_wal" && cat "$O/plain" > ../new"#,
         r#"exec 5> "$D/new"; cat "$O/plain" > /proc/self/fd/5"#,
         r#"ln -s "$D" "$O/link"; cp "$O/plain" "$O/link/new""#,

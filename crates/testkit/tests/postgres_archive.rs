@@ -372,6 +372,39 @@ fn plain_archives_are_restored_into_a_sealed_node() -> Result<()> {
     archive.tidelock(&["verify", "-D"])?.arg(node.dir()).run().map(drop)
 }
 
+/// A backup that has what it needs would start without the archive: the rows behind it are what a
+/// recovery that ends early loses.
+#[test]
+fn cp_from_a_plain_archive_stops_recovery_instead_of_ending_it_early() -> Result<()> {
+    let place = Workspace::new()?;
+    let archive = place.make_dir("archive")?;
+    let primary = Cluster::new(&place, "primary", Arm::Plain)?;
+    primary.set("archive_mode", "on")?;
+    primary.set("archive_command", &format!("cp %p {}/%f", archive.display()))?;
+    primary.start()?;
+    primary.sql("CREATE TABLE t (a int)")?;
+    let node = Cluster::empty(&place, "node", Arm::Sealed)?;
+    node.backup_of(&primary, &["-X", "stream"])?;
+    primary.sql("INSERT INTO t SELECT generate_series(1, 1000)")?;
+    archive_now(&primary)?;
+    primary.stop("fast")?;
+    node.set("archive_mode", "off")?;
+    place.write(&node.dir().join("recovery.signal"), "")?;
+    for command in ["cp", "exec /bin/cp", "set -e; cp"] {
+        node.set("restore_command", &format!("{command} {}/%f %p", archive.display()))?;
+        node.start_fails()?;
+        let log = fs::read_to_string(node.log()).map_err(Error::io("reading the log"))?;
+        ensure(log.contains("tidelock wal get --plain"), || log)?;
+    }
+    let tidelock = place.programs()?.command;
+    let get = format!("{} wal get --plain %f %p {}", tidelock.display(), archive.display());
+    node.set("restore_command", &get)?;
+    node.start()?;
+    node.wait_for("SELECT pg_is_in_recovery()", "f")?;
+    node.expect("SELECT count(*) FROM t", "1000")?;
+    node.stop("fast")
+}
+
 /// A directory stands for the object store.
 #[test]
 fn an_archive_behind_a_command_restores_and_refuses_what_was_cut() -> Result<()> {

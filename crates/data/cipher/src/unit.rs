@@ -61,7 +61,10 @@ pub enum UnlockError {
     #[error(transparent)]
     Header(#[from] HeaderError),
     /// No unlocked keyring has this data key.
-    #[error("no unlocked keyring holds the data key of this file")]
+    #[error(
+        "no unlocked keyring holds the data key of this file; one of another node is brought by \
+         `tidelock key adopt`"
+    )]
     UnknownKey,
     /// The MAC is wrong.
     #[error("the header's MAC does not match its data key: another key, or changed bytes")]

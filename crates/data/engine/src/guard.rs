@@ -37,6 +37,9 @@ const O_TMPFILE: i32 = 0o20_200_000;
 const RENAME_EXCHANGE: u32 = 2;
 const AT_SYMLINK_FOLLOW: i32 = 0x400;
 
+/// What a restore_command of PostgreSQL writes.
+const RESTORED: [&[u8]; 2] = [b"RECOVERYXLOG", b"RECOVERYHISTORY"];
+
 /// What becomes of an open.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verdict {
@@ -254,8 +257,13 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
     /// Says what is the matter; EPERM, which no mode of a file explains away.
     fn without_keys(&self, path: &[u8]) -> Errno {
         let path = path.strip_suffix(b"\0").unwrap_or(path);
-        self.system.report(path, Refusal::WithoutKeys);
-        Errno::PERM
+        let name = path.rsplit(|byte| *byte == b'/').next();
+        let why = match name {
+            Some(name) if RESTORED.contains(&name) => Refusal::PlainRecovery,
+            _ => Refusal::WithoutKeys,
+        };
+        self.system.report(path, why);
+        why.errno()
     }
 
     /// What a call on a descriptor that waits gets, if it would make other bytes than sealed ones.

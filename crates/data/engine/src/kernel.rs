@@ -206,7 +206,8 @@ pub trait System: Kernel {
     /// unclean stop.
     fn may_rekey_lost(&self, root: Root) -> bool;
 
-    /// Tells the administrator, in one line on standard error.
+    /// Tells the administrator, in one line on standard error. Does not come back from a refusal
+    /// that [ends the program](Refusal::ends_the_program).
     fn report(&self, path: &[u8], why: Refusal);
 }
 

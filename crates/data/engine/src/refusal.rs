@@ -70,6 +70,14 @@ pub enum Refusal {
          with --program"
     )]
     WithoutKeys,
+    /// A program without keys brings the server plain bytes to recover from. It ends there: with an
+    /// errno it would fail as if the archive had no more, and the server would come up without what
+    /// follows.
+    #[error(
+        "this program has no keys, and what it brings for recovery is plain; restore a plain \
+         archive by `tidelock wal get --plain` (docs/archive.md)"
+    )]
+    PlainRecovery,
     /// Below a protected directory whose keys this program does not have.
     #[error(
         "it lies in another protected directory, whose keys this program does not have; start \
@@ -87,9 +95,15 @@ impl Refusal {
             Self::Unsupported(_) => Errno::OPNOTSUPP,
             Self::TooManyKeys => Errno::NFILE,
             Self::SharedMap | Self::SharedMapToRead | Self::LargeMap => Errno::NODEV,
-            Self::WithoutKeys => Errno::PERM,
+            Self::WithoutKeys | Self::PlainRecovery => Errno::PERM,
             Self::AnotherDirectory => Errno::ACCES,
             _ => Errno::IO,
         }
+    }
+
+    /// True if the program must not go on: what it does about an error would lose data.
+    #[must_use]
+    pub const fn ends_the_program(self) -> bool {
+        matches!(self, Self::PlainRecovery)
     }
 }

@@ -356,8 +356,14 @@ impl System for Linux {
 
     fn report(&self, path: &[u8], why: Refusal) {
         tidelock_runtime::messages::refusal(starting(), path, why);
+        if why.ends_the_program() {
+            sys::exit(MORE_THAN_A_COMMAND);
+        }
     }
 }
+
+/// PostgreSQL stops recovery when a restore_command ends with more than 125.
+const MORE_THAN_A_COMMAND: i32 = 255;
 
 /// The signal that an open file would send when it is ready. A regular file never is, so that the
 /// number is free to tell all who share the open file that it appends.

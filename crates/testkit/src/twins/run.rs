@@ -62,6 +62,12 @@ pub struct Ended {
 }
 
 impl Ended {
+    /// The exit code, unless a signal ended it.
+    #[must_use]
+    pub fn code(&self) -> Option<i32> {
+        self.status.code()
+    }
+
     /// Whether the program ended with exit code 0.
     #[must_use]
     pub fn good(&self) -> bool {
