@@ -109,25 +109,6 @@ fn copies_files(command: &str) -> bool {
 /// What the manual and most recipes copy WAL with; the last is a Go program and never has keys.
 const COPIERS: [&str; 9] = ["cp", "rsync", "scp", "install", "gzip", "zstd", "lz4", "dd", "wal-g"];
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn commands_that_archive_sealed_bytes_are_known_behind_wrappers_too() {
-        for command in [
-            "cp %p /archive/%f",
-            "test ! -f /a/%f && /bin/cp %p /a/%f",
-            "envdir /etc/wal-g.d /usr/local/bin/wal-g wal-push %p",
-        ] {
-            assert!(copies_files(command), "{command}");
-        }
-        for command in ["tidelock wal put %p /archive", "pgbackrest archive-push %p"] {
-            assert!(!copies_files(command), "{command}");
-        }
-    }
-}
-
 /// Two years: the most that NIST SP 800-57 part 1 (5.3.6) recommends for a key that encrypts new
 /// data.
 pub(crate) const CRYPTOPERIOD_DAYS: u32 = 730;
@@ -348,5 +329,24 @@ fn copies(report: &Output, warn: &mut impl FnMut(&'static str, String, &'static 
             format!("the only second copy, {}, is on the same file system", best.path.display()),
             "take it to another disk or machine",
         );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_that_archive_sealed_bytes_are_known_behind_wrappers_too() {
+        for command in [
+            "cp %p /archive/%f",
+            "test ! -f /a/%f && /bin/cp %p /a/%f",
+            "envdir /etc/wal-g.d /usr/local/bin/wal-g wal-push %p",
+        ] {
+            assert!(copies_files(command), "{command}");
+        }
+        for command in ["tidelock wal put %p /archive", "pgbackrest archive-push %p"] {
+            assert!(!copies_files(command), "{command}");
+        }
     }
 }
