@@ -40,6 +40,8 @@ impl Label {
 /// A root key: file keys and MAC keys come from it.
 pub struct DataKey {
     key: Secret<32>,
+    /// Of the MAC of headers, which every opening checks.
+    header_mac: Secret<32>,
 }
 
 /// The AES-256-XTS key of one file; its halves differ.
@@ -48,8 +50,10 @@ pub struct FileKey(Secret<64>);
 impl DataKey {
     /// Takes a key of 32 uniformly random bytes.
     #[must_use]
-    pub const fn new(key: Secret<32>) -> Self {
-        Self { key }
+    pub fn new(key: Secret<32>) -> Self {
+        let mut header_mac = Secret::new([0; 32]);
+        expand(&key, &[Label::HeaderMac.bytes()], header_mac.expose_mut());
+        Self { key, header_mac }
     }
 
     /// The key's bytes, for the keyring that stores them.
@@ -75,7 +79,7 @@ impl DataKey {
     #[must_use]
     pub fn header_mac(&self, signed: &[u8; SIGNED_LEN]) -> [u8; 32] {
         let mut mac = [0; 32];
-        mac.copy_from_slice(hmac::sign(&self.mac_key(Label::HeaderMac), signed).as_ref());
+        mac.copy_from_slice(hmac::sign(&self.header_mac_key(), signed).as_ref());
         mac
     }
 
@@ -83,7 +87,11 @@ impl DataKey {
     #[must_use]
     pub fn proves(&self, copy: &HeaderCopy) -> bool {
         let (signed, mac) = copy.signed();
-        hmac::verify(&self.mac_key(Label::HeaderMac), signed, mac).is_ok()
+        hmac::verify(&self.header_mac_key(), signed, mac).is_ok()
+    }
+
+    fn header_mac_key(&self) -> hmac::Key {
+        hmac::Key::new(hmac::HMAC_SHA256, self.header_mac.expose())
     }
 
     /// The key of the MAC at the end of the stream with this header.
@@ -131,17 +139,22 @@ impl DataKey {
     }
 
     fn expand(&self, info: &[&[u8]], out: &mut [u8]) {
-        struct Length(usize);
-        impl hkdf::KeyType for Length {
-            fn len(&self) -> usize {
-                self.0
-            }
-        }
-        hkdf::Prk::new_less_safe(hkdf::HKDF_SHA256, self.key.expose())
-            .expand(info, Length(out.len()))
-            .and_then(|okm| okm.fill(out))
-            .expect("at most 255 blocks of 32 bytes are asked for");
+        expand(&self.key, info, out);
     }
+}
+
+/// HKDF-Expand.
+fn expand(key: &Secret<32>, info: &[&[u8]], out: &mut [u8]) {
+    struct Length(usize);
+    impl hkdf::KeyType for Length {
+        fn len(&self) -> usize {
+            self.0
+        }
+    }
+    hkdf::Prk::new_less_safe(hkdf::HKDF_SHA256, key.expose())
+        .expand(info, Length(out.len()))
+        .and_then(|okm| okm.fill(out))
+        .expect("at most 255 blocks of 32 bytes are asked for");
 }
 
 impl FileKey {

@@ -1,13 +1,23 @@
 //! Which file keys are installed in the cipher: found again by header, kept after close for the
 //! next open.
 //!
-//! Opening a file costs two derivations and a MAC; a server opens the same few files over and over.
-//! A header that was verified once is recognised by all of its bytes. There are twice as many
-//! places as open files, and each key that is in use belongs to an open file: a first write always
-//! finds a place.
+//! Opening a file costs a derivation and a MAC; a server opens the same few files over and over. A
+//! header that was verified once is recognised by all of its bytes. There are twice as many places
+//! as open files, and each key that is in use belongs to an open file: a first write always finds a
+//! place.
+//!
+//! ```text
+//!   marks   |64|64| 128 | 256 | ...     keys come into the last region in use; where
+//!   places  |64|64| 128 | 256 | ...     one finds no place, the next region begins
+//! ```
+//!
+//! A process that has few files touches few pages: each is a fault, and a server's connection is a
+//! process of its own.
 
+use core::ops::Range;
 use core::sync::atomic::{
-    AtomicU32, AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
+    AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::AcqRel, Ordering::Acquire,
+    Ordering::Relaxed, Ordering::Release,
 };
 
 use tidelock_cipher::KeySlot;
@@ -19,13 +29,19 @@ use crate::table::OPEN_FILES;
 
 /// How many file keys a process needs places for.
 pub const KEYS: usize = 2 * OPEN_FILES;
-/// How far from its home a key may lie. Where half of the places are in use, one file in a million
-/// finds none so near.
-const REACH: usize = 64;
-/// So many places are filled before keys that nobody uses give way: each costs 3 KiB of locked
+/// Places of the first region, and of the second; each other has as many as all before it.
+const FIRST: usize = 64;
+/// How far from its home a key may lie.
+const REACH: usize = 16;
+/// So many places are used before keys that nobody uses give way: each costs 3 KiB of locked
 /// memory.
-const KEPT: u32 = 4096;
+const KEPT: usize = 4096;
 const WORDS: usize = COPY_LEN / 8;
+
+/// The mark of a place that never had a key: no search goes on behind it.
+const NEVER: u64 = 0;
+/// The mark of a place without a known key.
+const TAKEN: u64 = 1;
 
 const EMPTY: u32 = 0;
 /// Somebody installs a key here.
@@ -35,11 +51,14 @@ const READY: u32 = 1 << 31;
 
 /// The installed file keys of this process.
 pub struct KeyTable {
+    /// What tells each place's header from most others: [`mark`]. Apart, so that a search reads few
+    /// lines.
+    marks: Room<AtomicU64>,
     places: Room<KeyPlace>,
-    /// Places that have been filled.
-    filled: AtomicU32,
+    /// Where the last region in use ends; 0 at first.
+    end: AtomicUsize,
     /// Some key lies out of reach of its home.
-    strays: AtomicU32,
+    strays: AtomicBool,
 }
 
 /// The place of one key.
@@ -73,12 +92,6 @@ impl KeyPlace {
             .all(|(have, want)| have.load(Relaxed) == u64::from_le_bytes(*want))
     }
 
-    /// True if it may be the place of this header, by the last word of its MAC.
-    fn resembles(&self, copy: &Copy) -> bool {
-        self.word.load(Relaxed) & READY != 0
-            && self.header.last().map(|word| word.load(Relaxed)) == Some(tail(copy))
-    }
-
     fn join(&self) -> bool {
         let mut word = self.word.load(Acquire);
         while word & READY != 0 && word != BUSY {
@@ -92,17 +105,23 @@ impl KeyPlace {
 }
 
 impl KeyTable {
-    /// A table without keys, in static memory: [`KEYS`] places for a real process.
+    /// A table without keys, in static memory of zeros: [`KEYS`] marks and places for a real
+    /// process.
     #[must_use]
-    pub const fn over(places: &'static [KeyPlace]) -> Self {
-        Self { places: Room::Lent(places), filled: AtomicU32::new(0), strays: AtomicU32::new(0) }
+    pub const fn over(marks: &'static [AtomicU64], places: &'static [KeyPlace]) -> Self {
+        Self::of(Room::Lent(marks), Room::Lent(places))
     }
 
     /// A table with memory of its own, for a process that is only simulated.
     #[must_use]
     pub fn with_room(places: usize) -> Self {
+        let marks = (0..places).map(|_| AtomicU64::new(NEVER)).collect();
         let places = (0..places).map(|_| KeyPlace::EMPTY).collect();
-        Self { places: Room::Own(places), filled: AtomicU32::new(0), strays: AtomicU32::new(0) }
+        Self::of(Room::Own(marks), Room::Own(places))
+    }
+
+    const fn of(marks: Room<AtomicU64>, places: Room<KeyPlace>) -> Self {
+        Self { marks, places, end: AtomicUsize::new(0), strays: AtomicBool::new(false) }
     }
 
     fn place(&self, slot: KeySlot) -> Option<&KeyPlace> {
@@ -111,78 +130,91 @@ impl KeyTable {
 
     /// The key of this header, joined, if it is installed.
     pub(crate) fn find(&self, copy: &Copy) -> Option<KeySlot> {
-        let found = self.window(copy).find_map(|near| self.join_if_same(near, copy));
-        if found.is_none() && self.strays.load(Acquire) != 0 {
-            return self.all().find_map(|any| self.join_if_same(any, copy));
+        let found = self.regions().find_map(|region| {
+            let near = near(&region, copy).take_while(|place| self.mark_of(*place) != NEVER);
+            self.find_among(near, copy)
+        });
+        if found.is_none() && self.strays.load(Acquire) {
+            return self.find_among(0..self.places.len(), copy);
         }
         found
     }
 
-    fn join_if_same(&self, (slot, entry): (KeySlot, &KeyPlace), copy: &Copy) -> Option<KeySlot> {
-        if !entry.resembles(copy) || !entry.join() {
-            return None;
-        }
-        if entry.matches(copy) {
-            return Some(slot);
-        }
-        self.leave(slot);
-        None
+    fn find_among(&self, places: impl Iterator<Item = usize>, copy: &Copy) -> Option<KeySlot> {
+        let mark = mark(copy);
+        places.filter(|place| self.mark_of(*place) == mark).find_map(|place| {
+            let entry = self.places.get(place)?;
+            if !entry.join() {
+                return None;
+            }
+            let slot = slot_of(place)?;
+            if entry.matches(copy) {
+                return Some(slot);
+            }
+            self.leave(slot);
+            None
+        })
     }
 
-    /// A place for a new key: an empty one, or one whose key nobody uses.
+    /// A place for a new key: one that never had a key, or one whose key nobody uses.
     ///
     /// # Errors
     /// `ENFILE` if there is none.
     pub(crate) fn vacate(&self, copy: &Copy) -> Result<Vacancy, Errno> {
-        let spares = self.filled.load(Relaxed) < KEPT;
-        let order = if spares { [EMPTY, READY] } else { [READY, EMPTY] };
-        if let Some(slot) = self.take(self.window(copy), order) {
-            return Ok(Vacancy { slot });
+        let all = self.places.len();
+        loop {
+            let end = self.end();
+            let mut slot = self.take(near(&region_before(end), copy), EMPTY);
+            if slot.is_none() && end >= KEPT.min(all) {
+                slot = self.take(self.regions().flat_map(|region| near(&region, copy)), READY);
+            }
+            match slot {
+                Some(slot) => return Ok(Vacancy { slot }),
+                None if end == all => break,
+                // Another thread may have done the same.
+                None => self.end.fetch_max((2 * end).min(all), AcqRel),
+            };
         }
-        let slot = self.take(self.all(), order).ok_or(Errno::NFILE)?;
-        self.strays.store(1, Release);
+        let slot = self.take(0..all, READY).or_else(|| self.take(0..all, EMPTY));
+        let slot = slot.ok_or(Errno::NFILE)?;
+        self.strays.store(true, Release);
         Ok(Vacancy { slot })
     }
 
-    /// Takes the first of the places that has the first of these words, or else the second.
-    fn take<'t>(
-        &self,
-        places: impl Iterator<Item = (KeySlot, &'t KeyPlace)> + Clone,
-        order: [u32; 2],
-    ) -> Option<KeySlot> {
-        for wanted in order {
-            for (slot, entry) in places.clone() {
-                if entry.word.load(Relaxed) == wanted
-                    && entry.word.compare_exchange(wanted, BUSY, AcqRel, Relaxed).is_ok()
-                {
-                    if wanted == EMPTY {
-                        self.filled.fetch_add(1, Relaxed);
-                    }
-                    return Some(slot);
-                }
+    /// Takes the first of the places whose word is this.
+    fn take(&self, mut places: impl Iterator<Item = usize>, wanted: u32) -> Option<KeySlot> {
+        places.find_map(|place| {
+            let entry = self.places.get(place)?;
+            let taken = entry.word.load(Relaxed) == wanted
+                && entry.word.compare_exchange(wanted, BUSY, AcqRel, Relaxed).is_ok();
+            if !taken {
+                return None;
             }
-        }
-        None
+            if let Some(mark) = self.marks.get(place) {
+                mark.store(TAKEN, Relaxed);
+            }
+            slot_of(place)
+        })
     }
 
     /// The key is installed and has one user.
     pub(crate) fn fill(&self, vacancy: Vacancy, copy: &Copy) -> KeySlot {
         let slot = vacancy.slot;
-        if let Some(entry) = self.place(slot) {
+        if let (Some(entry), Some(place)) = (self.place(slot), self.marks.get(slot.0 as usize)) {
             let (words, _) = copy.as_chunks::<8>();
             for (have, new) in entry.header.iter().zip(words) {
                 have.store(u64::from_le_bytes(*new), Relaxed);
             }
+            place.store(mark(copy), Relaxed);
             entry.word.store(READY | 1, Release);
         }
         slot
     }
 
-    /// The key could not be installed.
+    /// The key could not be installed. The place counts as used: others may lie behind it.
     pub(crate) fn abandon(&self, vacancy: &Vacancy) {
         if let Some(entry) = self.place(vacancy.slot) {
-            entry.word.store(EMPTY, Release);
-            self.filled.fetch_sub(1, Relaxed);
+            entry.word.store(READY, Release);
         }
     }
 
@@ -193,24 +225,46 @@ impl KeyTable {
         }
     }
 
-    fn all(&self) -> impl Iterator<Item = (KeySlot, &KeyPlace)> + Clone {
-        (0..).map(KeySlot).zip(self.places.iter())
+    fn mark_of(&self, place: usize) -> u64 {
+        self.marks.get(place).map_or(NEVER, |mark| mark.load(Relaxed))
     }
 
-    fn window(&self, copy: &Copy) -> impl Iterator<Item = (KeySlot, &KeyPlace)> + Clone {
-        let places = &*self.places;
-        let home = usize::try_from(tail(copy)).unwrap_or(0);
-        (0..REACH.min(places.len())).filter_map(move |step| {
-            let index = home.wrapping_add(step) % places.len();
-            let slot = KeySlot(u32::try_from(index).ok()?);
-            places.get(index).map(|entry| (slot, entry))
+    fn end(&self) -> usize {
+        self.end.load(Acquire).max(FIRST).min(self.places.len())
+    }
+
+    /// The regions in use, the last one first.
+    fn regions(&self) -> impl Iterator<Item = Range<usize>> + Clone {
+        let last = region_before(self.end());
+        core::iter::successors(Some(last), |later| {
+            (later.start > 0).then(|| region_before(later.start))
         })
     }
 }
 
-/// The end of a header's MAC: as good as random.
-fn tail(copy: &Copy) -> u64 {
-    copy.last_chunk::<8>().map_or(0, |tail| u64::from_le_bytes(*tail))
+/// The region that ends there.
+fn region_before(end: usize) -> Range<usize> {
+    let start = match end {
+        0..=FIRST => 0,
+        _ => FIRST << ((end - 1) / FIRST).ilog2(),
+    };
+    start..end
+}
+
+/// The places of a region where a key may lie, from its home on.
+fn near(region: &Range<usize>, copy: &Copy) -> impl Iterator<Item = usize> + Clone + use<> {
+    let (start, len) = (region.start, region.len());
+    let home = usize::try_from(mark(copy)).unwrap_or(0);
+    (0..REACH.min(len)).map(move |step| start + home.wrapping_add(step) % len)
+}
+
+fn slot_of(place: usize) -> Option<KeySlot> {
+    u32::try_from(place).ok().map(KeySlot)
+}
+
+/// The end of a header's MAC, as good as random; neither [`NEVER`] nor [`TAKEN`].
+fn mark(copy: &Copy) -> u64 {
+    copy.last_chunk::<8>().map_or(0, |tail| u64::from_le_bytes(*tail)).max(2)
 }
 
 #[cfg(test)]
@@ -246,9 +300,37 @@ mod tests {
             let slot = table.fill(vacancy, &copy_of(number));
             table.leave(slot);
         }
-        let filled = table.filled.load(Relaxed);
-        assert!((KEPT..3 * KEPT).contains(&filled), "{filled}");
+        let used = (0..KEYS).filter(|place| table.mark_of(*place) != NEVER).count();
+        assert!((KEPT / 2..=KEPT).contains(&used), "{used}");
         assert!(table.find(&copy_of(4 * KEYS - 1)).is_some());
+    }
+
+    #[test]
+    fn few_keys_lie_in_few_places_and_are_found_after_others_came() {
+        let table = KeyTable::with_room(KEYS);
+        for number in 0..FIRST / 2 {
+            let vacancy = table.vacate(&copy_of(number)).unwrap();
+            assert!((vacancy.slot.0 as usize) < FIRST, "{number}");
+            table.fill(vacancy, &copy_of(number));
+        }
+        for number in FIRST / 2..20 * FIRST {
+            let vacancy = table.vacate(&copy_of(number)).unwrap();
+            assert!((vacancy.slot.0 as usize) < 40 * FIRST, "{number}");
+            table.fill(vacancy, &copy_of(number));
+        }
+        for number in 0..20 * FIRST {
+            assert!(table.find(&copy_of(number)).is_some(), "{number}");
+        }
+        assert!(!table.strays.load(Relaxed));
+    }
+
+    #[test]
+    fn a_key_that_could_not_be_installed_hides_no_other() {
+        let table = KeyTable::with_room(8);
+        let (failed, behind) = (table.vacate(&copy_of(0)).unwrap(), table.vacate(&copy_of(0)));
+        let slot = table.fill(behind.unwrap(), &copy_of(0));
+        table.abandon(&failed);
+        assert_eq!(table.find(&copy_of(0)), Some(slot));
     }
 
     #[test]

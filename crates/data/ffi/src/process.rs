@@ -1,6 +1,6 @@
 //! The one engine of this process, and whether it is at work.
 
-use core::sync::atomic::{AtomicBool, AtomicU32, Ordering::Acquire, Ordering::Release};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Acquire, Ordering::Release};
 
 use tidelock_engine::{DESCRIPTORS, KEYS, KeyPlace, KeyTable, OPEN_FILES, Process, Slot, Table};
 use tidelock_runtime::Engine;
@@ -14,11 +14,12 @@ pub type ActiveProcess = Engine<Linux, Xts>;
 static PROCESS: ActiveProcess = Process::new(
     Linux::new(),
     Xts::over(&KEYS_OF_FILES),
-    KeyTable::over(&KEY_PLACES),
+    KeyTable::over(&KEY_MARKS, &KEY_PLACES),
     Table::over(&DESCRIPTOR_PLACES, &FILE_PLACES),
 );
 // Apart from the engine, since all of them are zeros: pages come into being as they are used.
 static KEYS_OF_FILES: Cells = Cells::EMPTY;
+static KEY_MARKS: [AtomicU64; KEYS] = [const { AtomicU64::new(0) }; KEYS];
 static KEY_PLACES: [KeyPlace; KEYS] = [const { KeyPlace::EMPTY }; KEYS];
 static DESCRIPTOR_PLACES: [AtomicU32; DESCRIPTORS] = [const { AtomicU32::new(0) }; DESCRIPTORS];
 static FILE_PLACES: [Slot; OPEN_FILES] = [const { Slot::FREE }; OPEN_FILES];

@@ -84,7 +84,8 @@ pub(crate) fn start() {
 pub(crate) fn after_fork_in_child() {
     let me = sys::thread();
     for owner in &OWNERS {
-        if owner.load(Relaxed) != me {
+        // Written only where it must be: each first write of a child copies a page.
+        if ![0, me].contains(&owner.load(Relaxed)) {
             owner.store(0, Relaxed);
         }
     }

@@ -310,7 +310,8 @@ impl Xts {
         let me = sys::thread();
         for (seal, open) in self.contexts() {
             for context in [seal, open] {
-                if context.owner.load(Relaxed) != me {
+                // Written only where it must be: each first write of a child copies a page.
+                if ![0, me].contains(&context.owner.load(Relaxed)) {
                     context.owner.store(0, Relaxed);
                 }
             }
