@@ -71,6 +71,30 @@ fn what_is_no_whole_unit_file_is_read_with_one_call_too() {
     });
 }
 
+/// Whoever opened the file between its header and the data that found no room has its key.
+#[test]
+fn a_header_stays_though_its_first_data_found_no_room() {
+    with_room(|| {
+        let disk = SimDisk::new(Layout::new(8192).expect("a layout"));
+        let (engine, other) = (disk.process(), disk.process());
+        let path = "/pg/paged/1";
+        let fd = open(&engine, path, O_RDWR_CREAT).expect("it opens");
+        let sealed = file(&engine, fd).expect("it is sealed");
+        disk.limit_room(Some(1));
+        assert_eq!(sealed.pwrite(&data(1, 4096), 0), Err(Errno::NOSPC));
+        let header = || disk.inspect(path, |file| file.bytes()[..768].to_vec());
+        let first = header();
+        let there = open(&other, path, libc::O_RDWR).expect("it opens with its header");
+        disk.limit_room(None);
+        assert_eq!(sealed.pwrite(&data(2, 4096), 4096), Ok(4096));
+        let there = file(&other, there).expect("it is sealed");
+        assert_eq!(there.pwrite(&data(3, 4096), 0), Ok(4096));
+        assert_eq!(header(), first);
+        let whole = [data(3, 4096), data(2, 4096)].concat();
+        assert_eq!(read_all(&disk.process(), path), Ok(whole));
+    });
+}
+
 #[test]
 fn a_dup2_that_the_kernel_refuses_changes_nothing() {
     with_room(|| {

@@ -69,10 +69,14 @@ impl<S: System, C: UnitCipher, P: Decide> OpenFile<'_, S, C, P> {
             self.kernel().pwrite_first(self.hidden(), &header, front, joined)
         };
         let head = usize::try_from(front.get()).unwrap_or(0);
+        let has_header =
+            |written: &Result<usize, Errno>| matches!(written, Ok(count) if *count >= head);
         let mut written = write();
+        let mut whole = has_header(&written);
         if matches!(written, Ok(count) if count <= head && count < head + joined.len()) {
             // The second try tells whether there is room.
             written = write();
+            whole |= has_header(&written);
         }
         let done = match written {
             Ok(count) if count >= head && sealed.len() == count - head => Ok(sealed.len()),
@@ -84,8 +88,9 @@ impl<S: System, C: UnitCipher, P: Decide> OpenFile<'_, S, C, P> {
             Ok(count) if count == head && joined.is_empty() => self.put(by, sealed, start),
             refused => Err(refused.err().unwrap_or(Errno::NOSPC)),
         };
-        if done.is_err() {
-            // A file that could not get its header is not left behind half made.
+        if done.is_err() && !whole {
+            // A file that could not get its header is not left behind half made. A whole one stays:
+            // who has opened the file meanwhile has its key.
             *pending = Some(header);
             self.kernel().set_size(self.hidden(), DiskSize(0))?;
         }

@@ -5,7 +5,7 @@
 //! that is then half sealed and half a hole would read as garbage; nobody else has written to it.
 
 use tidelock_cipher::{KeySlot, UnitCipher, is_zero, seal_units};
-use tidelock_format::{BLOCK_USIZE, Layout, UNIT, UNIT_USIZE, ZeroRule};
+use tidelock_format::{BLOCK_USIZE, DiskSize, UNIT, UNIT_USIZE, ZeroRule};
 
 use crate::errno::Errno;
 use crate::file::{OpenFile, place, whole_blocks};
@@ -31,11 +31,13 @@ impl<S: System, C: UnitCipher, P: Decide> OpenFile<'_, S, C, P> {
         let whole = whole_blocks(part);
         let mut lost = part - whole;
         let disk_end = self.layout().disk(place(end)?);
-        if self.stat()?.size.is_at_most(disk_end) {
+        let size = self.stat()?.size;
+        if size == DiskSize(disk_end.get()) {
             // The size must not count the part of a block.
-            let size = Layout::advance(disk_end, 0).get() - lost as u64;
-            self.kernel().set_size(self.hidden(), tidelock_format::DiskSize(size))?;
+            self.kernel().set_size(self.hidden(), DiskSize(size.0 - lost as u64))?;
             self.keep_promise()?;
+        } else if size.is_at_most(disk_end) {
+            // Somebody has cut it since: nothing that stopped there is left.
         } else if !self.fill_up(&alone, key, start, whole, lost > 0)? {
             // No room: a hole again, as if the unit had not been reached.
             let from = self.layout().disk(place(start)?);
