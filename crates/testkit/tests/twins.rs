@@ -48,6 +48,7 @@ twins! {
     children_are_started
     children_inherit_a_descriptor
     children_read_sealed_bytes
+    clone_shares_the_offset
     close_range_and_closefrom
     constructor_does_io
     copies_fall_back
@@ -83,6 +84,7 @@ twins! {
     other_names_of_libc
     pages_by_one_call
     partial_blocks_write_only
+    pipes_with_names
     poll_select_epoll
     random_calls_against_a_model
     random_stdio_against_a_model

@@ -1,6 +1,7 @@
 /* dup2 closes what the number held before: sealed over sealed, sealed over pipe, pipe over sealed.
  * A stale entry would read one file with the key of another. */
 #include "twin.h"
+#include <sys/resource.h>
 
 int main(int argc, char **argv)
 {
@@ -39,6 +40,17 @@ int main(int argc, char **argv)
     show("dup2 b over it", dup2(open("b", O_RDONLY), again) == again);
     show_read("read", pread(again, back, 40, 100), back);
     show("write is refused", write(again, back, 40));
+
+    /* A number that the limit has left behind: the kernel refuses, and the file stays. */
+    int high = fcntl(a, F_DUPFD, 200);
+    int plain = open("/dev/null", O_RDWR);
+    struct rlimit limit;
+    getrlimit(RLIMIT_NOFILE, &limit);
+    limit.rlim_cur = 100;
+    show("setrlimit", setrlimit(RLIMIT_NOFILE, &limit));
+    show("dup2 onto a number above the limit", dup2(plain, high));
+    show("write", pwrite(high, MARKER, sizeof MARKER - 1, 300));
+    show_read("read", pread(high, back, 40, 300), back);
     show_file("a");
     show_file("b");
     return 0;

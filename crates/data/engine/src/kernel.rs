@@ -160,8 +160,9 @@ pub trait System: Kernel {
     /// Taken before the open, so that a file that cannot be hidden is never created.
     fn reserve_hidden(&self, root: Root) -> Result<Fd, Errno>;
 
-    /// Closes the file behind a hidden descriptor; true if the descriptor stays, for the next open.
-    fn retire_hidden(&self, root: Root, fd: Fd) -> bool;
+    /// Closes the file behind a hidden descriptor, whose number stays for the next open; false if
+    /// it cannot stay, and is the caller's to close.
+    fn keep_as_spare(&self, root: Root, fd: Fd) -> bool;
 
     /// The anchor of directory `root`: an O_PATH descriptor that can neither be read, written nor
     /// reopened.

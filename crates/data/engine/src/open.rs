@@ -235,27 +235,38 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
         class: Class,
         name: &[u8],
     ) -> Result<i32, Errno> {
+        if flags & O_ACCMODE == O_WRONLY && flags & O_EXCL == 0 && self.is_special(lookup) {
+            let fd = self.system.open(lookup.at, lookup.path, flags, mode, lookup.links)?;
+            self.forget(fd.0);
+            return Ok(fd.0);
+        }
         // Partial blocks are read before they are written; O_APPEND would make pwrite ignore its
         // offset. O_TRUNC empties the file also when it is opened for reading only.
         let writes = flags & O_ACCMODE == O_WRONLY || flags & O_TRUNC != 0;
         let access = if writes { O_RDWR } else { flags & O_ACCMODE };
         let real = flags & !(O_ACCMODE | O_TRUNC | O_APPEND | O_DIRECT) | access | O_CLOEXEC;
+        let cloexec = OpenFlags(flags).is_cloexec();
         // Whatever may run out is taken first: a file that was made must not be left behind.
         let claim = self.table.reserve()?;
-        let placing = self.place_for(root, OpenFlags(flags).is_cloexec())?;
+        let placing = self.place_for(root, cloexec)?;
         let opened = self.system.open(lookup.at, lookup.path, real, mode, lookup.links);
         let admitted = opened.and_then(|fd| {
             self.forget(fd.0);
-            let admitted = self.admit(claim, fd, &placing, flags, root, class, name);
-            if !matches!(admitted, Ok(Admitted::Sealed(_))) {
-                self.system.close(fd)?;
+            match self.admit(claim, fd, &placing, flags, root, class, name) {
+                Ok(Admitted::Special) if access == flags & O_ACCMODE => {
+                    self.keep(fd, &placing, root, cloexec).map(Admitted::Sealed)
+                }
+                Ok(Admitted::Sealed(visible)) => Ok(Admitted::Sealed(visible)),
+                other => {
+                    self.system.close(fd)?;
+                    other
+                }
             }
-            admitted
         });
         match admitted {
             Ok(Admitted::Sealed(visible)) => Ok(visible.0),
-            Ok(Admitted::NotRegular) => {
-                // A directory, a pipe, a socket: exactly as the program asked for it.
+            Ok(Admitted::Special | Admitted::Directory) => {
+                // Exactly as the program asked for it.
                 self.give_back(root, &placing);
                 let plain = flags & !(O_CREAT | O_EXCL);
                 let again = self.system.open(lookup.at, lookup.path, plain, mode, lookup.links)?;
@@ -267,6 +278,36 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
                 Err(error)
             }
         }
+    }
+
+    /// A pipe, a socket, a device. To open a pipe is an act, so it is not tried in another mode
+    /// first.
+    fn is_special(&self, lookup: Lookup<'_>) -> bool {
+        let found = self.system.stat_at(lookup.at, lookup.path);
+        found.is_ok_and(|stat| !stat.regular && !stat.directory && !stat.symlink)
+    }
+
+    /// Lets the program have what was opened, which is no file: to open a pipe once more would wake
+    /// up whoever waits at its other end, and lose what is in it.
+    fn keep(&self, fd: Fd, placing: &Placing, root: Root, cloexec: bool) -> Result<Fd, Errno> {
+        let (kept, visible) = match *placing {
+            Placing::Move(spare) => {
+                // Over itself, to have the flag that was asked for.
+                let kept = self
+                    .system
+                    .duplicate_onto(fd, spare, true)
+                    .and_then(|()| self.system.duplicate_onto(spare, fd, cloexec));
+                if kept.is_ok() {
+                    self.retire(root, spare);
+                }
+                (kept, fd)
+            }
+            Placing::Stay(visible) => (self.system.duplicate_onto(fd, visible, cloexec), visible),
+        };
+        if kept.is_err() || visible != fd {
+            self.system.close(fd)?;
+        }
+        kept.map(|()| visible)
     }
 
     #[expect(clippy::too_many_arguments, reason = "what an open knows, each of another type")]
@@ -283,7 +324,7 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
         let changes = self.size_changes();
         let stat = self.system.stat(fd)?;
         if !stat.regular {
-            return Ok(Admitted::NotRegular);
+            return Ok(if stat.directory { Admitted::Directory } else { Admitted::Special });
         }
         let traits = Self::traits_of(root, class, class.zero_rule(), &stat);
         let size = stat.size.plain(self.roots.layout(root));
@@ -463,7 +504,9 @@ fn is_path(real: &[u8]) -> bool {
 enum Admitted {
     /// Behind this descriptor.
     Sealed(Fd),
-    NotRegular,
+    Directory,
+    /// A pipe, a socket, a device.
+    Special,
 }
 
 /// Why a file has no key.

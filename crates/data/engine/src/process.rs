@@ -210,19 +210,6 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
         Ok(())
     }
 
-    /// True if the program may let dup2 overwrite `onto` with something that is not ours; forgets
-    /// what it was.
-    ///
-    /// # Errors
-    /// EBADF if it is hidden.
-    pub fn overwrite(&self, onto: i32) -> Result<(), Errno> {
-        if self.table.entry(onto) == Entry::Hidden {
-            return Err(Errno::BADF);
-        }
-        self.forget(onto);
-        Ok(())
-    }
-
     /// The sealed descriptors from `first` to `last`, for close_range and closefrom.
     pub fn sealed_in(&self, first: u32, last: u32) -> impl Iterator<Item = i32> {
         self.table.ours_in(range(first, last))
@@ -262,10 +249,14 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
 
     /// Gives back a hidden descriptor.
     pub(crate) fn retire(&self, root: Root, hidden: Fd) {
-        // First out of the table: if it is closed, its number may be anybody's at once.
-        self.table.take(hidden.0);
-        if self.system.retire_hidden(root, hidden) {
-            self.table.hide(hidden);
+        // Before another thread can find it among the spares.
+        self.table.hide(hidden);
+        if !self.system.keep_as_spare(root, hidden) {
+            // First out of the table: once it is closed, its number may be anybody's.
+            self.table.take(hidden.0);
+            // Errors of close are those of the file's last writes, which fsync has told or nobody
+            // asked for.
+            let _ = self.system.close(hidden);
         }
     }
 

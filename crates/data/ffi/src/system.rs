@@ -261,22 +261,15 @@ impl System for Linux {
         }
     }
 
-    fn retire_hidden(&self, root: Root, fd: Fd) -> bool {
+    fn keep_as_spare(&self, root: Root, fd: Fd) -> bool {
         // A low number is the program's.
-        let kept = fd.0 >= self.hidden_from()
+        fd.0 >= self.hidden_from()
             && self.spares.iter().any(|spare| spare.load(Relaxed) < 0)
-            && self.duplicate_onto(self.anchor(root), fd, true).is_ok();
-        if kept {
-            for spare in &self.spares {
-                if spare.compare_exchange(-1, fd.0, Release, Relaxed).is_ok() {
-                    return true;
-                }
-            }
-        }
-        // Errors of close are those of the file's last writes, which fsync has told or nobody asked
-        // for.
-        let _ = self.close(fd);
-        false
+            && self.duplicate_onto(self.anchor(root), fd, true).is_ok()
+            && self
+                .spares
+                .iter()
+                .any(|spare| spare.compare_exchange(-1, fd.0, Release, Relaxed).is_ok())
     }
 
     fn anchor(&self, root: Root) -> Fd {

@@ -448,13 +448,12 @@ impl System for SimProcess {
         Ok(Fd(fd))
     }
 
-    fn retire_hidden(&self, _root: Root, fd: Fd) -> bool {
+    fn keep_as_spare(&self, _root: Root, fd: Fd) -> bool {
         let mut table = self.table.borrow_mut();
-        let anchor = Rc::clone(&table[&ANCHOR.0]);
-        let before = table.remove(&fd.0);
-        assert!(before.is_some(), "a hidden descriptor is given back twice");
+        assert!(table.contains_key(&fd.0), "a hidden descriptor is given back twice");
         let stays = self.spares.borrow().len() < SPARES;
         if stays {
+            let anchor = Rc::clone(&table[&ANCHOR.0]);
             table.insert(fd.0, anchor);
             self.spares.borrow_mut().push(fd);
         }

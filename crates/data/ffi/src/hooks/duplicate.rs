@@ -57,12 +57,15 @@ fn over(fd: c_int, onto: c_int, flags: c_int) -> c_int {
         }
         Descriptor::Hidden => raw::fail(Errno::BADF),
         Descriptor::Foreign => {
-            let open: c_int = numeric!(SYS_fcntl, fd, libc::F_GETFD);
-            if open < 0 {
-                return open;
+            if matches!(process.descriptor(onto), Descriptor::Hidden) {
+                return raw::fail(Errno::BADF);
             }
-            try_or_fail!(process.overwrite(onto));
-            numeric!(SYS_dup3, fd, onto, flags)
+            // If the kernel refuses, `onto` stays what it was.
+            let done: c_int = numeric!(SYS_dup3, fd, onto, flags);
+            if done >= 0 {
+                process.forget(onto);
+            }
+            done
         }
     }
 }

@@ -60,13 +60,35 @@ pub unsafe fn clone(
     thread: *mut c_void,
     child: *mut c_void,
 ) -> c_int {
-    if flags & libc::CLONE_VM == 0
-        && let Some(process) = process()
-    {
-        process.forked();
+    if flags & libc::CLONE_VM != 0 || process().is_none() {
+        // SAFETY: the contract of clone.
+        return unsafe { next::clone(run, stack, flags, arg, parent, thread, child) };
     }
+    fork::before();
+    // The child has a copy of it, in its copy of our stack.
+    let mut begun = Begun { run, arg };
+    let begin = begin as unsafe extern "C" fn(*mut c_void) -> c_int as *mut c_void;
     // SAFETY: the contract of clone.
-    unsafe { next::clone(run, stack, flags, arg, parent, thread, child) }
+    unsafe { next::clone(begin, stack, flags, (&raw mut begun).cast(), parent, thread, child) }
+}
+
+/// What a child of clone is to run.
+struct Begun {
+    run: *mut c_void,
+    arg: *mut c_void,
+}
+
+/// The beginning of a child of clone that has memory of its own: libc's handlers do not run there.
+unsafe extern "C" fn begin(begun: *mut c_void) -> c_int {
+    fork::after_in_child();
+    // SAFETY: `clone` passes it, and a copy of our memory has it in the same place.
+    let begun = unsafe { &*begun.cast::<Begun>() };
+    // SAFETY: the program gave clone a function of this type.
+    let run = unsafe {
+        core::mem::transmute::<*mut c_void, unsafe extern "C" fn(*mut c_void) -> c_int>(begun.run)
+    };
+    // SAFETY: the contract of clone.
+    unsafe { run(begun.arg) }
 }
 
 pub unsafe fn daemon(stay: c_int, keep_open: c_int) -> c_int {
