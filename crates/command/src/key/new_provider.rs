@@ -114,8 +114,9 @@ fn places(dir: &Path) -> Result<Places> {
 /// Names the provider in the configuration that is in force for this keyring.
 ///
 /// # Errors
-/// It cannot be written.
-pub(super) fn configure(session: &Session, choice: &ProviderChoice) -> Result<()> {
+/// It cannot be written; another command has changed the keyring meanwhile.
+pub(super) fn configure(session: &mut Session, choice: &ProviderChoice) -> Result<()> {
+    session.hold()?;
     let places = places(&session.protected.path)?;
     let path = match places.add_provider(session.keyring.id(), &session.protected.path, choice) {
         Ok(path) => path,

@@ -9,6 +9,7 @@
 //! No file is touched: what must be sealed and is plain, or the other way round, is for people to
 //! move, and is said before anything is changed.
 
+use std::io;
 use std::path::PathBuf;
 
 use tidelock_contract::{Decision, Policy};
@@ -121,12 +122,21 @@ fn runs(dir: &std::path::Path) -> Option<String> {
 }
 
 fn refuse_contradictions(dir: &std::path::Path, old: &Policy, new: &Policy) -> Result<()> {
-    let mut unseen: Vec<PathBuf> = Vec::new();
-    let files = walk::files(dir, &mut |path, _| unseen.push(path.into()));
-    if let Some(path) = unseen.first() {
+    let mut unseen: Vec<(PathBuf, io::Error)> = Vec::new();
+    let files = walk::files(dir, &mut |path, why| unseen.push((path.into(), why)));
+    if let Some((path, why)) = unseen.first() {
+        let missing = why.kind() == io::ErrorKind::NotFound;
         return Err(Error::refused(
-            format!("{} cannot be looked at, and may contradict the change", path.display()),
-            "run it as the owner of the directory, or as root",
+            match missing {
+                true => format!("{} may contradict the change: {why}", path.display()),
+                false => {
+                    format!("{} cannot be looked at, and may contradict the change", path.display())
+                }
+            },
+            match missing {
+                true => "mount the disk; or remove the link, if nothing is behind it any more",
+                false => "run it as the owner of the directory, or as root",
+            },
         ));
     }
     let bad: Vec<Contradiction> =

@@ -8,7 +8,7 @@ use tidelock_agent::server::Options;
 use tidelock_agent::spawn::{self, AgentCommand};
 use tidelock_agent::{RunDir, client};
 use tidelock_format::{DataKeyId, KeyringId};
-use tidelock_keyring::{DataKeyEntry, Keyring, KeyringDir, Provider, Slot, SlotId, SlotKind};
+use tidelock_keyring::{DataKeyEntry, Held, Keyring, KeyringDir, Provider, Slot, SlotId, SlotKind};
 
 use super::new_provider;
 use crate::audit::trail;
@@ -97,6 +97,8 @@ pub(super) struct Session {
     /// What opened it.
     pub(super) opener: Box<dyn Provider>,
     folder: KeyringDir,
+    /// Nobody else changes it from here on.
+    held: Option<Held>,
 }
 
 impl Opening {
@@ -114,7 +116,7 @@ impl Opening {
             let (directory, direction) = (protected.path, conversion.direction);
             return Err(tidelock_agent::Error::HalfConverted { directory, direction }.into());
         }
-        Ok(Session { protected, keyring, opener, folder })
+        Ok(Session { protected, keyring, opener, folder, held: None })
     }
 
     /// Every other provider at hand: what the command line names, and what is configured.
@@ -128,12 +130,28 @@ impl Opening {
 }
 
 impl Session {
+    /// Keeps other commands away until the keyring is written: before anything is changed that has
+    /// to agree with it.
+    ///
+    /// # Errors
+    /// It was changed by another command.
+    pub(super) fn hold(&mut self) -> Result<()> {
+        if self.held.is_none() {
+            self.held = Some(self.folder.hold(&self.keyring)?);
+        }
+        Ok(())
+    }
+
     /// Replaces the keyring on the disk, and tells those who run on it.
     ///
     /// # Errors
     /// It was changed by another command, or cannot be written; it is then as before.
     pub(super) fn write(mut self, changes: &[Change]) -> Result<Told> {
-        let written = self.folder.write(&mut self.keyring);
+        let held = match self.held.take() {
+            Some(held) => Ok(held),
+            None => self.folder.hold(&self.keyring),
+        };
+        let written = held.and_then(|held| self.folder.write_held(&held, &mut self.keyring));
         self.record(changes, written.as_ref().err());
         written?;
         let text = format!(
@@ -142,15 +160,19 @@ impl Session {
             self.protected.path.display(),
             self.keyring.generation().0
         );
-        console::print(text)?;
+        // What runs is told, whether or not anybody can read this.
+        let said = console::print(text);
         // Running programs first: the copy may go to a slow disk.
         let told = self.tell();
         self.forget_openers();
-        Ok(Told(told.and(self.copy())))
+        let copied = self.copy();
+        Ok(Told(told.and(copied).and(said)))
     }
 
     /// Slots that are gone leave providers in the configuration, which would be asked in vain.
     fn forget_openers(&self) {
+        // Where another command has changed it since, what is configured is that command's.
+        let Ok(_held) = self.folder.hold(&self.keyring) else { return };
         let is_left =
             |slot: &&Slot| self.keyring.slots().iter().any(|left| left.terms.id == slot.terms.id);
         let mut kinds: Vec<SlotKind> = Vec::new();

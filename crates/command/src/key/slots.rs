@@ -1,9 +1,9 @@
 //! `tidelock key add | remove | recovery`: what opens the keyring.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use tidelock_agent::audit::Event;
-use tidelock_keyring::Provider;
+use tidelock_keyring::{KeyringDir, Provider, SlotId};
 use tidelock_providers::{ProviderChoice, RecoveryKey};
 
 use super::new_provider::{self, NewPassphrase};
@@ -70,7 +70,7 @@ impl Add {
         let dir = &session.protected.path;
         let (choice, provider) = new_provider::make(&self.new, dir, &self.passphrase.first())?;
         let id = session.keyring.add_slot(&*provider)?;
-        new_provider::configure(&session, &choice)?;
+        new_provider::configure(&mut session, &choice)?;
         let told = session.write(&[Change::slot(Event::SlotAdd, id, provider.kind())])?;
         console::print(format_args!("slot {} opens with {}\n", short(id), provider.describe()))?;
         told.finish()
@@ -131,8 +131,11 @@ impl Recovery {
             Some(old) => (Event::SlotRotate, session.keyring.replace_slot(old, &key)?),
             None => (Event::SlotAdd, session.keyring.add_slot(&key)?),
         };
+        let dir = session.protected.path.clone();
         let written = session.write(&[Change::slot(event, id, RecoveryKey::SLOT)]);
-        if let (Some(made), Err(_)) = (&made, &written) {
+        if let (Some(made), Err(_)) = (&made, &written)
+            && !is_slot_of(&dir, id)
+        {
             // It opens nothing.
             let _ = made.remove();
         }
@@ -146,4 +149,11 @@ impl Recovery {
         }
         told.finish()
     }
+}
+
+/// True unless the keyring on the disk lacks this slot: what failed may have failed behind the
+/// replacement.
+fn is_slot_of(dir: &Path, id: SlotId) -> bool {
+    let there = KeyringDir::open(dir).and_then(|folder| folder.read());
+    there.map_or(true, |there| there.slots().iter().any(|slot| slot.terms.id == id))
 }

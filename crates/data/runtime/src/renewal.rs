@@ -30,6 +30,8 @@ use crate::start;
 /// Seconds between an attempt that failed and the next: an agent that does not answer, or cannot be
 /// started, costs seconds each.
 const REST: u64 = 30;
+/// Seconds until an agent is asked again that has not been told yet what another announced.
+const SOON: u64 = 1;
 
 static BUSY: AtomicBool = AtomicBool::new(false);
 
@@ -165,7 +167,13 @@ fn learn(
     if taken {
         directory.learn(granted.grant.policy.clone());
     }
-    served.followed.swap(announced, AcqRel);
+    // Root's agent may be told, and announce, before this one is. A grant from before that settles
+    // nothing.
+    if granted.grant.generation.0 >= announced {
+        served.followed.swap(announced, AcqRel);
+    } else {
+        served.not_before.store(seconds() + SOON, Release);
+    }
     taken
 }
 

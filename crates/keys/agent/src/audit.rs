@@ -194,8 +194,8 @@ fn text(time: UtcDateTime) -> String {
     time.format(TIME).expect("a time has all parts that the form names")
 }
 
-/// The agent's side: a line that cannot be written is no reason to refuse, but is said on standard
-/// error once.
+/// The agent's side: a line that cannot be written is no reason to refuse, but is said once, until
+/// one can be written again.
 pub(crate) struct Audit {
     log: Log,
     keyring: KeyringId,
@@ -204,11 +204,13 @@ pub(crate) struct Audit {
 }
 
 impl Audit {
-    /// # Errors
-    /// [`Error::Io`] if the log cannot be opened at all.
-    pub(crate) fn open(log: &Log, keyring: KeyringId, key: ChainKey) -> Result<Self, Error> {
-        log.open()?;
-        Ok(Self { log: log.clone(), keyring, key, complained: false })
+    /// Says at once if the log cannot be opened.
+    pub(crate) fn open(log: &Log, keyring: KeyringId, key: ChainKey) -> Self {
+        let mut audit = Self { log: log.clone(), keyring, key, complained: false };
+        if let Err(why) = log.open() {
+            audit.complain(&why);
+        }
+        audit
     }
 
     /// The keyring was changed: its oldest data key may be another.
@@ -218,11 +220,20 @@ impl Audit {
 
     pub(crate) fn write(&mut self, event: Event, details: &Details<'_>) {
         let outcome = if event == Event::Refuse { Outcome::Refused } else { Outcome::Done };
-        let written = record(&self.log, self.keyring, Some(&self.key), event, outcome, details);
-        if let (Err(why), false) = (written, self.complained) {
-            self.complained = true;
-            let _ = writeln!(std::io::stderr(), "tidelock agent: the audit log fails: {why}");
+        match record(&self.log, self.keyring, Some(&self.key), event, outcome, details) {
+            Ok(()) => self.complained = false,
+            Err(why) => self.complain(&why),
         }
+    }
+
+    fn complain(&mut self, why: &Error) {
+        if std::mem::replace(&mut self.complained, true) {
+            return;
+        }
+        let text = format!("tidelock agent: the audit log fails: {why}");
+        let _ = writeln!(std::io::stderr(), "{text}");
+        // Once it serves, its standard error is /dev/null.
+        let _ = journal::complain(&text);
     }
 }
 

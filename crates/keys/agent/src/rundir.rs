@@ -52,7 +52,7 @@ impl RunDir {
     ) -> Result<Self, Error> {
         let uid = rustix::process::geteuid();
         if uid.is_root() {
-            let _ = DirBuilder::new().mode(0o755).create(run);
+            let _ = make_for_all(run);
         }
         let mut candidates = Vec::new();
         if is_roots(run) {
@@ -98,15 +98,14 @@ impl RunDir {
     /// # Errors
     /// [`Error::LooseRunDir`], [`Error::Io`].
     pub fn of_user(uid: u32, gid: u32) -> Result<Self, Error> {
-        let failed = |what| Error::io(what, RUN);
-        match DirBuilder::new().mode(0o755).create(RUN) {
-            Err(why) if why.kind() != io::ErrorKind::AlreadyExists => {
-                return Err(failed("make")(why));
-            }
-            _ => {}
-        }
+        make_for_all(Path::new(RUN)).map_err(Error::io("make", RUN))?;
+        let refuse = |why| Err(Error::LooseRunDir { path: RUN.into(), why });
         if !is_roots(Path::new(RUN)) {
-            return Err(Error::LooseRunDir { path: RUN.into(), why: "it is not root's alone" });
+            return refuse("it is not root's alone");
+        }
+        let mode = fs::metadata(RUN).map_err(Error::io("look at", RUN))?.permissions().mode();
+        if mode & 0o001 == 0 {
+            return refuse("others cannot enter it: chmod 755");
         }
         let path = Path::new(RUN).join(uid.to_string());
         match DirBuilder::new().mode(0o700).create(&path) {
@@ -187,6 +186,16 @@ impl RunDir {
     }
 }
 
+/// Makes a folder that all may enter, whatever the umask says: MariaDB's unit has `UMask=007`, and
+/// systemd gives it to commands that run as root too.
+pub(crate) fn make_for_all(folder: &Path) -> io::Result<()> {
+    match DirBuilder::new().mode(0o755).create(folder) {
+        Ok(()) => fs::set_permissions(folder, fs::Permissions::from_mode(0o755)),
+        Err(why) if why.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        Err(why) => Err(why),
+    }
+}
+
 /// ID.sock has 37 bytes, and a slash before them.
 fn fits(path: &Path) -> bool {
     path.as_os_str().len() + 38 <= MAX_SOCKET_PATH
@@ -214,6 +223,19 @@ mod tests {
             fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
             assert!(matches!(RunDir::at(&path), Err(Error::LooseRunDir { .. })), "{mode:o}");
         }
+    }
+
+    /// A umask is a process's: the test's own, for the moment of one call.
+    #[test]
+    fn the_umask_of_a_unit_does_not_shut_others_out() {
+        let home = tempfile::tempdir().unwrap();
+        let run = home.path().join("run");
+        let before = rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
+        let made = make_for_all(&run);
+        rustix::process::umask(before);
+        made.unwrap();
+        assert_eq!(fs::metadata(&run).unwrap().permissions().mode() & 0o7777, 0o755);
+        make_for_all(&run).unwrap();
     }
 
     #[test]

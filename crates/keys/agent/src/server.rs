@@ -170,7 +170,7 @@ impl Server {
         let text = starter.encode().map_err(Error::io("write", &path))?;
         write_beside(&path, &text)?;
         let log = options.log.clone().unwrap_or_else(|| Log::at(options.run_dir.audit(id)));
-        let mut audit = Audit::open(&log, id, chain)?;
+        let mut audit = Audit::open(&log, id, chain);
         let (listener, socket_file) = listen_at(&socket)?;
         // Programs that have run without an agent since the keyring was changed ask this one now. A
         // directory that cannot be written has none that is behind.
@@ -387,8 +387,12 @@ impl Server {
     }
 
     fn must_be_tidelock(&self, peer: &Peer) -> Result<(), RefusalReason> {
-        let is_tidelock =
-            peer.program.as_ref().is_some_and(|program| program.is_same_file(&self.myself));
+        // By its path too: an upgrade replaces the file. Where this user could do that, it proves
+        // nothing.
+        let is_tidelock = peer.program.as_ref().is_some_and(|program| {
+            program.is_same_file(&self.myself)
+                || program.path == self.myself.path && !program.is_writable_by(peer.uid)
+        });
         if is_tidelock { Ok(()) } else { Err(RefusalReason::NotTidelock) }
     }
 

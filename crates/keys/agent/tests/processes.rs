@@ -244,6 +244,35 @@ fn the_agents_own_program_gets_keys_and_a_copy_of_it_does_not() {
     }
 }
 
+/// An upgrade replaces the file while its agent runs.
+#[test]
+fn the_program_that_takes_the_place_of_the_agents_on_the_disk_is_tidelock_too() {
+    if skip::unless_root("a program that is not one's own") {
+        return;
+    }
+    let world = World::new();
+    world.start();
+    world.install("tidelock.new");
+    fs::rename(world.bin("tidelock.new"), world.bin("tidelock")).unwrap();
+    let (code, said) = world.ask("tidelock", "keys");
+    assert_eq!(code, 0, "{said}");
+    let (code, said) = world.allow("tidelock", &world.bin("cp"));
+    assert_eq!(code, 0, "{said}");
+    // Not where its user could have put it.
+    chown(world.bin("tidelock"), Some(NOBODY), None).unwrap();
+    let (code, said) = world.ask("tidelock", "keys");
+    assert_eq!(code, 4, "{said}");
+}
+
+#[test]
+fn a_log_that_cannot_be_opened_does_not_stop_a_server() {
+    let world = World::new();
+    fs::create_dir(world.path("run").join(format!("{}.audit.log", world.keyring))).unwrap();
+    world.start();
+    let (code, said) = world.ask("postgres", "keys");
+    assert_eq!(code, 0, "{said}");
+}
+
 #[test]
 fn only_tidelock_lists_a_program_for_a_run() {
     let world = World::new();

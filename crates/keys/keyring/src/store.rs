@@ -62,6 +62,12 @@ enum Step {
     Renamed,
 }
 
+/// Nobody else changes the keyring meanwhile; see [`KeyringDir::hold`].
+#[must_use]
+pub struct Held {
+    _lock: File,
+}
+
 impl KeyringDir {
     /// Makes `dir/.tidelock`, without a keyring, in a directory that exists.
     ///
@@ -242,11 +248,30 @@ impl KeyringDir {
     /// [`Error::Changed`] if another command was faster, [`Error::Busy`], [`Error::Io`]; the old
     /// keyring is then still there, and `keyring` keeps its generation.
     pub fn write(&self, keyring: &mut Keyring) -> Result<(), Error> {
-        let _lock = self.lock()?;
+        let held = self.hold(keyring)?;
+        self.write_held(&held, keyring)
+    }
+
+    /// Keeps other commands from changing a keyring that was read here, as long as the answer
+    /// lives: for what must agree with it, such as the configuration.
+    ///
+    /// # Errors
+    /// [`Error::Changed`] if another command was faster, [`Error::Busy`], [`Error::Io`].
+    pub fn hold(&self, keyring: &Keyring) -> Result<Held, Error> {
+        let lock = self.lock()?;
         let (expected, found) = (keyring.generation(), self.read()?.generation());
         if expected != found {
             return Err(Error::Changed { expected: expected.0, found: found.0 });
         }
+        Ok(Held { _lock: lock })
+    }
+
+    /// As [`KeyringDir::write`], of a keyring that is held.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn write_held(&self, _held: &Held, keyring: &mut Keyring) -> Result<(), Error> {
+        let expected = keyring.generation();
         let next = expected.0.checked_add(1).ok_or(Error::Damaged { what: "its generation" })?;
         keyring.set_generation(Generation(next));
         let written = keyring.seal().and_then(|bytes| self.replace(&bytes));

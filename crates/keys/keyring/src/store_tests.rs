@@ -67,6 +67,19 @@ fn each_slot_opens_the_same_keyring() {
 }
 
 #[test]
+fn who_holds_a_keyring_writes_it_and_who_read_it_before_is_refused() {
+    let fixture = fixture();
+    let mut one = fixture.place.read().unwrap().unlock(&fixture.file).unwrap();
+    let other = fixture.place.read().unwrap().unlock(&fixture.file).unwrap();
+    let held = fixture.place.hold(&one).unwrap();
+    fixture.place.write_held(&held, &mut one).unwrap();
+    drop(held);
+    let refused = fixture.place.hold(&other).map(drop);
+    assert!(matches!(refused, Err(Error::Changed { expected: 1, found: 2 })), "{refused:?}");
+    assert!(fixture.place.hold(&one).is_ok());
+}
+
+#[test]
 fn the_folder_has_what_the_engine_expects_and_nothing_for_others() {
     let fixture = fixture();
     let folder = fixture.dir.join(FOLDER);

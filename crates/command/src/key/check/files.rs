@@ -41,7 +41,16 @@ impl Files {
         let keys = Keys::install(keyring)?;
         let mut files = Self::default();
         let mut unlisted = 0;
-        for found in walk::files(dir, &mut |_, _| unlisted += 1) {
+        let all = walk::files(dir, &mut |path, why| {
+            unlisted += 1;
+            if why.kind() == std::io::ErrorKind::NotFound {
+                console::warn(
+                    format!("{} is not looked at: {why}", path.display()),
+                    "mount the disk, then run this again",
+                );
+            }
+        });
+        for found in all {
             if !matches!(keyring.policy().decide(found.name_bytes()), Decision::Seal(_)) {
                 continue;
             }

@@ -20,3 +20,11 @@ pub(super) fn send(event: Event, line: &str) -> io::Result<()> {
         format!("SYSLOG_IDENTIFIER=tidelock\nPRIORITY=5\nTIDELOCK_EVENT={event}\nMESSAGE={line}\n");
     UnixDatagram::unbound()?.send_to(message.as_bytes(), SOCKET).map(drop)
 }
+
+/// Sends what went wrong.
+pub(super) fn complain(text: &str) -> io::Result<()> {
+    // 3 is LOG_ERR.
+    let text = text.replace('\n', " ");
+    let message = format!("SYSLOG_IDENTIFIER=tidelock\nPRIORITY=3\nMESSAGE={text}\n");
+    UnixDatagram::unbound()?.send_to(message.as_bytes(), SOCKET).map(drop)
+}

@@ -15,7 +15,7 @@ use rustix::fs::OFlags;
 use tidelock_format::KeyringId;
 
 use crate::error::Error;
-use crate::rundir::RunDir;
+use crate::rundir::{RunDir, make_for_all};
 
 /// Root's; each log belongs to the owner of its protected directory.
 const SYSTEM: &str = "/var/log/tidelock";
@@ -67,8 +67,11 @@ impl Log {
             opened => return opened.map_err(failed).and_then(|file| self.checked(file)),
         }
         if let Some(folder) = self.file.parent() {
-            let shared = folder == Path::new(SYSTEM);
-            make(folder, if shared { 0o755 } else { 0o700 }).map_err(failed)?;
+            let made = match folder == Path::new(SYSTEM) {
+                true => make_for_all(folder),
+                false => make(folder),
+            };
+            made.map_err(failed)?;
         }
         let file = match options.create_new(true).open(&self.file) {
             Ok(file) => file,
@@ -94,8 +97,8 @@ impl Log {
     }
 }
 
-fn make(folder: &Path, mode: u32) -> std::io::Result<()> {
-    DirBuilder::new().recursive(true).mode(mode).create(folder)
+fn make(folder: &Path) -> std::io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(folder)
 }
 
 fn choose(keyring: KeyringId, root: bool) -> Result<PathBuf, Error> {
@@ -112,7 +115,7 @@ fn choose(keyring: KeyringId, root: bool) -> Result<PathBuf, Error> {
     }
     let state = state.or_else(|| absolute("HOME").map(|home| home.join(".local/state")));
     let folder = state.map(|state| state.join("tidelock"));
-    match folder.filter(|folder| make(folder, 0o700).is_ok()) {
+    match folder.filter(|folder| make(folder).is_ok()) {
         Some(folder) => Ok(folder.join(name)),
         None => Ok(RunDir::choose()?.audit(keyring)),
     }

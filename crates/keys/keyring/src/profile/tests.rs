@@ -321,10 +321,25 @@ fn only_the_index_of_a_log_of_sqlite_is_plain() {
 
 #[test]
 fn redis_keeps_its_configuration_plain_and_its_data_sealed() {
-    for path in ["redis.conf", "redis.conf-12-3.tmp", "redis.pid"] {
+    for path in [
+        "redis.conf",
+        "redis.conf.x9Yz0A",
+        "redis.conf-12-3.tmp",
+        "sentinel.conf.AbCdEf",
+        "nodes.conf",
+        "nodes.conf.tmp-12-1700000000000",
+        "redis.pid",
+    ] {
         assert_eq!(kind("redis", path), None, "{path}");
     }
-    for path in ["dump.rdb", "temp-12.rdb", "appendonlydir/appendonly.aof.1.incr.aof", "a/x.conf"] {
+    for path in [
+        "dump.rdb",
+        "temp-12.rdb",
+        "appendonlydir/appendonly.aof.1.incr.aof",
+        "a/x.conf",
+        "a/x.conf.AbCdEf",
+        "redis.conf.old",
+    ] {
         assert_eq!(kind("redis", path), Some(Class::Bytes), "{path}");
     }
 }

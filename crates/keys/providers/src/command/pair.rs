@@ -188,6 +188,8 @@ mod tests {
         assert!(failed(wrap(&pair(take, "cat %p; exit 3"))));
         let slow = |result| matches!(result, Err(Error::CommandTimeout { .. }));
         assert!(slow(wrap(&pair("exec sleep 60 # %p", give))));
+        // Its output is closed at once.
+        assert!(slow(wrap(&pair("exec sleep 60 > %p", give))));
         assert!(slow(wrap(&pair(take, "exec sleep 60 # %p"))));
         for (nothing, found) in [("cat > /dev/null # %p", 0), ("head -c 9999 /dev/zero > %p", 6145)]
         {

@@ -1,13 +1,12 @@
 //! One run of a command by /bin/sh, with `%p` replaced by a path.
 //!
 //! It runs in the caller's environment without the preload library and without the credentials of
-//! other providers. Its standard error is the
-//! caller's; its output is wiped.
+//! other providers. Its standard error is the caller's; its output is wiped.
 
 use std::io::{Read, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -50,12 +49,18 @@ impl Shell<'_> {
             // A command that does not read it shows by what it makes of it.
             let _ = pipe.write_all(input);
         }
-        let result = self.collect(&mut child);
-        if result.is_err() {
+        let until = Instant::now() + self.timeout;
+        let collected = self.collect(&mut child, until);
+        let ended = match &collected {
+            Ok(_) => self.end(&mut child, until),
+            Err(_) => Ok(None),
+        };
+        if !matches!(ended, Ok(Some(_))) {
             let _ = child.kill();
         }
         let status = child.wait().map_err(Error::io("wait for", "/bin/sh"))?;
-        let output = result?;
+        let output = collected?;
+        ended?;
         if !status.success() {
             return Err(Error::CommandFailed {
                 command: self.command.into(),
@@ -65,9 +70,27 @@ impl Shell<'_> {
         Ok(output)
     }
 
-    fn collect(&self, child: &mut Child) -> Result<Zeroizing<Vec<u8>>, Error> {
+    /// The rest of the time is for its end: it may have closed its output long before.
+    fn end(&self, child: &mut Child, until: Instant) -> Result<Option<ExitStatus>, Error> {
+        loop {
+            let ended = child.try_wait().map_err(Error::io("wait for", "/bin/sh"))?;
+            if ended.is_some() {
+                return Ok(ended);
+            }
+            if Instant::now() >= until {
+                return Err(self.took_too_long());
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    fn took_too_long(&self) -> Error {
+        let seconds = self.timeout.as_secs();
+        Error::CommandTimeout { command: self.command.into(), seconds }
+    }
+
+    fn collect(&self, child: &mut Child, until: Instant) -> Result<Zeroizing<Vec<u8>>, Error> {
         let mut pipe = child.stdout.take().ok_or(Error::Crypto { what: "a pipe" })?;
-        let until = Instant::now() + self.timeout;
         let mut output = Zeroizing::new(Vec::with_capacity(MAX_OUTPUT + 1));
         while output.len() <= MAX_OUTPUT && self.wait(&pipe, until)? {
             let mut chunk = Zeroizing::new([0; MAX_OUTPUT + 1]);
@@ -86,10 +109,7 @@ impl Shell<'_> {
         let left = Timespec::try_from(left).unwrap_or(Timespec { tv_sec: 1, tv_nsec: 0 });
         let mut fds = [PollFd::new(pipe, PollFlags::IN)];
         match poll(&mut fds, Some(&left)) {
-            Ok(0) => Err(Error::CommandTimeout {
-                command: self.command.into(),
-                seconds: self.timeout.as_secs(),
-            }),
+            Ok(0) => Err(self.took_too_long()),
             Ok(_) => Ok(true),
             Err(rustix::io::Errno::INTR) => self.wait(pipe, until),
             Err(errno) => Err(Error::io("wait for", "/bin/sh")(errno.into())),
