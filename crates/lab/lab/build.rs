@@ -4,7 +4,8 @@
 //! committed and nothing but crates is downloaded. A vendored build has it as well. Only the file
 //! is wanted; no code of the crate is linked into the lab.
 //!
-//! Notes the commit that the lab is built from, for the manifest of a run.
+//! Notes the commit that the lab is built from, for the manifest of a run: again whenever a source
+//! of the workspace changes, because what is measured is built from all of them.
 
 use std::panic::Location;
 use std::path::{Path, PathBuf};
@@ -31,8 +32,9 @@ fn main() {
 fn commit() -> Option<String> {
     let log = git(&["rev-parse", "--git-path", "logs/HEAD"])?;
     // What does not exist would make cargo build again each time.
-    if Path::new(&log).exists() {
-        println!("cargo::rerun-if-changed={log}");
+    let sources = SOURCES.map(|name| format!("../../../{name}"));
+    for path in sources.iter().chain([&log]).filter(|path| Path::new(path).exists()) {
+        println!("cargo::rerun-if-changed={path}");
     }
     let commit = git(&["rev-parse", "--short=12", "HEAD"])?;
     let changed = git(&["status", "--porcelain", "--untracked-files=no"])?;
@@ -65,4 +67,6 @@ impl Into<String> for Caller<'_> {
     }
 }
 
+/// What the programs and the library are built from, below the workspace's root.
+const SOURCES: [&str; 3] = ["crates", "Cargo.toml", "Cargo.lock"];
 const SCRIPT: &str = "asset/echarts-5.5.1.min.js";

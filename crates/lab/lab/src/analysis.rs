@@ -9,6 +9,7 @@ mod paired;
 
 use std::collections::BTreeMap;
 
+pub(crate) use family::of_aspect;
 pub use family::{Aspect, Family, Kind, families};
 pub(crate) use paired::{Paired, absolute, noise, paired};
 
@@ -195,6 +196,12 @@ pub(crate) fn phase_of(experiment: &Experiment, workload: &str, metric: &Metric)
     }
     let paced = metric.name == "cpu_per_unit" && has(Phase::EqualWork);
     if paced { Phase::EqualWork } else { Phase::Capacity }
+}
+
+/// Whether the cells of `workload` were to have equal work.
+pub(crate) fn is_paced(experiment: &Experiment, workload: &str) -> bool {
+    let cpu = crate::metric::find("cpu_per_unit");
+    cpu.is_some_and(|cpu| phase_of(experiment, workload, cpu) == Phase::EqualWork)
 }
 
 /// The planned cells that have blocks of the phase in which `metric` is looked for.

@@ -340,10 +340,12 @@ fn lines_of(
         let before = lines.len();
         for metric in metrics {
             let found = comparisons.iter().find(|c| c.cell == cell && c.metric == *metric);
-            // Of the metrics that nobody named, most mean nothing in a cell.
+            // Of the metrics that nobody named, most mean nothing in a cell; equal work was planned
+            // for its own.
+            let equal_work = phase(&cell, metric) == Phase::EqualWork;
             if let Some(comparison) = found {
                 lines.push(line(&experiment.name, comparison, options.max_loss));
-            } else if !options.metrics.is_empty() || some_arm_has(&cell, metric) {
+            } else if !options.metrics.is_empty() || equal_work || some_arm_has(&cell, metric) {
                 lines.push(not_told(Some(cell.clone()), Some(metric.name), "not measured"));
             }
         }

@@ -26,6 +26,7 @@ use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use servers::Servers;
 use tidelock_servers::{Arm, Programs, Workspace};
@@ -49,8 +50,9 @@ pub struct Options {
     pub out: PathBuf,
     /// Directory below which the servers' data lies, on the disk that is to be measured.
     pub work: PathBuf,
-    /// When blocks that only make it more precise are over; `None` if whenever it takes.
-    pub until: Option<std::time::Instant>,
+    /// Minutes after which blocks that only make it more precise are over; `None` if whenever it
+    /// takes, or in [`resume`] if those that the run began with.
+    pub minutes: Option<u32>,
     /// Set to end the run after the tool that runs now.
     pub stop: Arc<AtomicBool>,
 }
@@ -118,7 +120,9 @@ pub fn start(manifest: &Manifest, options: &Options, progress: &mut dyn Progress
     clean_up(options, &only, progress);
     let writer = Writer::create(&options.out, manifest)?;
     note_work(options)?;
-    Lab { manifest, options, only, writer, trials: Vec::new(), sitting: 0 }.run(progress)
+    note_minutes(options)?;
+    let until = until(options.minutes);
+    Lab { manifest, options, only, writer, until, trials: Vec::new(), sitting: 0 }.run(progress)
 }
 
 /// The command and the library, if an arm of the plan needs them.
@@ -150,9 +154,11 @@ pub fn resume(options: &Options, progress: &mut dyn Progress) -> Result<()> {
     check_programs(&manifest)?;
     clean_up(options, &only, progress);
     note_work(options)?;
+    note_minutes(options)?;
+    let until = until(options.minutes.or_else(|| noted_minutes(&options.out)));
     let sitting = trials.iter().map(|trial| trial.sitting + 1).max().unwrap_or(0);
     let trials = of_whole_blocks(&manifest, trials);
-    Lab { manifest: &manifest, options, only, writer, trials, sitting }.run(progress)
+    Lab { manifest: &manifest, options, only, writer, until, trials, sitting }.run(progress)
 }
 
 /// The work directory that a run was last measured in.
@@ -165,6 +171,20 @@ pub fn noted_work(dir: &Path) -> Option<PathBuf> {
 fn note_work(options: &Options) -> Result<()> {
     let path = options.work.as_os_str().as_bytes();
     results::whole(&options.out, WORK, path, Existing::Replaced)
+}
+
+/// The minutes that a run was begun with.
+fn noted_minutes(dir: &Path) -> Option<u32> {
+    std::fs::read_to_string(dir.join(MINUTES)).ok()?.parse().ok()
+}
+
+fn note_minutes(options: &Options) -> Result<()> {
+    let Some(minutes) = options.minutes else { return Ok(()) };
+    results::whole(&options.out, MINUTES, minutes.to_string().as_bytes(), Existing::Replaced)
+}
+
+fn until(minutes: Option<u32>) -> Option<Instant> {
+    minutes.map(|minutes| Instant::now() + Duration::from_secs(u64::from(minutes) * 60))
 }
 
 /// The trials of blocks that were measured in all arms: only they can be paired.
@@ -215,6 +235,8 @@ struct Lab<'l> {
     options: &'l Options,
     only: lock::Only,
     writer: Writer,
+    /// When blocks that only make it more precise are over.
+    until: Option<Instant>,
     /// What counts: whole blocks of earlier sittings, and everything of this one.
     trials: Vec<Trial>,
     sitting: u32,
@@ -354,3 +376,28 @@ pub fn exists(dir: &Path) -> bool {
 
 /// Name of the file that has the work directory.
 const WORK: &str = "work-directory";
+/// Name of the file that has the minutes that `--precision` may take.
+const MINUTES: &str = "minutes";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_that_goes_on_has_the_minutes_that_it_began_with() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut options = Options {
+            out: dir.path().into(),
+            work: dir.path().into(),
+            minutes: None,
+            stop: Arc::default(),
+        };
+        note_minutes(&options).unwrap();
+        assert_eq!(noted_minutes(dir.path()), None);
+        for minutes in [90, 30] {
+            options.minutes = Some(minutes);
+            note_minutes(&options).unwrap();
+            assert_eq!(noted_minutes(dir.path()), Some(minutes));
+        }
+    }
+}

@@ -378,6 +378,88 @@ fn what_is_narrowed_keeps_what_conclusions_need_and_names_what_is_unknown() {
 }
 
 #[test]
+fn two_experiments_of_one_name_are_refused() {
+    let bench = Bench::new();
+    let file = quick(&bench, |text| text);
+    let copy = bench.path("copy.toml").display().to_string();
+    fs::copy(&file, &copy).unwrap();
+    for (one, other, name) in
+        [("wal-stress", "wal-stress", "wal-stress"), (&*file, &*copy, "quick")]
+    {
+        let output = lab(&["plan", one, other]).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{}", told(&output));
+        let said = format!("two experiments are named {name}");
+        assert!(told(&output).contains(&said), "{}", told(&output));
+    }
+}
+
+#[test]
+fn a_precision_where_it_cannot_work_is_refused() {
+    let bench = Bench::new();
+    let plan = |change: fn(String) -> String| {
+        let file = quick(&bench, change);
+        lab(&["plan", &file, "--precision", "2%"]).output().unwrap()
+    };
+    let paced = "blocks = 3\nequal_work_blocks = 2";
+    let lacks = |arm: &str| format!("and quick has no arm {arm}");
+    let no_control = plan(|text| {
+        text.replace("blocks = 3", "blocks = 3\nequal_work_blocks = 2")
+            .replace("\"plain\", \"control\"", "\"plain\", \"sealed\"")
+    });
+    let no_plain = plan(|text| {
+        text.replace("blocks = 3", "blocks = 3\nequal_work_blocks = 2")
+            .replace("\"plain\", \"control\"", "\"control\", \"sealed\"")
+    });
+    let no_equal_work = plan(|text| text);
+    for (output, why) in [
+        (no_control, lacks("control")),
+        (no_plain, lacks("plain")),
+        (no_equal_work, "nothing that was named has any".into()),
+    ] {
+        assert_eq!(output.status.code(), Some(2), "{}", told(&output));
+        assert!(told(&output).contains(&why), "{}", told(&output));
+    }
+    let file = quick(&bench, |text| text.replace("blocks = 3", paced));
+    succeeded(&lab(&["plan", &file, "--precision", "2%"]).output().unwrap());
+}
+
+/// A run of so many transactions has no others, whatever waited at the end of its seconds.
+#[test]
+fn trials_at_a_fixed_rate_end_with_their_last_transaction() {
+    let bench = Bench::new();
+    let path = quick(&bench, |text| {
+        let custom = "script = \"custom\"\ncustom = \"SELECT pg_sleep(0.03);\"";
+        text.replace("script = \"select-only\"", custom)
+            .replace("scale = 1", "scale = 0")
+            .replace("clients = 1", "clients = 3")
+            .replace("blocks = 3", "blocks = 1\nlatency_blocks = 2")
+    });
+    succeeded(&bench.run(&[&path, "--seed", "3"]));
+    bench.is_clean();
+    let trials = bench.trials();
+    let rated: Vec<&Value> = trials.iter().filter(|t| t["phase"] == "fixed-rate").collect();
+    assert_eq!(rated.len(), 4);
+    for trial in rated {
+        let metric = |name: &str| trial["metrics"][name].as_f64().unwrap();
+        let due = (metric("rate") / 3.0).ceil() * 3.0;
+        assert!((metric("units") - due).abs() < 0.5, "{due}: {trial}");
+        // Each took at least what it slept.
+        assert!(metric("latency_p50") >= 30.0, "{trial}");
+    }
+}
+
+#[test]
+fn minutes_are_for_a_run_with_a_precision() {
+    let bench = Bench::new();
+    let file = quick(&bench, |text| text.replace("blocks = 3", "blocks = 1"));
+    succeeded(&bench.run(&[&file]));
+    let mut command = bench.measuring(&["resume", "--minutes", "5"]);
+    let output = command.arg(bench.out()).output().unwrap();
+    assert_eq!(output.status.code(), Some(2), "{}", told(&output));
+    assert!(told(&output).contains("this one has none"), "{}", told(&output));
+}
+
+#[test]
 fn aurora_mysqlslap_in_miniature() {
     let (bench, trials) = miniature("aurora-mysqlslap");
     for arm in ["own", "sealed"] {

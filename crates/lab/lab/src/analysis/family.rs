@@ -1,16 +1,20 @@
 //! Families of cells: what is said first, because it is told from many blocks.
 //!
 //! A family is one kind of load in all experiments that compare with plain. Its estimate is the
-//! mean of its cells' logarithms, each cell with the same weight. A cell that says nothing (too few
-//! blocks, a control that voids it, a limit not in force) is left out, and counted.
+//! mean of its cells' logarithms, each cell with the same weight; phases of the batch engine, which
+//! one trial measures, are one cell in that. A cell that says nothing (too few blocks, a control
+//! that voids it, a limit not in force, no equal work where it was planned) is left out, and
+//! counted.
+
+use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::{Comparison, PLAIN};
+use super::{Comparison, PLAIN, is_paced};
 use crate::experiment::{Experiment, Script, Work};
 use crate::metric::Better;
 use crate::statistics::{Estimate, Interval};
-use crate::trial::Phase;
+use crate::trial::{Cell, Phase, WORKLOAD};
 
 /// One kind of load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -72,11 +76,11 @@ impl Kind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Aspect {
-    /// CPU time for a unit of work: by equal work where that was measured.
+    /// CPU time for a unit of work: by equal work where that was planned.
     Cpu,
     /// Throughput at capacity, or time.
     Throughput,
-    /// 95th percentile of the latency at 40 % of capacity, or at 70 % where that was measured
+    /// 95th percentile of the latency at 40 % of capacity, or at 70 % where that was planned
     /// instead.
     P95,
 }
@@ -95,9 +99,9 @@ impl Aspect {
         }
     }
 
-    /// Whether a comparison of a cell belongs to it; `paced` if the cell has equal work, `fast` if
-    /// it has a throughput, without which its time is taken.
-    pub(crate) fn is(self, comparison: &Comparison, paced: bool, fast: bool) -> bool {
+    /// Whether a comparison of a cell belongs to it; `paced` if equal work was to be measured in
+    /// the cell, `fast` if it has a throughput, without which its time is taken.
+    fn is(self, comparison: &Comparison, paced: bool, fast: bool) -> bool {
         let (phase, metric) = (comparison.phase, comparison.metric);
         let (equal_work, capacity) = (phase == Phase::EqualWork, phase == Phase::Capacity);
         match self {
@@ -128,30 +132,33 @@ pub struct Family {
     pub left_out: usize,
 }
 
+/// The comparisons of one arm in one cell that belong to `aspect`; `here` are all of them.
+pub(crate) fn of_aspect<'c>(
+    experiment: &Experiment,
+    cell: &Cell,
+    here: &[&'c Comparison],
+    aspect: Aspect,
+) -> Vec<&'c Comparison> {
+    let paced =
+        is_paced(experiment, cell.workload()) || here.iter().any(|c| c.phase == Phase::EqualWork);
+    let fast = here.iter().any(|c| Aspect::Throughput.is(c, paced, true));
+    here.iter().copied().filter(|c| aspect.is(c, paced, fast)).collect()
+}
+
 /// The families of `arm` against plain in all experiments, those that have a cell.
 #[must_use]
 pub fn families(compared: &[(&Experiment, &[Comparison])], arm: &str) -> Vec<Family> {
     let mut families = Vec::new();
     for kind in Kind::ORDER {
         for aspect in Aspect::ORDER {
-            let (mut estimates, mut left_out) = (Vec::new(), 0);
+            let (mut estimates, mut cells, mut left_out) = (Vec::new(), 0, 0);
             for (experiment, all) in compared {
                 let of_arm = |c: &&Comparison| c.arm == arm && c.base == PLAIN;
-                for c in all.iter().filter(of_arm) {
-                    let in_cell = || all.iter().filter(of_arm).filter(|o| o.cell == c.cell);
-                    let paced = in_cell().any(|other| other.phase == Phase::EqualWork);
-                    let fast = in_cell().any(|other| Aspect::Throughput.is(other, paced, true));
-                    let name = c.cell.workload().split('/').next().unwrap_or_default();
-                    let of_kind = experiment.workload.get(name).and_then(Kind::of);
-                    let here = kind == Kind::All && of_kind.is_some() || of_kind == Some(kind);
-                    if !here || !aspect.is(c, paced, fast) {
-                        continue;
-                    }
-                    match c.estimate.filter(|_| c.told().is_ok() && c.unlimited.is_none()) {
-                        Some(estimate) => estimates.push(estimate),
-                        None => left_out += 1,
-                    }
-                }
+                let of_arm: Vec<&Comparison> = all.iter().filter(of_arm).collect();
+                let (trials, out) = of_experiment(experiment, &of_arm, kind, aspect);
+                cells += trials.values().map(Vec::len).sum::<usize>();
+                left_out += out;
+                estimates.extend(trials.values().filter_map(|parts| Estimate::together(parts)));
             }
             let Some(estimate) = Estimate::pooled(&estimates) else { continue };
             families.push(Family {
@@ -160,7 +167,7 @@ pub fn families(compared: &[(&Experiment, &[Comparison])], arm: &str) -> Vec<Fam
                 arm: arm.into(),
                 estimate,
                 ratio: estimate.interval(0.95),
-                cells: estimates.len(),
+                cells,
                 left_out,
             });
         }
@@ -168,11 +175,48 @@ pub fn families(compared: &[(&Experiment, &[Comparison])], arm: &str) -> Vec<Fam
     families
 }
 
+/// The estimates of one experiment's cells, by the cell of their trials: phases of the batch engine
+/// are measured in the same ones. And how many cells say nothing.
+fn of_experiment(
+    experiment: &Experiment,
+    of_arm: &[&Comparison],
+    kind: Kind,
+    aspect: Aspect,
+) -> (BTreeMap<Cell, Vec<Estimate>>, usize) {
+    let mut cells: BTreeMap<&Cell, Vec<&Comparison>> = BTreeMap::new();
+    for c in of_arm {
+        cells.entry(&c.cell).or_default().push(c);
+    }
+    let (mut trials, mut left_out) = (BTreeMap::<Cell, Vec<Estimate>>::new(), 0);
+    for (cell, here) in cells {
+        let name = cell.workload().split('/').next().unwrap_or_default();
+        let of_kind = experiment.workload.get(name).and_then(Kind::of);
+        let of_it = kind == Kind::All && of_kind.is_some() || of_kind == Some(kind);
+        if !of_it {
+            continue;
+        }
+        let found = of_aspect(experiment, cell, &here, aspect);
+        // What equal work alone tells is not taken from elsewhere.
+        if found.is_empty() && aspect != Aspect::Throughput && is_paced(experiment, name) {
+            left_out += 1;
+        }
+        let mut of_trials = cell.clone();
+        of_trials.0.insert(WORKLOAD.into(), name.into());
+        for c in found {
+            match c.estimate.filter(|_| c.told().is_ok() && c.unlimited.is_none()) {
+                Some(estimate) => trials.entry(of_trials.clone()).or_default().push(estimate),
+                None => left_out += 1,
+            }
+        }
+    }
+    (trials, left_out)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::analysis::compare;
-    use crate::experiment::{Param, Pgbench, Sql};
+    use crate::experiment::{Billing, Param, Pgbench, Sql};
     use crate::synthetic::{Synthetic, experiment};
 
     fn pgbench(script: Script, custom: Option<&str>) -> Work {
@@ -214,6 +258,63 @@ mod tests {
             assert!(of(Kind::TpcB, aspect).is_none());
         }
         assert!(of(Kind::All, Aspect::P95).is_none());
+    }
+
+    #[test]
+    fn a_cell_without_the_equal_work_that_was_planned_is_left_out() {
+        let mut run = Synthetic::new(10);
+        let arms = ["plain", "control", "sealed"];
+        for workload in ["never_paced", "paced"] {
+            for arm in arms {
+                run.arm(arm, workload, if arm == "sealed" { 0.9 } else { 1.0 });
+            }
+        }
+        let mut paced: Vec<_> =
+            run.trials.iter().filter(|t| t.cell.workload() == "paced").cloned().collect();
+        paced.iter_mut().for_each(|trial| trial.phase = Phase::EqualWork);
+        run.trials.append(&mut paced);
+        let mut experiment = experiment(&arms);
+        experiment.stop.equal_work_blocks = 10;
+        for workload in ["never_paced", "paced"] {
+            experiment.workload.insert(workload.into(), pgbench(Script::SelectOnly, None));
+        }
+        let all = compare(&experiment, &run.trials);
+        let families = families(&[(&experiment, &all)], "sealed");
+        let of = |aspect| {
+            let same = |f: &&Family| f.kind == Kind::All && f.aspect == aspect;
+            families.iter().find(same).map(|f| (f.cells, f.left_out))
+        };
+        assert_eq!(of(Aspect::Cpu), Some((1, 1)));
+        assert_eq!(of(Aspect::Throughput), Some((2, 0)));
+    }
+
+    #[test]
+    fn phases_of_the_same_trials_are_not_independent() {
+        let mut run = Synthetic::new(10);
+        let arms = ["plain", "control", "sealed"];
+        for arm in arms {
+            run.arm(arm, "batch/phase1", 1.0);
+        }
+        let first = run.trials.clone();
+        for phase in ["batch/phase2", "batch/phase3"] {
+            run.trials.extend(first.iter().cloned().map(|mut trial| {
+                trial.cell.0.insert(WORKLOAD.into(), phase.into());
+                trial
+            }));
+        }
+        let one = || Param::from("1");
+        let billing = Billing { records: one(), files: one(), workers: one(), batch: one() };
+        let mut experiment = experiment(&arms);
+        experiment.workload.insert("batch".into(), Work::Billing(billing));
+        let cpu_of = |trials: &[crate::trial::Trial]| {
+            let all = compare(&experiment, trials);
+            let families = families(&[(&experiment, &all)], "sealed");
+            let cpu = |f: &&Family| f.kind == Kind::Batch && f.aspect == Aspect::Cpu;
+            families.iter().find(cpu).map(|f| (f.cells, f.ratio.high / f.ratio.low)).unwrap()
+        };
+        let ((one, width), (three, of_three)) = (cpu_of(&first), cpu_of(&run.trials));
+        assert_eq!((one, three), (1, 3));
+        assert!((width - of_three).abs() < 1e-9, "{width} {of_three}");
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::io::IsTerminal as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -43,6 +43,10 @@ pub(super) struct Resume {
     dir: PathBuf,
     #[command(flatten)]
     disk: WorkDirectory,
+    /// The most minutes that blocks of equal work take from now on, of a run with --precision
+    /// (default: as many as the run began with)
+    #[arg(long, value_name = "N")]
+    minutes: Option<u32>,
 }
 
 /// Where servers keep their data
@@ -71,8 +75,7 @@ impl Run {
             let hint = "`tidelock-lab resume DIR` goes on with it; --out names another directory";
             return Err(Error::Refused { what, hint });
         }
-        let until = self.minutes.map(|n| Instant::now() + Duration::from_secs(u64::from(n) * 60));
-        let options = Options { out, work, until, stop: stop()? };
+        let options = Options { out, work, minutes: self.minutes, stop: stop()? };
         let mut shown = Shown::new();
         let done = run::start(&manifest, &options, &mut shown);
         finish(&options, shown, done)
@@ -86,8 +89,14 @@ impl Resume {
             let what = format!("{}, line {line} is no trial: {why}", self.dir.display());
             tidelock_console::warn(what, "its block is measured again; the line stays");
         }
+        let mut planned = results.manifest.experiments.iter();
+        let precise = planned.any(|p| p.experiment.stop.control_precision.is_some());
+        if self.minutes.is_some() && !precise {
+            let what = "--minutes is for a run with --precision, and this one has none";
+            return Err(Error::usage(what, "it measures all blocks of its plan, and no more"));
+        }
         let work = self.disk.work(run::noted_work(&self.dir))?;
-        let options = Options { out: self.dir, work, until: None, stop: stop()? };
+        let options = Options { out: self.dir, work, minutes: self.minutes, stop: stop()? };
         let mut shown = Shown::new();
         let done = run::resume(&options, &mut shown);
         finish(&options, shown, done)

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use tidelock_lab::analysis::{CONTROL, PLAIN};
 use tidelock_lab::catalogue;
-use tidelock_lab::experiment::{Experiment, Param, Size};
-use tidelock_lab::trial::WORKLOAD;
+use tidelock_lab::experiment::{Experiment, Param, Size, Work};
+use tidelock_lab::plan;
+use tidelock_lab::trial::{Phase, WORKLOAD};
 
 use super::error::{Error, Result};
 
@@ -53,6 +54,11 @@ impl Which {
                 experiment.stop.equal_work_blocks = tidelock_lab::run::MOST_BLOCKS;
             }
             self.choose_arms(&mut experiment)?;
+            if found.iter().any(|other: &Experiment| other.name == experiment.name) {
+                let what = format!("two experiments are named {}", experiment.name);
+                let hint = "name each once; a file that is a copy needs a `name` of its own";
+                return Err(Error::usage(what, hint));
+            }
             found.push(experiment);
         }
         let mut wanted = BTreeMap::<&str, Vec<&str>>::new();
@@ -61,6 +67,9 @@ impl Which {
         }
         for (factor, levels) in wanted {
             choose_levels(&mut found, factor, &levels)?;
+        }
+        if self.precision.is_some() {
+            check_precision(&found)?;
         }
         Ok(found)
     }
@@ -94,6 +103,30 @@ impl Which {
             _ => Size::Small,
         }
     }
+}
+
+/// A precision is that of the control, in blocks of equal work: one experiment has to have some,
+/// and those that have need both plain and control.
+fn check_precision(experiments: &[Experiment]) -> Result<()> {
+    let paced = |experiment: &&Experiment| {
+        let has = |work: &Work| plan::blocks(experiment, work, Phase::EqualWork) > 0;
+        experiment.workload.values().any(has)
+    };
+    let paced: Vec<&Experiment> = experiments.iter().filter(paced).collect();
+    if paced.is_empty() {
+        let what = "--precision is for equal work, and nothing that was named has any";
+        let hint = "`tidelock-lab show NAME` has what it measures; most have none in miniature";
+        return Err(Error::usage(what, hint));
+    }
+    for experiment in paced {
+        let lacks = |arm: &&str| experiment.arms.iter().all(|own| own != arm);
+        if let Some(arm) = [PLAIN, CONTROL].into_iter().find(lacks) {
+            let name = &experiment.name;
+            let what = format!("--precision is that of the control, and {name} has no arm {arm}");
+            return Err(Error::usage(what, format!("it has {}", experiment.arms.join(", "))));
+        }
+    }
+    Ok(())
 }
 
 /// Leaves only the cells with these levels of a factor, or the workloads of these names.

@@ -14,8 +14,8 @@ use crate::manifest::{Machine, Manifest};
 pub(super) struct Differences {
     /// A sentence for each.
     pub(super) lines: Vec<String>,
-    /// Conditions that hold for everything in the runs. Another version of Tidelock does not
-    /// count: to compare two of them is what this is for.
+    /// Conditions that hold for everything in the runs. Another version or commit of Tidelock does
+    /// not count: to compare two of them is what this is for.
     pub(super) conditions: BTreeSet<Condition>,
     /// Names of the experiments that are not the same.
     pub(super) experiments: BTreeSet<String>,
@@ -26,6 +26,7 @@ impl Differences {
     pub(super) fn between(a: &Manifest, b: &Manifest) -> Self {
         let mut found = Self::default();
         found.note(None, "version of Tidelock", &a.tidelock, &b.tidelock);
+        found.note(None, "commit", &a.commit, &b.commit);
         let size = |manifest: &Manifest| format!("{:?}", manifest.size).to_lowercase();
         found.note(Some(Condition::Size), "size", &size(a), &size(b));
         found.note(None, "seed", &a.seed, &b.seed);

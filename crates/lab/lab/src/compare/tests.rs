@@ -90,6 +90,7 @@ fn what_only_one_has_and_what_differs_is_named() {
     let a = run(0.95, &["select", "insert"]);
     let mut b = run(0.95, &["select"]);
     b.manifest.seed = 2;
+    b.manifest.commit = "0123456789ab".into();
     b.manifest.machine.cpus = 64;
     b.manifest.machine.versions.insert("postgres".into(), "15.8".into());
     let experiment = &mut b.manifest.experiments[0].experiment;
@@ -100,6 +101,7 @@ fn what_only_one_has_and_what_differs_is_named() {
     assert_eq!(
         both.differences,
         [
+            "commit: none and 0123456789ab",
             "seed: 1 and 2",
             "processors: 0 and 64",
             "version of postgres: none and 15.8",

@@ -13,8 +13,8 @@ use crate::trial::WORKLOAD;
 ///
 /// # Errors
 /// [`Error::Experiment`] with the line for what is not TOML, unknown keys, wrong types; and for
-/// what contradicts itself: an arm, a metric, a factor or a level that nothing defines, no arm at
-/// all.
+/// what contradicts itself: an arm, a metric, a factor or a level that nothing defines, an arm that
+/// is there twice, no arm at all.
 pub fn read(name: &str, text: &str, size: Size) -> Result<Experiment> {
     let broken = |why: String| Error::Experiment { name: name.into(), why };
     let mut table: Table = toml::from_str(text).map_err(|e| broken(e.to_string()))?;
@@ -82,12 +82,22 @@ fn check(experiment: &Experiment, levels: &BTreeMap<String, Vec<Param>>) -> Resu
     if experiment.stop.blocks == 0 {
         return Err("stop.blocks is 0, so nothing would be measured".into());
     }
-    for arm in &experiment.arms {
+    if ![1, 2].contains(&experiment.stop.servers) {
+        return Err(format!("stop.servers is {}; it is 1 or 2", experiment.stop.servers));
+    }
+    for (at, arm) in experiment.arms.iter().enumerate() {
         if !known(arm) {
             return Err(format!("unknown arm `{arm}`; built in are {}", BUILT_IN.join(", ")));
         }
+        if experiment.arms[..at].contains(arm) {
+            return Err(format!("`arms` has `{arm}` twice"));
+        }
     }
-    for own in &experiment.own_arms {
+    for (at, own) in experiment.own_arms.iter().enumerate() {
+        let before = &experiment.own_arms[..at];
+        if before.iter().any(|other| other.name == own.name) {
+            return Err(format!("two arms are named `{}`", own.name));
+        }
         if !BUILT_IN.contains(&own.like.as_str()) {
             return Err(format!(
                 "arm `{}` is like `{}`, which is not built in",
@@ -264,6 +274,21 @@ mod tests {
         ] {
             assert!(refused(&text).contains(why), "{}", refused(&text));
         }
+    }
+
+    #[test]
+    fn an_arm_that_is_there_twice_and_a_third_server_are_refused() {
+        let own = "[[arm]]\nname = 'fork'\ntitle = ''\nlike = 'plain'\n";
+        let arms = |arms: &str| TEXT.replace("[\"plain\"]", arms);
+        for (text, why) in [
+            (arms("[\"plain\", \"sealed\", \"plain\"]"), "`arms` has `plain` twice"),
+            (format!("{TEXT}\n{own}{own}"), "two arms are named `fork`"),
+            (format!("{TEXT}\nservers = 0"), "stop.servers is 0"),
+            (format!("{TEXT}\nservers = 3"), "stop.servers is 3"),
+        ] {
+            assert!(refused(&text).contains(why), "{}", refused(&text));
+        }
+        read("t", &format!("{TEXT}\nservers = 2\n{own}"), Size::Small).unwrap();
     }
 
     #[test]

@@ -129,6 +129,18 @@ fn what_was_not_measured_is_undecided() {
 }
 
 #[test]
+fn equal_work_that_was_planned_and_never_ran_is_undecided() {
+    let mut results = four_cells(0.99, 0.04);
+    assert_eq!(outcome(&results, 0.02), Outcome::Passed);
+    results.manifest.experiments[0].experiment.stop.equal_work_blocks = 10;
+    let gate = gate(&results, &Options::new(0.02)).unwrap();
+    assert_eq!(gate.outcome, Outcome::Undecided, "{gate}");
+    let cpu = |line: &&Line| line.metric == Some("cpu_per_unit");
+    assert!(gate.lines.iter().filter(cpu).all(|line| line.why == "not measured"), "{gate}");
+    assert_eq!(gate.lines.iter().filter(cpu).count(), 4, "{gate}");
+}
+
+#[test]
 fn factors_that_a_workload_does_not_use_and_phases_of_the_batch_engine_are_no_gaps() {
     let mut results = run(1.0, 1.0, 0.005);
     let experiment = &mut results.manifest.experiments[0].experiment;

@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use crate::analysis;
 use crate::experiment::Experiment;
+use crate::manifest::Planned;
 use crate::trial::{Cell, Phase, Trial, WORKLOAD};
 
 /// The values of one metric over the blocks of one arm in one cell.
@@ -53,6 +54,13 @@ impl<'a> Cells<'a> {
         cells.sort_by_cached_key(sort_key);
         cells.dedup();
         cells
+    }
+
+    /// Whether every arm that can be measured here has a trial of `cell` at capacity.
+    pub(super) fn is_whole(&self, planned: &Planned, cell: &Cell) -> bool {
+        let trials = self.trials(Phase::Capacity, cell);
+        let mut arms = planned.arms.iter().filter(|arm| arm.missing.is_none());
+        !trials.is_empty() && arms.all(|arm| trials.iter().any(|trial| trial.arm == arm.name))
     }
 
     pub(super) fn trials(&self, phase: Phase, cell: &Cell) -> &[&'a Trial] {

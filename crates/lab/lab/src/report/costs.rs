@@ -328,14 +328,14 @@ fn largest(counted: &[Counted<'_>], direction: Finding) -> Option<Largest> {
     })
 }
 
-/// What was planned and has no trial, by experiment.
+/// What was planned and has no trial in some arm that can be measured here, by experiment.
 fn not_measured(results: &Results) -> Option<String> {
     let (mut all, mut missing, mut of) = (0, 0, Vec::new());
-    for Planned { experiment, .. } in &results.manifest.experiments {
+    for of_plan in &results.manifest.experiments {
+        let experiment = &of_plan.experiment;
         let of_run = Cells::of(experiment, &results.trials);
-        let measured = of_run.cells(Phase::Capacity);
         let here = planned(experiment);
-        let absent = here.iter().filter(|cell| !measured.contains(cell)).count();
+        let absent = here.iter().filter(|cell| !of_run.is_whole(of_plan, cell)).count();
         all += here.len();
         missing += absent;
         if absent > 0 {
@@ -344,7 +344,8 @@ fn not_measured(results: &Results) -> Option<String> {
     }
     (missing > 0).then(|| {
         format!(
-            "The run is not whole: {missing} of {all} planned cells were not measured ({})",
+            "The run is not whole: {missing} of {all} planned cells were not measured in all arms \
+             ({})",
             of.join(", ")
         )
     })

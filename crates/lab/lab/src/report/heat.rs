@@ -8,12 +8,12 @@ use serde::Serialize;
 use super::cells::{self, Cells, label, spaced};
 use super::finding::Finding;
 use super::words::USEFUL;
-use crate::analysis::{Aspect, Comparison, PLAIN};
-use crate::experiment::Engine;
+use crate::analysis::{Aspect, Comparison, PLAIN, of_aspect};
+use crate::experiment::{Engine, Experiment};
 use crate::manifest::Planned;
 use crate::phrase;
 use crate::results::Results;
-use crate::trial::{Cell, Phase};
+use crate::trial::Cell;
 
 /// The cells of one experiment.
 #[derive(Debug, Serialize)]
@@ -76,7 +76,7 @@ fn map(planned: &Planned, results: &Results, all: &[Comparison], arm: &str) -> O
     let row = |cell: Cell| Row {
         workload: spaced(cell.workload()),
         levels: label(&cell, &factors),
-        tiles: tiles(all, &cell, arm),
+        tiles: tiles(experiment, all, &cell, arm),
     };
     let mut rows: Vec<Row> = of_run.with_planned(experiment).into_iter().map(row).collect();
     let measured = |aspect: &Aspect| {
@@ -100,13 +100,12 @@ const fn short(aspect: Aspect) -> &'static str {
     }
 }
 
-fn tiles(all: &[Comparison], cell: &Cell, arm: &str) -> Vec<Tile> {
-    let of_cell = || all.iter().filter(|c| c.cell == *cell && c.arm == arm && c.base == PLAIN);
-    let paced = of_cell().any(|c| c.phase == Phase::EqualWork);
-    let fast = of_cell().any(|c| Aspect::Throughput.is(c, paced, true));
+fn tiles(experiment: &Experiment, all: &[Comparison], cell: &Cell, arm: &str) -> Vec<Tile> {
+    let here = |c: &&Comparison| c.cell == *cell && c.arm == arm && c.base == PLAIN;
+    let here: Vec<&Comparison> = all.iter().filter(here).collect();
     let of = |aspect: Aspect| {
-        let found = of_cell().find(|c| aspect.is(c, paced, fast));
-        found.map_or_else(|| absent(aspect), |c| tile(aspect, c))
+        let found = of_aspect(experiment, cell, &here, aspect);
+        found.first().map_or_else(|| absent(aspect), |c| tile(aspect, c))
     };
     Aspect::ORDER.into_iter().map(of).collect()
 }

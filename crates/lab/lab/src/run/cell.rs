@@ -58,7 +58,7 @@ impl Lab<'_> {
                 continue;
             }
             if warm != Some(step.block) {
-                servers.servers.iter().for_each(warm_up::page_cache);
+                warm_up::page_cache(&servers.servers);
                 warm = Some(step.block);
             }
             progress.trial(&experiment.name, step, plan::blocks(experiment, work, step.phase));
@@ -99,7 +99,7 @@ impl Lab<'_> {
             let blocks = experiment.stop.equal_work_blocks;
             progress.trial(&experiment.name, first, blocks);
             let (stop, seed) = (&self.options.stop, self.manifest.seed);
-            servers.servers.iter().for_each(warm_up::page_cache);
+            warm_up::page_cache(&servers.servers);
             let bench = match &mut bench {
                 Some(bench) => bench,
                 none => {

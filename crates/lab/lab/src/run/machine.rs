@@ -57,9 +57,19 @@ pub(super) fn differences(manifest: &Manifest, work: &Path) -> Vec<String> {
     let experiments = manifest.experiments.iter().map(|planned| &planned.experiment);
     let now = with_builds_of(experiments, machine(work));
     let mut found = between(&manifest.machine, &now);
-    let ours = env!("CARGO_PKG_VERSION");
-    if manifest.tidelock != ours {
-        found.push(said("tidelock", &manifest.tidelock, ours));
+    found.extend(of_build(manifest, env!("CARGO_PKG_VERSION"), env!("TIDELOCK_COMMIT")));
+    found
+}
+
+/// The build, as far as both are known: a source archive has no commit.
+fn of_build(manifest: &Manifest, version: &str, commit: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    if manifest.tidelock != version {
+        found.push(said("tidelock", &manifest.tidelock, version));
+    }
+    let known = !manifest.commit.is_empty() && !commit.is_empty();
+    if known && manifest.commit != commit {
+        found.push(said("commit", &manifest.commit, commit));
     }
     found
 }
@@ -107,6 +117,7 @@ fn version(program: &Path, argument: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::synthetic::Synthetic;
     use std::collections::BTreeMap;
 
     #[test]
@@ -150,5 +161,16 @@ mod tests {
             "postgresql was 15.20, is 15.21",
         ];
         assert_eq!(between(&then, &now), expected);
+    }
+
+    #[test]
+    fn another_commit_is_another_build_where_both_are_known() {
+        let mut manifest = crate::synthetic::results(Synthetic::new(1), &["plain"]).manifest;
+        assert!(of_build(&manifest, "0.1.0", "b").is_empty());
+        manifest.commit = "a".into();
+        assert!(of_build(&manifest, "0.1.0", "a").is_empty());
+        assert!(of_build(&manifest, "0.1.0", "").is_empty());
+        let expected = ["tidelock was 0.1.0, is 0.2.0", "commit was a, is a-changed"];
+        assert_eq!(of_build(&manifest, "0.2.0", "a-changed"), expected);
     }
 }

@@ -1,4 +1,5 @@
-//! `--precision`: measure until the control is known so well, and say before how long that takes.
+//! `--precision`: measure until the control is known so well, and say before how long that takes;
+//! of a run without it, how long [`USUAL`] would take.
 //!
 //! Blind: nothing but the control decides, so to stop early finds no difference that is not there.
 //! The pre-flight fills a plain server and its control with the smallest data, gives them equal
@@ -13,7 +14,7 @@ use super::servers::{Database, Servers};
 use super::{Lab, Progress, instances, trial, warm_up};
 use crate::analysis::{CONTROL, PART, PLAIN, noise};
 use crate::error::{Error, Result};
-use crate::experiment::{Experiment, Param, Work};
+use crate::experiment::{Experiment, Param, Size, Work};
 use crate::manifest::Planned;
 use crate::metric::{Metric, find};
 use crate::phrase::{LEAST_FOR_PUBLICATION, part};
@@ -34,17 +35,20 @@ impl Lab<'_> {
             .filter(|t| t.cell == *cell)
             .collect();
         let done = trials.iter().map(|trial| trial.block + 1).max().unwrap_or(0);
-        let over = self.options.until.is_some_and(|until| Instant::now() > until);
+        let over = self.until.is_some_and(|until| Instant::now() > until);
         (over || is_precise(experiment, &trials, wanted)).then_some(done)
     }
 
-    /// Says how long the precision takes that was asked for.
+    /// Says how long the precision takes that was asked for. Of a new run without one: how long
+    /// [`USUAL`] would take, and whether the run is shorter.
     ///
     /// # Errors
-    /// When a server or its work fails.
+    /// When a server or its work fails, and a precision was asked for.
     pub(super) fn pre_flight(&self, progress: &mut dyn Progress) -> Result<()> {
+        let told = self.manifest.size != Size::Miniature && self.sitting == 0;
+        let usual = told.then_some(USUAL);
         let asked = self.manifest.experiments.iter().find_map(|planned| {
-            let wanted = planned.experiment.stop.control_precision?;
+            let wanted = planned.experiment.stop.control_precision.or(usual)?;
             let cells = plan::cells(&planned.experiment).ok()?;
             let cell = cells.into_iter().find(|cell| blocks(&planned.experiment, cell) > 0)?;
             let has = |name| planned.arms.iter().any(|arm| arm.name == name);
@@ -52,9 +56,16 @@ impl Lab<'_> {
         });
         let Some((planned, cell, wanted)) = asked else { return Ok(()) };
         progress.preparing("pre-flight: what two equal servers differ by");
-        let (estimate, measured, seconds) = self.equal_servers(planned, &cell, progress)?;
+        let is_asked = planned.experiment.stop.control_precision.is_some();
+        let (estimate, measured, seconds) = match self.equal_servers(planned, &cell, progress) {
+            Err(why) if !is_asked && !matches!(why, Error::Interrupted) => {
+                progress.note(&format!("what can be told here is not known: {why}"));
+                return Ok(());
+            }
+            found => found?,
+        };
         let needed = estimate.blocks_for(measured, (1.0 + wanted).ln(), LEAST_FOR_PUBLICATION);
-        let (mut all, mut rest) = (0.0, 0.0);
+        let (mut all, mut rest, mut this_run) = (0.0, 0.0, 0.0);
         for planned in &self.manifest.experiments {
             let experiment = &planned.experiment;
             let servers = instances(planned).len();
@@ -62,6 +73,7 @@ impl Lab<'_> {
                 let paced = f64::from(blocks(experiment, &cell));
                 let as_planned = plan::seconds(experiment, &cell, servers)?;
                 let equal_work = plan::EQUAL_WORK_SECONDS * servers as f64;
+                this_run += as_planned;
                 rest += as_planned - paced * equal_work;
                 if paced > 0.0 {
                     all += needed as f64 * seconds / 2.0 * servers as f64;
@@ -73,10 +85,12 @@ impl Lab<'_> {
             true => String::new(),
             false => format!(", more than the {MOST_BLOCKS} that are measured at most"),
         };
-        progress.note(&format!(
-            "{} % needs about {minutes:.0} min here: {needed} blocks of equal work in each cell{more}",
-            part(wanted)
-        ));
+        let needs = format!("{} % needs about {minutes:.0} min here", part(wanted));
+        progress.note(&if is_asked {
+            format!("{needs}: {needed} blocks of equal work in each cell{more}")
+        } else {
+            instead(&needs, minutes, (this_run / 60.0).ceil())
+        });
         Ok(())
     }
 
@@ -135,6 +149,15 @@ impl Lab<'_> {
     }
 }
 
+/// What a run of so many minutes says of the time that is needed.
+fn instead(needs: &str, needed: f64, minutes: f64) -> String {
+    let this_run = format!("{needs}; this run takes {minutes:.0} min");
+    match minutes < needed {
+        true => format!("{this_run}, too few to decide that: --precision measures until then"),
+        false => this_run,
+    }
+}
+
 /// Whether the control of a cell is known to `wanted`, a part of 1.
 fn is_precise(experiment: &Experiment, trials: &[&Trial], wanted: f64) -> bool {
     let Ok(metric) = cpu() else { return false };
@@ -156,6 +179,8 @@ fn cpu() -> Result<&'static Metric> {
 
 /// Blocks of equal work in a cell at most, if a precision is asked for.
 pub const MOST_BLOCKS: u32 = 500;
+/// What a run is told of that asked for no precision.
+const USUAL: f64 = 0.02;
 /// Blocks of a pre-flight at least: fewer do not tell what blocks differ by.
 const LEAST_BLOCKS: usize = 4;
 /// How long a pre-flight measures.
@@ -165,6 +190,15 @@ const PRE_FLIGHT: Duration = Duration::from_secs(20);
 mod tests {
     use super::*;
     use crate::synthetic::{Synthetic, experiment};
+
+    #[test]
+    fn a_run_that_is_too_short_to_decide_says_so() {
+        let said = instead("2.0 % needs about 50 min here", 50.0, 9.0);
+        let begin = "2.0 % needs about 50 min here; this run takes 9 min, too few to decide that";
+        assert!(said.starts_with(begin), "{said}");
+        let said = instead("2.0 % needs about 5 min here", 5.0, 9.0);
+        assert_eq!(said, "2.0 % needs about 5 min here; this run takes 9 min");
+    }
 
     #[test]
     fn only_the_control_decides_when_to_stop() {

@@ -95,6 +95,7 @@ fn observe(
     };
     let (started, clock, used) = (now(), Instant::now(), cpu()?);
     let done = work()?;
+    let seconds = clock.elapsed().as_secs_f64();
     let samples = sampler.finish();
     let after = Counters::read(&server.database)?;
     if let Database::Postgres(cluster) = &server.database
@@ -110,7 +111,6 @@ fn observe(
         metrics.insert("cpu_per_unit".into(), (after - before) / done.units * 1e6);
     }
     if let (Some(before), Some(after)) = (before, after) {
-        let seconds = clock.elapsed().as_secs_f64();
         metrics.insert("wal_bytes_per_second".into(), (after.wal - before.wal) / seconds);
         metrics.insert("checkpoints".into(), after.checkpoints - before.checkpoints);
     }

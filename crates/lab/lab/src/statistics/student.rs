@@ -73,6 +73,16 @@ impl Estimate {
         })
     }
 
+    /// The mean of several parts of the same trials, each of the same weight: their blocks are the
+    /// same too, so no error shrinks.
+    #[must_use]
+    pub fn together(all: &[Self]) -> Option<Self> {
+        let pooled = Self::pooled(all)?;
+        let error = all.iter().map(|one| one.blocks.0.sqrt()).sum::<f64>() / all.len() as f64;
+        let df = all.iter().map(|one| one.blocks.1).fold(f64::INFINITY, f64::min);
+        Some(Self { blocks: (error.powi(2), df), ..pooled })
+    }
+
     /// This one less another that shares nothing with it.
     #[must_use]
     pub fn less(&self, other: &Self) -> Self {

@@ -1,9 +1,13 @@
 //! pgbench: as fast as it goes, or at a fixed rate with the latency of each transaction.
+//!
+//! At a fixed rate it ends after so many transactions, not after so many seconds: at the end of a
+//! time it would drop what still waits, and a slow server's tail with it.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use tidelock_servers::Cluster;
 
@@ -12,7 +16,8 @@ use crate::error::{Error, Result};
 use crate::experiment::{Pgbench, Script};
 use crate::statistics::quantile;
 
-/// One run of pgbench, of `seconds` if given, at `rate` transactions a second if given.
+/// One run of pgbench, of `seconds` if given; at `rate` transactions a second if given, and then
+/// with as many as are due in that time, however long they take.
 ///
 /// # Errors
 /// When pgbench or one of its transactions fails, or the lab is interrupted.
@@ -31,11 +36,18 @@ pub(crate) fn measure(
         Some(seconds) => seconds,
         None => number(&work.seconds)?,
     };
+    let (length, limit) = match rate {
+        None => (["-T".to_owned(), seconds.to_string()], u64::from(seconds) * 3 + 120),
+        Some(rate) => {
+            let each = each_client(rate, seconds, clients);
+            (["-t".to_owned(), format!("{each:.0}")], limit(each * f64::from(clients) / rate))
+        }
+    };
     let mut tool = cluster
         .client("pgbench")
         .args(["-n", "-P", "1", "-c", &clients.to_string(), "-j", &jobs.to_string()])
-        .args(["-T", &seconds.to_string()])
-        .limit(u64::from(seconds) * 3 + 120)
+        .args(length)
+        .limit(limit)
         .log(cluster.log());
     match work.script {
         Script::SelectOnly => tool = tool.arg("-S"),
@@ -82,6 +94,16 @@ fn rate_of(rate: f64) -> String {
     format!("{rate:.3}")
 }
 
+/// Transactions of each client, so that all of them have what is due in `seconds`.
+fn each_client(rate: f64, seconds: u32, clients: u32) -> f64 {
+    (rate * f64::from(seconds) / f64::from(clients)).ceil().max(1.0)
+}
+
+/// Seconds that transactions may take that are due in so many: a slow server works off what waits.
+fn limit(due: f64) -> u64 {
+    Duration::try_from_secs_f64(due * 20.0).map_or(DAY, |time| time.as_secs().min(DAY)) + 600
+}
+
 /// `progress: 1.0 s, 12345.6 tps, lat ...` as seconds and transactions a second.
 fn progress(stderr: &str) -> Vec<(f64, f64)> {
     let point = |line: &str| {
@@ -114,6 +136,8 @@ fn latencies(dir: &Path) -> Result<Vec<f64>> {
 }
 
 const LOG: &str = "pgbench_log";
+/// The most seconds of [`limit`], but for what is added to all.
+const DAY: u64 = 86_400;
 
 #[cfg(test)]
 mod tests {
@@ -122,6 +146,13 @@ mod tests {
     #[test]
     fn a_slow_server_keeps_the_fraction_of_its_rate() {
         assert_eq!((rate_of(0.35), rate_of(1234.5678)), ("0.350".into(), "1234.568".into()));
+    }
+
+    #[test]
+    fn all_clients_together_have_what_is_due_and_time_to_end_it() {
+        assert_eq!((each_client(100.0, 2, 4), each_client(101.0, 2, 4)), (50.0, 51.0));
+        assert_eq!(each_client(0.01, 1, 16), 1.0);
+        assert_eq!((limit(10.0), limit(f64::INFINITY)), (800, DAY + 600));
     }
 
     #[test]

@@ -135,8 +135,18 @@ fn cells_of_an_interrupted_run_are_counted_as_not_measured() {
     results.manifest.experiments[0].experiment =
         crate::experiment::read("synthetic", text, Size::Small).unwrap();
     let caveats = costs_of(&results).caveats;
-    let said = "The run is not whole: 2 of 3 planned cells were not measured (2 of 3 in synthetic)";
-    assert_eq!(caveats, [said]);
+    let said = |cells: u32| {
+        format!(
+            "The run is not whole: {cells} of 3 planned cells were not measured in all arms \
+             ({cells} of 3 in synthetic)"
+        )
+    };
+    assert_eq!(caveats, [said(2)]);
+    // A cell whose sealed server never ran was not measured either, unless none can run here.
+    results.trials.retain(|trial| trial.arm != "sealed");
+    assert_eq!(costs_of(&results).caveats, [said(3)]);
+    results.manifest.experiments[0].arms[2].missing = Some("no library".into());
+    assert_eq!(costs_of(&results).caveats[0], said(2));
 }
 
 #[test]

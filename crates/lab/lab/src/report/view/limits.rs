@@ -9,7 +9,7 @@ use crate::analysis::{self, Comparison};
 use crate::manifest::Planned;
 use crate::phrase::{self, LEAST_FOR_PUBLICATION};
 use crate::report::cells::{self, Cells};
-use crate::trial::{Phase, Trial, WarningKind};
+use crate::trial::{Trial, WarningKind};
 
 /// Disturbances of one kind.
 #[derive(Debug, Serialize)]
@@ -36,15 +36,15 @@ pub(super) fn of(
     compared: &[Comparison],
 ) -> Limits {
     let mut limits = planned.limits.clone();
-    let measured = cells.cells(Phase::Capacity);
     let all = cells::planned(&planned.experiment);
-    let absent: Vec<String> =
-        all.iter().filter(|cell| !measured.contains(cell)).map(ToString::to_string).collect();
+    let absent = all.iter().filter(|cell| !cells.is_whole(planned, cell));
+    let absent: Vec<String> = absent.map(ToString::to_string).collect();
     if trials.is_empty() {
         limits.push("Nothing of it was measured in this run.".into());
     } else if !absent.is_empty() {
         let (few, of) = (absent.len(), all.len());
-        limits.push(format!("Not measured: {few} of {of} planned cells ({}).", absent.join("; ")));
+        let names = absent.join("; ");
+        limits.push(format!("Not measured in all arms: {few} of {of} planned cells ({names})."));
     }
     limits.extend(few_blocks(compared));
     if !planned.experiment.arms.iter().any(|arm| arm == analysis::CONTROL) {
