@@ -61,6 +61,9 @@ pub(crate) struct Output {
     pub(crate) coverage: Option<Coverage>,
     pub(crate) problems: Vec<Finding>,
     pub(crate) notes: Vec<Finding>,
+    /// Folders of clusters of other versions, which have a note each.
+    #[serde(skip)]
+    pub(crate) left_out: Vec<String>,
 }
 
 /// Files by what they are.
@@ -106,8 +109,10 @@ pub(crate) fn verify(
         ..Output::default()
     };
     let mut unlisted = Vec::new();
-    report.notes.extend(walk::other_versions(&protected.path).iter().map(|folder| Finding {
-        file: folder.display().to_string(),
+    let others = walk::other_versions(&protected.path);
+    report.left_out = others.iter().map(|folder| folder.display().to_string()).collect();
+    report.notes.extend(report.left_out.iter().map(|folder| Finding {
+        file: folder.clone(),
         kind: "other_version",
         what: "not looked at: a cluster of another version has it".into(),
     }));

@@ -1,17 +1,21 @@
 //! All files of a protected directory, under the names by which the policy knows them.
 //!
 //! Links are followed: tablespaces, a pg_wal on another disk, a configuration file elsewhere. What
-//! lies behind a link has the link's name. Each directory is visited once.
+//! lies behind a link that leads out has the link's name. A link to what lies in the directory
+//! anyway says nothing: the library knows that by its own name. Each directory is visited once.
+//!
+//! A link that leads nowhere, and a tablespace without any server's folder, are no small matter:
+//! the disk is not mounted, and sealed files are on it.
 //!
 //! Clusters of several versions of PostgreSQL may share a tablespace, each with a folder of its
 //! own there. Those of other versions than `PG_VERSION` says are not this directory's.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::fs::{self, File, Metadata};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use tidelock_contract::control::FOLDER;
 use tidelock_contract::postgres::TABLESPACES;
@@ -35,11 +39,21 @@ impl Found {
 }
 
 /// The regular files of `dir`, `.tidelock` and [`other_versions`] left out, sorted by name. What
-/// cannot be listed goes to `failed`; what vanished meanwhile is left out.
+/// cannot be listed goes to `failed`, and so does, as [`io::ErrorKind::NotFound`], a link that
+/// leads nowhere; what vanished meanwhile is left out.
 pub(crate) fn files(dir: &Path, failed: &mut dyn FnMut(&Path, io::Error)) -> Vec<Found> {
     let others = other_versions(dir);
-    let mut walk = Walk { found: Vec::new(), seen: HashSet::new(), others, failed };
+    let others = others.iter().filter_map(|folder| fs::metadata(folder).ok());
+    let mut walk = Walk {
+        found: Vec::new(),
+        seen: others.map(|folder| (folder.dev(), folder.ino())).collect(),
+        links: BTreeMap::new(),
+        visited: fs::canonicalize(dir).into_iter().collect(),
+        failed,
+    };
     walk.directory(dir, Path::new(""));
+    walk.follow();
+    walk.unmounted(dir);
     walk.found.sort_by(|a, b| a.name.cmp(&b.name));
     walk.found
 }
@@ -98,15 +112,15 @@ pub(crate) fn read_at(file: &File, into: &mut [u8], at: u64) -> io::Result<usize
 struct Walk<'f> {
     found: Vec<Found>,
     seen: HashSet<(u64, u64)>,
-    others: Vec<PathBuf>,
+    /// Met and not yet followed, by depth and name: as the library meets them.
+    links: BTreeMap<(usize, PathBuf), PathBuf>,
+    /// The directory and those behind links, canonical.
+    visited: Vec<PathBuf>,
     failed: &'f mut dyn FnMut(&Path, io::Error),
 }
 
 impl Walk<'_> {
     fn directory(&mut self, path: &Path, name: &Path) {
-        if self.others.iter().any(|other| other == path) {
-            return;
-        }
         let first_visit = match fs::metadata(path) {
             Ok(found) => self.seen.insert((found.dev(), found.ino())),
             Err(why) => return self.fail(path, why),
@@ -128,8 +142,11 @@ impl Walk<'_> {
     }
 
     fn entry(&mut self, path: PathBuf, name: PathBuf) {
-        // Follows links: what they lead to is part of the directory.
-        match fs::metadata(&path) {
+        match fs::symlink_metadata(&path) {
+            // Later: what it leads to may have a name of its own.
+            Ok(metadata) if metadata.is_symlink() => {
+                self.links.insert((name.components().count(), name), path);
+            }
             Ok(metadata) if metadata.is_dir() => self.directory(&path, &name),
             Ok(metadata) if metadata.is_file() => self.found.push(Found { path, name, metadata }),
             Ok(_) => {}
@@ -137,9 +154,218 @@ impl Walk<'_> {
         }
     }
 
+    /// Follows those that lead out.
+    fn follow(&mut self) {
+        while let Some(((_, name), path)) = self.links.pop_first() {
+            match fs::canonicalize(&path) {
+                Ok(target) if self.visited.iter().any(|dir| target.starts_with(dir)) => {}
+                Ok(target) => self.behind(path, name, target),
+                Err(why) => self.fail(&path, why),
+            }
+        }
+    }
+
+    fn behind(&mut self, path: PathBuf, name: PathBuf, target: PathBuf) {
+        match fs::metadata(&path) {
+            Ok(metadata) if metadata.is_dir() => {
+                self.directory(&path, &name);
+                self.visited.push(target);
+            }
+            Ok(metadata) if metadata.is_file() => self.found.push(Found { path, name, metadata }),
+            Ok(_) => {}
+            Err(why) => self.fail(&path, why),
+        }
+    }
+
+    /// Names the places of a cluster of PostgreSQL that are empty, as no server leaves them: CREATE
+    /// TABLESPACE makes a `PG_` folder before the link, and initdb makes pg_wal/archive_status.
+    fn unmounted(&mut self, dir: &Path) {
+        if fs::symlink_metadata(dir.join("PG_VERSION")).is_err() {
+            return;
+        }
+        let is_oid = |path: &PathBuf| {
+            let name = path.file_name().unwrap_or_default().as_bytes();
+            name.iter().all(u8::is_ascii_digit)
+        };
+        let spaces = entries(&dir.join(TABLESPACES)).into_iter().filter(is_oid);
+        let mut places: Vec<_> = spaces.map(|space| (space, "PG_")).collect();
+        places.sort();
+        let wal = dir.join("pg_wal");
+        if wal.is_symlink() {
+            places.push((wal, ""));
+        }
+        for (place, prefix) in places {
+            // What is dropped just now is gone after its folder.
+            if lacks(&place, prefix) && fs::symlink_metadata(&place).is_ok() {
+                let real = fs::canonicalize(&place).unwrap_or_else(|_| place.clone());
+                let why = format!(
+                    "no server has its files in {}: is a disk not mounted?",
+                    real.display()
+                );
+                (self.failed)(&place, io::Error::new(io::ErrorKind::NotFound, why));
+            }
+        }
+    }
+
+    /// True if a link leads into the directory.
+    fn is_within(&self, link: &Path, target: &Path) -> bool {
+        let folder = link.parent().and_then(|folder| fs::canonicalize(folder).ok());
+        let target = folder.map(|folder| plain(&folder.join(target)));
+        target.is_some_and(|target| self.visited.first().is_some_and(|dir| target.starts_with(dir)))
+    }
+
+    /// What is not there vanished, but for a link that still is and leads out: what an editor's
+    /// lock or a broken link leads to in the directory itself is on no other disk.
     fn fail(&mut self, path: &Path, why: io::Error) {
         if why.kind() != io::ErrorKind::NotFound {
-            (self.failed)(path, why);
+            return (self.failed)(path, why);
         }
+        if let Ok(target) = fs::read_link(path)
+            && !self.is_within(path, &target)
+        {
+            let why = format!(
+                "it leads to {}, which is not there: is a disk not mounted?",
+                target.display()
+            );
+            (self.failed)(path, io::Error::new(io::ErrorKind::NotFound, why));
+        }
+    }
+}
+
+/// A path without `.` and `..`, by its text alone.
+fn plain(path: &Path) -> PathBuf {
+    let mut plain = PathBuf::new();
+    for part in path.components() {
+        match part {
+            Component::ParentDir => drop(plain.pop()),
+            Component::CurDir => {}
+            part => plain.push(part),
+        }
+    }
+    plain
+}
+
+/// True if the directory can be listed and has no name that begins so.
+fn lacks(dir: &Path, prefix: &str) -> bool {
+    let Ok(mut entries) = fs::read_dir(dir) else { return false };
+    let begins = |entry: &fs::DirEntry| entry.file_name().as_bytes().starts_with(prefix.as_bytes());
+    !entries.any(|entry| entry.is_ok_and(|entry| begins(&entry)))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    /// The names of the files, and what could not be looked at, both relative to `dir`.
+    fn look(dir: &Path) -> (Vec<String>, Vec<String>) {
+        let below = |path: &Path| path.strip_prefix(dir).unwrap().display().to_string();
+        let mut failed = Vec::new();
+        let found = files(dir, &mut |path, why| {
+            assert_eq!(why.kind(), io::ErrorKind::NotFound, "{why}");
+            failed.push(below(path));
+        });
+        for file in &found {
+            assert!(file.path.is_file(), "{}", file.path.display());
+        }
+        (found.iter().map(|file| file.name.display().to_string()).collect(), failed)
+    }
+
+    fn file(path: &Path) {
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, "text").unwrap();
+    }
+
+    #[test]
+    fn a_link_that_leads_nowhere_is_named_and_no_file_that_vanished() {
+        let home = tempfile::tempdir().unwrap();
+        let dir = home.path().join("data");
+        file(&dir.join("a"));
+        let up = "../gone";
+        for (target, link) in
+            [("/nowhere/at/all", "pg_wal"), ("someone@host.1:2", ".#a"), (up, "b")]
+        {
+            symlink(target, dir.join(link)).unwrap();
+        }
+        let (found, failed) = look(&dir);
+        assert_eq!(found, ["a"]);
+        assert_eq!(failed, ["b", "pg_wal"]);
+        assert_eq!(look(&home.path().join("nothing")), (Vec::new(), Vec::new()));
+    }
+
+    #[test]
+    fn files_behind_a_link_inside_keep_their_own_names() {
+        let home = tempfile::tempdir().unwrap();
+        let dir = home.path().join("data");
+        file(&dir.join("pg_wal/1"));
+        file(&dir.join(".tidelock/keyring"));
+        // Some are listed before the folder, in whatever order the file system has.
+        for number in 0..100 {
+            symlink("pg_wal", dir.join(format!("{number}"))).unwrap();
+            symlink(dir.join("pg_wal/1"), dir.join(format!("z{number}"))).unwrap();
+        }
+        symlink(".tidelock", dir.join("control")).unwrap();
+        symlink(home.path().join("data"), dir.join("again")).unwrap();
+        assert_eq!(look(&dir), (vec!["pg_wal/1".to_owned()], Vec::new()));
+    }
+
+    #[test]
+    fn files_behind_a_link_that_leads_out_have_its_name() {
+        let home = tempfile::tempdir().unwrap();
+        let (dir, far) = (home.path().join("data"), home.path().join("far"));
+        file(&dir.join("a"));
+        file(&far.join("wal/1"));
+        file(&far.join("base/2"));
+        file(&far.join("one"));
+        symlink("../far/wal", dir.join("pg_wal")).unwrap();
+        symlink(&far, dir.join("zz")).unwrap();
+        symlink(far.join("one"), dir.join("one")).unwrap();
+        // Links there: to what is visited already, and to the directory itself.
+        symlink("base", far.join("again")).unwrap();
+        symlink(&dir, far.join("back")).unwrap();
+        let names = ["a", "one", "pg_wal/1", "zz/base/2", "zz/one"].map(str::to_owned);
+        assert_eq!(look(&dir), (names.to_vec(), Vec::new()));
+    }
+
+    #[test]
+    fn a_tablespace_or_pg_wal_whose_disk_is_not_mounted_is_named() {
+        let home = tempfile::tempdir().unwrap();
+        let dir = home.path().join("data");
+        file(&dir.join("PG_VERSION"));
+        fs::create_dir_all(dir.join("pg_tblspc")).unwrap();
+        let links = [("one", "pg_tblspc/16400"), ("two", "pg_tblspc/16401"), ("w", "pg_wal")];
+        for (name, link) in links {
+            fs::create_dir(home.path().join(name)).unwrap();
+            symlink(home.path().join(name), dir.join(link)).unwrap();
+        }
+        fs::create_dir(home.path().join("two/PG_15_202209061")).unwrap();
+        let (found, failed) = look(&dir);
+        assert_eq!(found, ["PG_VERSION"]);
+        assert_eq!(failed, ["pg_tblspc/16400", "pg_wal"]);
+        fs::create_dir(home.path().join("one/PG_15_202209061")).unwrap();
+        fs::create_dir(home.path().join("w/archive_status")).unwrap();
+        assert_eq!(look(&dir), (vec!["PG_VERSION".to_owned()], Vec::new()));
+        // Of another engine nothing is known.
+        fs::remove_file(dir.join("PG_VERSION")).unwrap();
+        fs::remove_dir(home.path().join("one/PG_15_202209061")).unwrap();
+        assert_eq!(look(&dir), (Vec::new(), Vec::new()));
+    }
+
+    #[test]
+    fn folders_of_other_versions_are_left_out_also_inside_of_the_directory() {
+        let home = tempfile::tempdir().unwrap();
+        let (dir, far) = (home.path().join("data"), home.path().join("far"));
+        file(&dir.join("PG_VERSION"));
+        fs::write(dir.join("PG_VERSION"), "17\n").unwrap();
+        fs::create_dir(dir.join("pg_tblspc")).unwrap();
+        for (number, space) in [("1", &far), ("2", &dir.join("near"))] {
+            file(&space.join("PG_15_202209061/5/1"));
+            file(&space.join("PG_17_202406281/5/2"));
+            symlink(space, dir.join("pg_tblspc").join(number)).unwrap();
+        }
+        let names = ["PG_VERSION", "near/PG_17_202406281/5/2", "pg_tblspc/1/PG_17_202406281/5/2"];
+        assert_eq!(look(&dir), (names.map(str::to_owned).to_vec(), Vec::new()));
+        assert_eq!(other_versions(&dir).len(), 2);
     }
 }

@@ -4,10 +4,13 @@
 //! of their bytes. The HTML page carries the same document, so that one file is enough; it is
 //! checked by rendering its facts again and comparing every byte.
 
+use std::collections::HashSet;
+use std::fmt;
 use std::io::{self, Read};
 
 use aws_lc_rs::digest;
 use data_encoding::HEXLOWER;
+use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value, json};
 use tidelock_cipher::DataKey;
 
@@ -17,6 +20,9 @@ use crate::page;
 const ALGORITHM: &str =
     "HMAC-SHA-256; key = HKDF-Expand-SHA-256(data key, \"tidelock v1 report mac\")";
 const VERSION: u64 = 1;
+/// The fields of a document, and of its MAC. What is signed is in one of them.
+const FIELDS: [&str; 4] = ["version", "command", "report", "mac"];
+const MAC_FIELDS: [&str; 3] = ["algorithm", "data_key", "value"];
 /// Around the document in a page.
 const BEGIN: &str = "<script type=\"application/json\" id=\"report\">";
 const END: &str = "</script>";
@@ -51,6 +57,12 @@ pub enum DocumentError {
     /// Of a later version, or a field is missing.
     #[error("its \"{0}\" is missing, or is not what this version writes")]
     Field(&'static str),
+    /// An object in it has a key twice: readers of JSON differ in which one counts.
+    #[error("it has a field twice")]
+    Twice,
+    /// What no MAC covers would be taken for a part of it.
+    #[error("it has a field that no report has, which its MAC does not cover")]
+    Unknown,
 }
 
 impl Document {
@@ -71,8 +83,17 @@ impl Document {
             None => text,
         };
         let value: Value = serde_json::from_str(json).map_err(|_| DocumentError::NotOne)?;
+        if serde_json::from_str::<Unrepeated>(json).is_err() {
+            return Err(DocumentError::Twice);
+        }
         if value["version"].as_u64() != Some(VERSION) {
             return Err(DocumentError::Field("version"));
+        }
+        if !has_only(&value, &FIELDS) || !has_only(&value["mac"], &MAC_FIELDS) {
+            return Err(DocumentError::Unknown);
+        }
+        if value.get("command").is_some_and(|it| it != "report") {
+            return Err(DocumentError::Field("command"));
         }
         let word = |name: &'static str| {
             value["mac"][name].as_str().ok_or(DocumentError::Field(name)).map(str::to_owned)
@@ -139,6 +160,69 @@ impl Document {
                 "value": HEXLOWER.encode(&self.mac),
             },
         }))
+    }
+}
+
+/// Of an object: no field but these.
+fn has_only(value: &Value, fields: &[&str]) -> bool {
+    let mut names = value.as_object().into_iter().flat_map(Map::keys);
+    names.all(|name| fields.contains(&name.as_str()))
+}
+
+/// JSON in which no object has a key twice. A [`Value`] would silently keep the last.
+struct Unrepeated;
+
+impl<'de> Deserialize<'de> for Unrepeated {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        from.deserialize_any(Self)
+    }
+}
+
+impl<'de> Visitor<'de> for Unrepeated {
+    type Value = Self;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("JSON without repeated keys")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self, A::Error> {
+        let mut names = HashSet::new();
+        while let Some(name) = map.next_key::<String>()? {
+            map.next_value::<Self>()?;
+            if !names.insert(name) {
+                return Err(A::Error::custom("a repeated key"));
+            }
+        }
+        Ok(self)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Self, A::Error> {
+        while items.next_element::<Self>()?.is_some() {}
+        Ok(self)
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<Self, E> {
+        Ok(self)
+    }
+
+    fn visit_i64<E>(self, _: i64) -> Result<Self, E> {
+        Ok(self)
+    }
+
+    fn visit_u64<E>(self, _: u64) -> Result<Self, E> {
+        Ok(self)
+    }
+
+    fn visit_f64<E>(self, _: f64) -> Result<Self, E> {
+        Ok(self)
+    }
+
+    fn visit_str<E>(self, _: &str) -> Result<Self, E> {
+        Ok(self)
+    }
+
+    fn visit_unit<E>(self) -> Result<Self, E> {
+        Ok(self)
     }
 }
 
@@ -216,6 +300,32 @@ mod tests {
         let other = mac.replace(|c: char| c.is_ascii_digit(), "a");
         let forged = text.replace(&mac, &other);
         assert_eq!(Document::parse(&forged).unwrap().check(&forged, &key(1)), Checked::Forged);
+    }
+
+    #[test]
+    fn a_field_that_stands_twice_or_that_no_mac_covers_is_refused() {
+        let text = document().json();
+        // serde_json keeps the last, the genuine one; another reader takes the first.
+        for (old, new) in [
+            ("\"report\": {", "\"report\": {}, \"report\": {"),
+            ("\"files\": {", "\"files\": {\"sealed\": 9999}, \"files\": {"),
+            ("\"host\": ", "\"host\": \"x\", \"host\": "),
+            ("\"host\": ", "\"h\\u006fst\": \"x\", \"host\": "),
+        ] {
+            let forged = text.replacen(old, new, 1);
+            assert_ne!(forged, text, "{old}");
+            assert_eq!(Document::parse(&forged), Err(DocumentError::Twice), "{new}");
+        }
+        for (old, new) in [
+            ("\"version\": 1", "\"verdict\": \"all is sealed\", \"version\": 1"),
+            ("\"algorithm\": ", "\"by\": \"an auditor\", \"algorithm\": "),
+        ] {
+            let forged = text.replacen(old, new, 1);
+            assert_ne!(forged, text, "{old}");
+            assert_eq!(Document::parse(&forged), Err(DocumentError::Unknown), "{new}");
+        }
+        let forged = text.replacen("\"command\": \"report\"", "\"command\": \"x\"", 1);
+        assert_eq!(Document::parse(&forged), Err(DocumentError::Field("command")));
     }
 
     #[test]

@@ -91,7 +91,7 @@ pub(crate) mod tests {
                 "units": 9000, "holes": 12, "mean_chi_square": 255, "worst_chi_square": 371,
                 "found": 0}],
             "markers": 1, "not_shown": "n",
-            "problems": [], "notes": 0,
+            "problems": [], "notes": 0, "left_out": [],
             "plain_rules": [{"glob": "*.conf", "reason": "people edit it", "own": false,
                 "files": 7, "examples": ["postgresql.conf"]}],
             "cryptoperiod_days": 730,
@@ -115,6 +115,16 @@ pub(crate) mod tests {
             assert!(page.contains(word), "{word}");
         }
         assert_eq!(page, render(&facts()).unwrap());
+    }
+
+    #[test]
+    fn folders_that_were_not_looked_at_are_named() {
+        let mut facts = facts();
+        assert!(!render(&facts).unwrap().contains("Not looked at"));
+        facts["left_out"] = json!(["/srv/main/pg_tblspc/1/PG_13_202007201"]);
+        let page = render(&facts).unwrap();
+        let named = page.split_once("Not looked at").unwrap().1.contains("PG_13_202007201");
+        assert!(named, "{page}");
     }
 
     #[test]

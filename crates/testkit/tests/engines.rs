@@ -4,8 +4,13 @@
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use std::env;
+use std::fs;
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use tidelock_servers::{alone, skip};
 use tidelock_testkit::acknowledged::{self, Promises};
@@ -59,7 +64,51 @@ const ROUNDS: usize = 25;
 #[test]
 #[ignore = "long: make test-full"]
 fn nothing_that_redis_acknowledged_is_lost_by_kill_9() {
-    nothing_acknowledged_is_lost("redis", Some("/usr/bin/redis-server"));
+    nothing_acknowledged_is_lost("redis", Some(REDIS));
+}
+
+const REDIS: &str = "/usr/bin/redis-server";
+
+/// CONFIG REWRITE renames redis.conf.XXXXXX to redis.conf.
+#[test]
+fn redis_rewrites_its_configuration_which_stays_plain() {
+    if !Path::new(REDIS).exists() {
+        skip::missing(REDIS);
+        return;
+    }
+    let product = Product::find().unwrap_or_else(|error| panic!("{error}"));
+    let place = Workspace::new("redis").unwrap();
+    let dir = place.protect(&product, "redis").unwrap_or_else(|error| panic!("{error}"));
+    let (conf, socket) = (dir.join("redis.conf"), dir.join("socket"));
+    let text = format!("dir {}\nport 0\nunixsocket {}\n", dir.display(), socket.display());
+    fs::write(&conf, text).unwrap();
+    let mut server = place.command(&product);
+    server.arg("exec").arg("-D").arg(&dir).arg("--").arg(REDIS).arg(&conf);
+    let mut server = server.stdin(Stdio::null()).stdout(Stdio::null()).spawn().unwrap();
+    let until = Instant::now() + Duration::from_secs(60);
+    let mut client = loop {
+        match UnixStream::connect(&socket) {
+            Ok(client) => break client,
+            Err(why) if Instant::now() > until => {
+                let _ = server.kill();
+                panic!("{why}");
+            }
+            Err(_) => sleep(Duration::from_millis(20)),
+        }
+    };
+    client.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    client.write_all(b"CONFIG SET maxmemory 64mb\r\nCONFIG REWRITE\r\n").unwrap();
+    let mut answers = [0; 10];
+    let answered = client.read_exact(&mut answers);
+    // Whatever it said, it is told to end.
+    client.write_all(b"SHUTDOWN NOSAVE\r\n").unwrap();
+    let ended = server.wait().unwrap();
+    let said = String::from_utf8_lossy(&answers);
+    assert!(answered.is_ok() && said == "+OK\r\n+OK\r\n", "{said}: {answered:?}");
+    assert!(ended.success(), "{ended}");
+    let text = fs::read_to_string(&conf).unwrap();
+    assert!(text.contains("maxmemory 64mb"), "{text}");
+    place.verify(&product, &dir).unwrap_or_else(|error| panic!("{error}"));
 }
 
 #[test]

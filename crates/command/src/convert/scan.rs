@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::fs::{self, File};
+use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -61,11 +62,12 @@ pub(super) struct Scan {
 /// Looks through `dir`. Names of one file that lie elsewhere are refused, unless `leave_links`.
 ///
 /// # Errors
-/// What cannot be listed; links to single files outside; one file under two classes.
+/// What cannot be listed; links that lead nowhere, or to single files outside; one file under two
+/// classes.
 pub(super) fn scan(dir: &Path, policy: &Policy, leave_links: bool) -> Result<Scan> {
     let mut failure = None;
     let found = walk::files(dir, &mut |path, why| {
-        failure.get_or_insert(Error::io("read", path)(why));
+        failure.get_or_insert_with(|| unseen(path, why));
     });
     if let Some(why) = failure {
         return Err(why);
@@ -147,6 +149,17 @@ impl Scan {
     }
 }
 
+/// Files that stayed as they are would be lost with the old key, or read as what they are not.
+fn unseen(path: &Path, why: io::Error) -> Error {
+    if why.kind() != io::ErrorKind::NotFound {
+        return Error::io("read", path)(why);
+    }
+    Error::refused(
+        format!("{} cannot be converted: {why}", path.display()),
+        "mount the disk; or remove the link, if nothing is behind it any more",
+    )
+}
+
 /// A link to a single file: who else uses that file is unknown.
 fn refuse_link(found: &Found) -> Result<()> {
     let itself = fs::symlink_metadata(&found.path).map_err(Error::io("look at", &found.path))?;
@@ -168,4 +181,50 @@ fn two_classes(item: &Item, found: &Found) -> Error {
         ),
         "make them two files: cp one of them, and rename the copy over it",
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use tidelock_keyring::Profile;
+
+    use super::*;
+
+    fn scanned(dir: &Path) -> Result<Scan> {
+        let policy = Profile::builtin("postgres").unwrap().compile(&[], &[]).unwrap();
+        scan(dir, &policy, false)
+    }
+
+    #[test]
+    fn a_tablespace_that_is_not_there_is_refused() {
+        let home = tempfile::tempdir().unwrap();
+        let space = home.path().join("pg_tblspc");
+        fs::create_dir(&space).unwrap();
+        fs::write(home.path().join("PG_VERSION"), "15\n").unwrap();
+        assert!(scanned(home.path()).is_ok());
+        symlink("/nowhere/at/all", space.join("16400")).unwrap();
+        assert!(matches!(scanned(home.path()), Err(Error::Refused { .. })));
+    }
+
+    #[test]
+    fn links_inside_do_not_change_the_class_of_what_they_lead_to() {
+        let home = tempfile::tempdir().unwrap();
+        let dir = home.path();
+        for (folder, link) in [("pg_wal", "pg_xlog"), ("pg_xact", "pg_clog"), ("global", "0")] {
+            fs::create_dir(dir.join(folder)).unwrap();
+            fs::write(dir.join(folder).join("0001"), "text").unwrap();
+            symlink(folder, dir.join(link)).unwrap();
+        }
+        let mut found = scanned(dir).unwrap();
+        for (name, class) in [
+            ("pg_wal/0001", Class::Log),
+            ("pg_xact/0001", Class::Paged),
+            ("global/0001", Class::Paged),
+        ] {
+            let item = found.take(&dir.join(name)).unwrap();
+            assert_eq!(item.class, class, "{name}");
+        }
+        assert!(found.items.is_empty());
+    }
 }

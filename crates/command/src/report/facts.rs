@@ -38,6 +38,7 @@ impl Facts<'_> {
         let history = history::of(protected, keyring, &config);
         let unlocked = &seen["unlocked"];
         let problems = found.problems.len();
+        let left_out = &found.left_out;
         Ok(json!({
             "made": console::time(now()),
             "host": host(),
@@ -46,11 +47,7 @@ impl Facts<'_> {
             "profile": keyring.policy().profile(),
             "verdict": {
                 "sealed": problems == 0,
-                "words": match problems {
-                    0 => "Every file was read: its header, key, MAC and size are as they must be, \
-                          and no file is plain that the policy wants sealed.".to_owned(),
-                    _ => format!("{} below.", console::count(problems, "problem")),
-                },
+                "words": words(problems, left_out.len()),
             },
             "cipher": {
                 "name": unlocked["cipher"], "unit": tidelock_format::UNIT, "library": "AWS-LC",
@@ -68,7 +65,8 @@ impl Facts<'_> {
             "markers": markers,
             "not_shown": NOT_SHOWN,
             "problems": found.problems,
-            "notes": found.notes.len(),
+            "notes": found.notes.len().saturating_sub(left_out.len()),
+            "left_out": left_out,
             "plain_rules": unlocked["files"]["plain"],
             "cryptoperiod_days": period,
             "data_keys": data_keys(&unlocked["data_keys"], period),
@@ -78,6 +76,25 @@ impl Facts<'_> {
             "warnings": seen["warnings"],
             "controls": controls(),
         }))
+    }
+}
+
+/// What the page begins with.
+fn words(problems: usize, left_out: usize) -> String {
+    let others = match left_out {
+        0 => String::new(),
+        _ => format!(
+            " Not looked at: {} of clusters of other versions in its tablespaces, named below.",
+            console::count(left_out, "folder")
+        ),
+    };
+    match problems {
+        0 => format!(
+            "Every {} was read: its header, key, MAC and size are as they must be, and no file is \
+             plain that the policy wants sealed.{others}",
+            if left_out == 0 { "file" } else { "file of this cluster" }
+        ),
+        _ => format!("{} below.{others}", console::count(problems, "problem")),
     }
 }
 
@@ -142,4 +159,20 @@ fn host() -> String {
 fn now() -> u64 {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     since.map_or(0, |since| since.as_secs())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_verdict_does_not_claim_folders_that_were_left_out() {
+        assert!(words(0, 0).starts_with("Every file was read: "));
+        assert!(words(0, 0).ends_with("wants sealed."));
+        for problems in [0, 2] {
+            let told = words(problems, 1);
+            assert!(told.contains("Not looked at: 1 folder of clusters"), "{told}");
+            assert!(!told.contains("Every file was read"), "{told}");
+        }
+    }
 }

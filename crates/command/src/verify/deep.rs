@@ -16,7 +16,7 @@ use crate::walk::Found;
 /// Read at once: whole units.
 const CHUNK: usize = 1024 * 1024;
 /// Of all markers together.
-const MAX_MARKERS: u64 = 1024 * 1024;
+const MAX_MARKERS: usize = 1024 * 1024;
 
 /// Whether and for what raw bytes are searched
 #[derive(clap::Args, Default)]
@@ -52,15 +52,22 @@ impl Deep {
     fn texts(&self) -> Result<Vec<Vec<u8>>> {
         let Some(path) = &self.markers else { return Ok(Vec::new()) };
         let failed = || Error::io("read the markers from", path);
-        let mut bytes = Vec::new();
+        let (most, mut bytes) = (MAX_MARKERS as u64 + 1, Vec::new());
         if path.as_os_str() == "-" {
-            io::stdin().take(MAX_MARKERS).read_to_end(&mut bytes).map_err(failed())?;
+            io::stdin().take(most).read_to_end(&mut bytes).map_err(failed())?;
         } else {
             let file = File::open(path).map_err(failed())?;
-            file.take(MAX_MARKERS).read_to_end(&mut bytes).map_err(failed())?;
+            file.take(most).read_to_end(&mut bytes).map_err(failed())?;
         }
-        let lines = bytes.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
-        Ok(lines.map(<[u8]>::to_vec).collect())
+        if bytes.len() > MAX_MARKERS {
+            return Err(Error::usage(
+                format!("{} has more than 1 MiB of markers", path.display()),
+                "search for them in several runs",
+            ));
+        }
+        let lines = bytes.split(|byte| *byte == b'\n');
+        let lines = lines.map(|line| line.strip_suffix(b"\r").unwrap_or(line));
+        Ok(lines.filter(|line| !line.is_empty()).map(<[u8]>::to_vec).collect())
     }
 
     /// A search, if one was asked for.
@@ -161,4 +168,30 @@ pub(super) fn table(coverage: &Coverage) -> String {
         );
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn texts(of: &[u8]) -> Result<Vec<Vec<u8>>> {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), of).unwrap();
+        Deep { deep: true, markers: Some(file.path().into()) }.texts()
+    }
+
+    #[test]
+    fn a_marker_is_a_line_whatever_its_end_is() {
+        let found = texts(b"Ada Lovelace\r\n\r\n\nCharles Babbage\nthe last\r").unwrap();
+        assert_eq!(found, [&b"Ada Lovelace"[..], b"Charles Babbage", b"the last"]);
+    }
+
+    #[test]
+    fn markers_beyond_the_limit_are_refused_and_not_dropped() {
+        let mut many = b"a marker\n".repeat(MAX_MARKERS / 9);
+        many.resize(MAX_MARKERS, b'x');
+        assert_eq!(texts(&many).unwrap().len(), MAX_MARKERS / 9 + 1);
+        many.push(b'x');
+        assert!(matches!(texts(&many), Err(Error::Usage { .. })));
+    }
 }

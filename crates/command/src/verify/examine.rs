@@ -136,14 +136,17 @@ impl Look<'_> {
             Content::Sealed(sealed) => sealed,
             Content::Empty => {
                 self.kind = Kind::Empty;
+                self.no_header(&head);
                 return Ok(());
             }
             Content::Blank(_) => {
                 self.bytes_read = size.0;
-                self.note(
-                    "blank",
-                    "it is all zeros, header and data: extended in a crash, never written",
-                );
+                if self.no_header(&head) {
+                    self.note(
+                        "blank",
+                        "it is all zeros, header and data: extended in a crash, never written",
+                    );
+                }
                 return Ok(());
             }
         };
@@ -155,6 +158,15 @@ impl Look<'_> {
             self.problem(fault.kind(), fault.to_string());
         }
         self.body(&sealed, size)
+    }
+
+    /// Nothing but zeros may be there before a file gets its header; true if so.
+    fn no_header(&mut self, head: &[u8]) -> bool {
+        let zero = is_zero(head);
+        if !zero {
+            self.problem("header_gap", "bytes where its header would be are not zero");
+        }
+        zero
     }
 
     /// One copy is enough to read a file; the other must be the same, or never written.
