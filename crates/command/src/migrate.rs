@@ -155,11 +155,12 @@ impl Migrate {
             return Ok(begun);
         }
         let record = self.first_record(&source, to)?;
+        let owner = source.instance.programs.run_as().owner();
+        switch::refuse_service(&record, owner)?;
         let needs = self.needs(&source, &record)?;
         self.print_plan(&source, &record, &needs)?;
         needs.check()?;
         if !record.plain && !is_protected(to) {
-            let owner = source.instance.programs.run_as().owner();
             self.keys.check(&copy::place(&record, owner)?, "postgres")?;
         }
         console::agree(self.yes)?;

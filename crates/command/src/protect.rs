@@ -24,12 +24,15 @@ mod target;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use rustix::fs::renameat;
 use serde::{Deserialize, Serialize};
 
 use crate::begun::{Begun, Lock};
 use crate::console;
 use crate::error::{Error, Result};
 use crate::exec::{Library, Program};
+use crate::folder::Entry;
+use crate::owner::Owner;
 use crate::protected::{Protected, is_protected};
 use crate::server::{Loaded, Server};
 use crate::service;
@@ -97,6 +100,9 @@ struct Record {
     #[serde(default)]
     log: Option<PathBuf>,
     keyring_copy: Option<PathBuf>,
+    /// Where the recovery key goes: nothing was there when this began.
+    #[serde(default)]
+    recovery_file: Option<PathBuf>,
     /// Units that started it for whoever connects, and are stopped meanwhile.
     #[serde(default)]
     triggers: Vec<String>,
@@ -133,7 +139,12 @@ impl Protect {
                     format!("`tidelock unprotect {}` goes on", self.which.words()),
                 ));
             }
-            Some(record) => record,
+            Some(record) => {
+                if record.stage == Stage::Converting && !is_protected(target.dir()) {
+                    set_aside(record.recovery_file.as_deref())?;
+                }
+                record
+            }
             None => self.plan(&target)?,
         };
         self.steps(&target, record, &lock)
@@ -162,12 +173,16 @@ impl Protect {
         Library::find()?;
         Program::find(engine.program().as_os_str())?.refuse_unless_it_loads()?;
         self.keys.check(dir, target.unit.is_some())?;
+        self.keys.refuse_existing()?;
         let running = engine.running();
         outside::refuse_readers(dir, engine.head())?;
         let notes = engine.notes(self.username.as_deref(), target.unit.as_deref())?;
+        if let Some(unit) = &target.unit {
+            service::refuse(unit, dir, Owner::of(dir)?)?;
+        }
         // Now: it may end while a person thinks.
         let (options, log) = (engine.options()?, engine.log());
-        let (size, needs) = needs(engine);
+        let (size, needs) = needs(engine)?;
         needs.check()?;
         let seconds = estimate::seconds(dir, size.bytes, size.files)?;
         console::print(format_args!(
@@ -201,13 +216,8 @@ impl Protect {
             was_running: running.is_some(),
             options,
             log,
-            keyring_copy: self
-                .keys
-                .keyring_copy
-                .as_ref()
-                .map(std::path::absolute)
-                .transpose()
-                .map_err(Error::io("find", "the copy of the keyring"))?,
+            keyring_copy: absolute(self.keys.keyring_copy.as_deref())?,
+            recovery_file: absolute(self.keys.recovery_file.as_deref())?,
             triggers: target.triggers()?,
         };
         PROTECTION.write(dir, &record)?;
@@ -303,8 +313,11 @@ impl Unprotect {
                 "nothing is to be taken back",
             ));
         }
+        if let Some(unit) = &target.unit {
+            service::refuse_removal(unit)?;
+        }
         outside::refuse_readers(dir, engine.head())?;
-        let (size, needs) = needs(engine);
+        let (size, needs) = needs(engine)?;
         needs.check()?;
         let what = match is_protected(dir) {
             true => format!(
@@ -335,6 +348,7 @@ impl Unprotect {
             options,
             log: log.or_else(|| engine.log()),
             keyring_copy: None,
+            recovery_file: None,
             triggers,
         };
         PROTECTION.write(dir, &record)?;
@@ -429,17 +443,20 @@ fn answers(target: &Target, user: Option<&str>, wanted: Loaded) -> Result<()> {
 }
 
 /// What is converted, and what that takes.
-fn needs(engine: &dyn Engine) -> (Size, Needs) {
+///
+/// # Errors
+/// As [`Engine::places`].
+fn needs(engine: &dyn Engine) -> Result<(Size, Needs)> {
     let mut needs = Needs::default();
     let mut all = Size::default();
-    for place in engine.places() {
+    for place in engine.places()? {
         let size = Size::of(&place);
         needs.add(&place, size.growth() + JOBS * (size.largest + BATCH));
         all.bytes += size.bytes;
         all.files += size.files;
         all.largest = all.largest.max(size.largest);
     }
-    (all, needs)
+    Ok((all, needs))
 }
 
 fn service_line(target: &Target) -> String {
@@ -447,6 +464,34 @@ fn service_line(target: &Target) -> String {
         Some(unit) => format!("service       {unit} unlocks it and loads the library\n"),
         None => format!("service       none: start it with `{}`\n", target.engine.command()),
     }
+}
+
+/// As it is found from any directory.
+fn absolute(file: Option<&Path>) -> Result<Option<PathBuf>> {
+    file.map(|file| std::path::absolute(file).map_err(Error::io("find", file))).transpose()
+}
+
+/// A recovery key that a call wrote which was cut off before there was a keyring: it opens nothing,
+/// and would be in the way. Only its name changes: whose it is cannot be proven.
+fn set_aside(recovery: Option<&Path>) -> Result<()> {
+    let Some(file) = recovery else { return Ok(()) };
+    let entry = match Entry::of(file) {
+        Err(why) if why.is_not_found() => return Ok(()),
+        entry => entry?,
+    };
+    if !entry.exists()? {
+        return Ok(());
+    }
+    let mut unused = entry.name().to_owned();
+    unused.push(".unused");
+    let folder = entry.folder();
+    renameat(folder, entry.name(), folder, &unused)
+        .map_err(|errno| Error::io("rename", file)(errno.into()))?;
+    console::warn(
+        format!("{} was written before there was a keyring: it opens nothing", file.display()),
+        "it is called NAME.unused now, and can be removed",
+    );
+    folder.sync()
 }
 
 /// The second copy, if one is wanted.

@@ -27,6 +27,8 @@ pub(crate) use scope::fit;
 
 use crate::console;
 use crate::error::{Error, Result};
+use crate::owner::Owner;
+use crate::protected::is_protected;
 use plan::{Limits, Plan, Unit};
 use record::Record;
 use target::Target;
@@ -166,6 +168,36 @@ pub(crate) fn install(unit: &str, dir: &Path) -> Result<()> {
     console::print(tell_written(&wrote))?;
     reload()?;
     run::unlock(&named.installed()?)
+}
+
+/// What [`install`] would refuse once `dir` has keys: a path that no unit can hold, a file that
+/// somebody has changed; and, where it has them already, that no provider is configured. Writes
+/// nothing.
+///
+/// # Errors
+/// As [`install`].
+pub(crate) fn refuse(unit: &str, dir: &Path, owner: Owner) -> Result<()> {
+    let named = Named::of(unit)?;
+    let target = match is_protected(dir) {
+        true => Target::find(&named.unit, Some(dir), &named.root)?,
+        false => Target::to_be(dir, owner),
+    };
+    let limits = Limits { read: None, write: None };
+    let plan = Plan::make(&named.unit, &target, limits, &named.root)?;
+    let old = Record::read(&named.unit, &named.root)?;
+    plan.record.refuse_write(old.as_ref(), &named.root)
+}
+
+/// What [`remove`] would refuse, without removing.
+///
+/// # Errors
+/// As [`remove`].
+pub(crate) fn refuse_removal(unit: &str) -> Result<()> {
+    let named = Named::of(unit)?;
+    match Record::read(&named.unit, &named.root)? {
+        Some(record) => record.refuse_remove(&named.root),
+        None => Ok(()),
+    }
 }
 
 /// Has systemd, if it runs here, read what was written.

@@ -114,6 +114,37 @@ fn files_of_every_kind_come_back_as_they_were() {
     );
 }
 
+const LINKED: &str = r#"mkdir -p h d/pg_wal; echo text > d/pg_wal/1; cat > p.toml <<'END'
+name = "mine"
+programs = []
+[[rule]]
+glob = "pg_wal/**"
+class = "log"
+[[rule]]
+glob = "**"
+class = "bytes"
+END
+for n in $(seq 20); do ln -s pg_wal d/link$n; done
+tidelock encrypt d --profile ./p.toml --no-recovery > out 2>&1 || cat out
+tidelock inspect d/pg_wal/1 | grep '^class'"#;
+
+#[test]
+fn a_link_inside_changes_no_class_and_one_to_nowhere_stops_a_conversion_before_it_begins() {
+    let place = Shell::new();
+    assert_eq!(run(&place, LINKED), "class        log\n");
+    let refused = run(
+        &place,
+        "sums() { cat d/pg_wal/1 d/.tidelock/keyring | sha256sum; }; sums > before; \
+         ln -s /nowhere/at/all d/far; tidelock rekey d; echo $?; tidelock decrypt d; echo $?; \
+         sums | cmp - before; rm d/far; tidelock rekey d > out 2>&1 || cat out; \
+         tidelock inspect d/pg_wal/1 | grep '^class'",
+    );
+    let told = "d/far cannot be converted: it leads to /nowhere/at/all, which is not there";
+    assert_eq!(refused.matches(told).count(), 2, "{refused}");
+    assert_eq!(refused.matches("\n3\n").count(), 2, "{refused}");
+    assert!(!refused.contains("differ") && refused.ends_with("class        log\n"), "{refused}");
+}
+
 /// The template `t` has the files before, and after `prepare`. `command` is killed at each of its
 /// calls in turn; then `resume` ends it, and the files are made plain.
 fn kill_everywhere(prepare: &str, command: &str, resume: &str, calls: &[&str]) -> u32 {
@@ -178,6 +209,41 @@ fn a_decryption_that_is_killed_goes_on() {
 fn an_encryption_that_is_killed_is_turned_round() {
     let resume = "tidelock decrypt w/d --resume";
     assert!(kill_everywhere("true", ENCRYPT, resume, &["rename"]) > 10);
+}
+
+/// Also when that is killed in its turn, and goes on.
+#[test]
+fn a_rekeying_that_is_turned_round_keeps_the_keyring_of_sealed_backups() {
+    let place = Shell::new();
+    let killed = |command: &str| {
+        let said = run(
+            &place,
+            &format!(
+                "alone strace -qq -o /dev/null -e trace=rename \
+                 -e inject=rename:signal=KILL:when=4 {command} --jobs 1 > out 2>&1"
+            ),
+        );
+        assert!(said.contains("[exit 137]") || said.contains("[exit signal]"), "{command}: {said}");
+    };
+    let said = run(
+        &place,
+        &format!(
+            "mkdir h w; make w/d; {ENCRYPT} > out 2>&1 || cat out; \
+             echo a backup | tidelock seal -D w/d > sealed"
+        ),
+    );
+    assert_eq!(said, "");
+    killed("tidelock rekey w/d");
+    killed("tidelock decrypt w/d --resume --keep-keyring $PWD/kept");
+    let opens = "tidelock unseal --keyring kept < sealed";
+    assert_eq!(run(&place, opens), "a backup\n");
+    let told = run(
+        &place,
+        "tidelock decrypt w/d --resume --keep-keyring $PWD/kept > out 2>&1 || cat out; \
+         grep -c 'the keyring is kept in ' out; ls -d w/d/.tidelock 2> /dev/null | wc -l",
+    );
+    assert_eq!(told, "1\n0\n");
+    assert_eq!(run(&place, opens), "a backup\n");
 }
 
 /// systemd gives MariaDB's server a capability, and so its open files are for root alone to see.

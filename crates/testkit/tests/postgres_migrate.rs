@@ -306,6 +306,31 @@ fn what_stands_in_the_way_is_refused_with_the_line_to_change() -> Result<()> {
     from.expect("SELECT count(*) FROM pg_replication_slots", "0")
 }
 
+/// The copy would run them, beside the source, before it has taken its place.
+#[test]
+#[ignore = "long: make test-full"]
+fn commands_that_the_source_has_as_a_standby_are_not_run_by_the_copy() -> Result<()> {
+    let place = Workspace::new()?;
+    let from = Cluster::new(&place, "from", Arm::Plain)?;
+    let ran = place.join("home/ran");
+    for (name, code) in
+        [("restore_command", 1), ("archive_cleanup_command", 0), ("recovery_end_command", 0)]
+    {
+        from.set(name, &format!("echo {name} >> {}; exit {code}", ran.display()))?;
+    }
+    from.set("recovery_min_apply_delay", "1h")?;
+    from.start()?;
+    from.sql("CREATE TABLE t AS SELECT g FROM generate_series(1, 1000) g")?;
+    let to = Cluster::at(&place, "to", Arm::Sealed)?;
+    let output = migrate(&place, from.dir(), to.dir(), &["--switch", "--yes"])?.run()?;
+    ensure(output.stdout.contains("downtime"), || output.text())?;
+    from.expect("SELECT count(*) FROM t", "1000")?;
+    from.expect("SHOW recovery_min_apply_delay", "1h")?;
+    ensure(!ran.exists(), || fs::read_to_string(&ran).unwrap_or_default())?;
+    std::mem::forget(from);
+    to.stop("fast")
+}
+
 /// By the stock tools: tar of a plain base backup, and cp of a sealed directory.
 #[test]
 #[ignore = "long: make test-full"]

@@ -197,6 +197,11 @@ fn what_would_leave_a_server_that_does_not_come_back_is_refused_before_it_stops(
     refused(&["--no-recovery", "--keyring-copy", &inside], "lies inside")?;
     let shm = ["--no-recovery", "--no-keyring-copy", "--provider", "file:/dev/shm/tl-none.key"];
     refused(&shm, "lies in memory")?;
+    let taken = place.join("home/taken");
+    place.write(&taken, "another keyring's")?;
+    let taken = taken.display().to_string();
+    refused(&["--no-recovery", "--keyring-copy", &taken], "taken is there already")?;
+    refused(&["--no-keyring-copy", "--recovery-file", &taken], "taken is there already")?;
     let conf = dir.join("postgresql.conf");
     let mut follower = place.tool("tail").arg("-f").arg(&conf).spawn()?;
     let fds = format!("/proc/{}/fd", follower.id());
@@ -210,6 +215,29 @@ fn what_would_leave_a_server_that_does_not_come_back_is_refused_before_it_stops(
     }
     refused(&["--no-recovery", "--no-keyring-copy"], "tail (process")?;
     ensure(follower.runs(), || "tail has ended".into())
+}
+
+/// The recovery key is written before the keyring.
+#[test]
+fn killed_between_recovery_key_and_keyring_protect_goes_on() -> Result<()> {
+    let place = Workspace::new()?;
+    let cluster = Cluster::started(&place, "main", Arm::Plain)?;
+    let (dir, recovery) = (cluster.dir(), place.join("home/recovery"));
+    let key = format!("file:{}", place.join("home/key").display());
+    let file = recovery.display().to_string();
+    let more = ["--provider", &*key, "--recovery-file", &*file, "--no-keyring-copy"];
+    let begun = || reached("it has begun", dir);
+    let call = tidelock(&place, "protect", dir, &more)?;
+    ensure(kill_at(call.spawn()?, begun)?, || "it was not killed".into())?;
+    ensure(!dir.join(".tidelock/keyring").exists(), || "there is a keyring already".into())?;
+    // As a conversion leaves it that is killed there.
+    place.write(&recovery, "opens nothing")?;
+    let done = again(|| tidelock(&place, "protect", dir, &more))?;
+    ensure(done.status.success(), || done.text())?;
+    let aside = fs::read_to_string(place.join("home/recovery.unused"));
+    ensure(aside.is_ok_and(|text| text == "opens nothing"), || done.text())?;
+    let opens = place.tool(place.programs()?.command).args(["cat", "--recovery-file", &file]);
+    opens.arg(dir.join("global/pg_control")).run().map(drop)
 }
 
 /// By a copy, there and back; the server stops for the switchover only.

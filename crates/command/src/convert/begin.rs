@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 use tidelock_agent::audit::Event;
 use tidelock_format::{Layout, PROBE_LEN, Probe};
-use tidelock_keyring::{Conversion, Direction, Keyring, KeyringDir, SealedKeyring};
+use tidelock_keyring::{Conversion, Direction, Keyring, SealedKeyring};
 use tidelock_providers::{Places, RecoveryKey};
 
 use super::file::Conditions;
@@ -56,7 +56,7 @@ impl Encrypt {
                 recovery_file: None,
                 passphrase_fd: self.making.passphrase_fd.clone(),
             };
-            return match resume(&found, &keys, Direction::Encrypt, &self.how)? {
+            return match resume(&found, &keys, (Direction::Encrypt, None), &self.how)? {
                 Some(running) => running.go(None),
                 None => Err(Error::refused(
                     format!("{} is a protected directory already", found.path.display()),
@@ -134,7 +134,8 @@ impl Decrypt {
                 "name a file elsewhere with --keep-keyring FILE",
             ));
         }
-        if let Some(running) = resume(&found, &self.keys, Direction::Decrypt, &self.how)? {
+        let decrypt = (Direction::Decrypt, Some(&*kept));
+        if let Some(running) = resume(&found, &self.keys, decrypt, &self.how)? {
             return running.go(Some(&kept));
         }
         let begin = Begin { found, keys: &self.keys, how: &self.how };
@@ -160,7 +161,7 @@ impl Rekey {
     /// As [`Decrypt::run`].
     pub(crate) fn run(self) -> Result<()> {
         let found = Protected::open(&self.dir)?;
-        if let Some(running) = resume(&found, &self.keys, Direction::Rekey, &self.how)? {
+        if let Some(running) = resume(&found, &self.keys, (Direction::Rekey, None), &self.how)? {
             return running.go(None);
         }
         Begin { found, keys: &self.keys, how: &self.how }.run(Direction::Rekey, None)
@@ -205,7 +206,7 @@ impl Begin<'_> {
         instance::refuse_full(&needs)?;
         instance::refuse_unclean_sealed(&dir, &keyring)?;
         if let Some(kept) = kept {
-            keep(&folder, kept)?;
+            keep(&folder.bytes()?, kept)?;
         }
         if direction == Direction::Rekey {
             keyring.add_data_key()?;
@@ -228,13 +229,14 @@ impl Begin<'_> {
 }
 
 /// The interrupted conversion of a directory, if there is one and it shall go on, in `direction`.
+/// One that ends without a keyring leaves a copy of it in `kept`: what is turned round has none.
 ///
 /// # Errors
 /// It was not said that it shall; the keyring does not open; programs use the directory.
 fn resume<'h>(
     found: &Protected,
     keys: &KeyOptions,
-    direction: Direction,
+    (direction, kept): (Direction, Option<&Path>),
     how: &'h How,
 ) -> Result<Option<Running<'h>>> {
     let (protected, folder) = Protected::hold(&directory::folder(&found.path)?)?;
@@ -251,6 +253,13 @@ fn resume<'h>(
     refuse_use(&protected)?;
     let alone = hold(&dir, &folder)?;
     let locked = instance::lock_out(&dir)?;
+    if let Some(kept) = kept {
+        // Without the mark: nothing is half done where somebody restores it.
+        keyring.set_conversion(None);
+        let sealed = keyring.seal();
+        keyring.set_conversion(Some(conversion));
+        keep(&sealed?, kept)?;
+    }
     if before != direction {
         let begun = console::time(conversion.begun);
         console::warn(
@@ -350,18 +359,18 @@ fn refuse_sealed(scan: &Scan) -> Result<()> {
     Ok(())
 }
 
-/// Keeps a copy of the keyring as it is. An older copy of the same keyring is replaced: an earlier
+/// Keeps a copy of the keyring. An older copy of the same keyring is replaced: an earlier
 /// decryption may have been interrupted here.
-fn keep(folder: &KeyringDir, kept: &Path) -> Result<()> {
-    let (entry, bytes) = (Entry::of_new_folder(kept)?, folder.bytes()?);
-    let ours = SealedKeyring::parse(&bytes)?.id();
+fn keep(sealed: &[u8], kept: &Path) -> Result<()> {
+    let entry = Entry::of_new_folder(kept)?;
+    let ours = SealedKeyring::parse(sealed)?.id();
     let is_older = |found: &[u8]| SealedKeyring::parse(found).is_ok_and(|it| it.id() == ours);
     match entry.read(MOST)? {
         Some(found) if !is_older(&found) => Err(Error::refused(
             format!("{} is there already, and is no copy of this keyring", kept.display()),
             "name another file with --keep-keyring FILE",
         )),
-        _ => entry.replace(&bytes, 0o600, None),
+        _ => entry.replace(sealed, 0o600, None),
     }
 }
 

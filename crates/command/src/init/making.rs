@@ -1,6 +1,7 @@
 //! A keyring for a directory: whose key opens it, what is sealed, and what the user is told.
 
 use std::fmt::Write as _;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use tidelock_contract::Policy;
@@ -102,7 +103,7 @@ impl Making {
         keyring.set_conversion(conversion);
         if let (Some(file), Some(key)) = (&self.recovery_file, &recovery) {
             place.refuse_inside(file)?;
-            undo.file(write_recovery_key(file, key)?);
+            undo.file(write_recovery_key(file, key).map_err(|why| in_the_way(file, why))?);
         }
         let directory = place.make(&mut undo)?;
         let config = write_config(place, &keyring, &choice)?;
@@ -142,6 +143,18 @@ impl Making {
         }
         Ok(ProviderChoice::file(given))
     }
+}
+
+/// The recovery key's file is made before the keyring, and is nobody's until that is there.
+fn in_the_way(file: &Path, why: Error) -> Error {
+    if !why.is(io::ErrorKind::AlreadyExists) {
+        return why;
+    }
+    Error::refused(
+        format!("the recovery key's file {} is there already", file.display()),
+        "name another one; if a call that was cut off has left it, there is no keyring that it \
+         opens: remove it",
+    )
 }
 
 impl Made<'_> {

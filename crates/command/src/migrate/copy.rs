@@ -165,6 +165,11 @@ fn private_options(record: &Record) -> Vec<String> {
         ("max_standby_streaming_delay", "-1"),
         ("max_standby_archive_delay", "-1"),
         ("synchronous_standby_names", ""),
+        // What the source runs as a standby is meant for its own archive.
+        ("restore_command", ""),
+        ("archive_cleanup_command", ""),
+        ("recovery_end_command", ""),
+        ("recovery_min_apply_delay", "0"),
     ]
     .map(|(name, value)| (name.to_owned(), value.to_owned()))
     .to_vec();

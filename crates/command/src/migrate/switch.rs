@@ -19,6 +19,7 @@ use crate::error::{Error, Result};
 use crate::migrate::copy;
 use crate::migrate::record::{self, Record, Stage};
 use crate::migrate::standby::{self, lsn};
+use crate::owner::Owner;
 use crate::postgres::{Cluster, Instance, Running, Session};
 use crate::protected::is_protected;
 use crate::run_as::run;
@@ -41,6 +42,9 @@ pub(super) struct Ends<'m> {
 /// # Errors
 /// [`Error::Tool`]; [`Error::Refused`] if the standby lacks something: the source runs again then.
 pub(super) fn go_on(ends: &Ends<'_>, record: &mut Record) -> Result<()> {
+    if is_standby(record) && Running::on(&record.from).is_some() {
+        refuse_service(record, ends.source.programs.run_as().owner())?;
+    }
     if record.stage < Stage::Switching {
         record.stage = Stage::Switching;
         record.stopped_at = record::now();
@@ -62,6 +66,18 @@ pub(super) fn go_on(ends: &Ends<'_>, record: &mut Record) -> Result<()> {
     }
     forget(ends.source, record)?;
     tell(ends, record, &downtime)
+}
+
+/// What the unit of the new server would be refused, when there is no way back any more.
+///
+/// # Errors
+/// As `tidelock service install` and `remove`.
+pub(super) fn refuse_service(record: &Record, owner: Owner) -> Result<()> {
+    match &record.unit {
+        Some(unit) if record.plain => service::refuse_removal(unit),
+        Some(unit) => service::refuse(unit, &record.to, owner),
+        None => Ok(()),
+    }
 }
 
 /// From the stop of the source to the promotion.
@@ -196,12 +212,16 @@ fn configure(cluster: &Cluster, to: &Path) -> Result<()> {
 /// The last line counts; the others stay as they are.
 fn with_data_directory(text: &str, to: &Path) -> String {
     let line = format!("data_directory = '{}'", to.display());
-    let is_one = |line: &&str| service::setting(line, "data_directory").is_some();
-    match text.lines().rev().find(is_one) {
-        Some(old) => {
-            let at = text.rfind(old).unwrap_or(0);
-            format!("{}{line}{}", &text[..at], &text[at + old.len()..])
+    let (mut last, mut at) = (None, 0);
+    for whole in text.split_inclusive('\n') {
+        let old = whole.trim_end_matches(['\r', '\n']);
+        if service::setting(old, "data_directory").is_some() {
+            last = Some((at, old));
         }
+        at += whole.len();
+    }
+    match last {
+        Some((at, old)) => format!("{}{line}{}", &text[..at], &text[at + old.len()..]),
         None => format!("{}\n{line}\n", text.trim_end()),
     }
 }
@@ -271,6 +291,10 @@ mod tests {
             (
                 "#data_directory = '/a'\ndata_directory = '/a'\n",
                 "#data_directory = '/a'\ndata_directory = '/new'\n",
+            ),
+            (
+                "data_directory = '/a'\n# was: data_directory = '/a'\n",
+                "data_directory = '/new'\n# was: data_directory = '/a'\n",
             ),
         ] {
             assert_eq!(with_data_directory(text, to), changed);

@@ -69,7 +69,10 @@ pub(super) trait Engine {
     fn notes(&self, user: Option<&str>, unit: Option<&str>) -> Result<String>;
 
     /// Everything that is converted: the directory and what links lead to.
-    fn places(&self) -> Vec<PathBuf>;
+    ///
+    /// # Errors
+    /// [`Error::Io`](crate::error::Error::Io) for a link that leads nowhere.
+    fn places(&self) -> Result<Vec<PathBuf>>;
 
     /// Ends the server in order; nothing if none runs.
     ///

@@ -27,7 +27,7 @@ pub(super) struct Keys {
     weak_passphrase: bool,
     /// Write the recovery key to this file instead of printing it
     #[arg(long, value_name = "FILE", conflicts_with = "no_recovery")]
-    recovery_file: Option<PathBuf>,
+    pub(super) recovery_file: Option<PathBuf>,
     /// Make no recovery key
     #[arg(long)]
     no_recovery: bool,
@@ -104,6 +104,21 @@ impl Keys {
             }
         }
         Ok(())
+    }
+
+    /// What the first call makes would take the place of what is another keyring's.
+    ///
+    /// # Errors
+    /// [`Error::Refused`].
+    pub(super) fn refuse_existing(&self) -> Result<()> {
+        let mut files = self.recovery_file.iter().chain(&self.keyring_copy);
+        match files.find(|file| file.symlink_metadata().is_ok()) {
+            None => Ok(()),
+            Some(file) => Err(Error::refused(
+                format!("{} is there already", file.display()),
+                "name a new file: what another keyring needs is never overwritten",
+            )),
+        }
     }
 
     /// True if somebody has to open the keyring at each start.

@@ -97,14 +97,18 @@ impl Engine for Instance {
         Ok(notes)
     }
 
-    fn places(&self) -> Vec<PathBuf> {
-        let entries = fs::read_dir(&self.dir).into_iter().flatten().flatten();
-        let links = entries.filter(|it| it.file_type().is_ok_and(|kind| kind.is_symlink()));
-        let mut places: Vec<PathBuf> =
-            links.filter_map(|it| it.path().canonicalize().ok()).collect();
-        places.retain(|place| place.is_dir() && !place.starts_with(&self.dir));
-        places.push(self.dir.clone());
-        places
+    fn places(&self) -> Result<Vec<PathBuf>> {
+        let mut places = vec![self.dir.clone()];
+        for entry in fs::read_dir(&self.dir).into_iter().flatten().flatten() {
+            if entry.file_type().is_ok_and(|kind| kind.is_symlink()) {
+                let link = entry.path();
+                let place = link.canonicalize().map_err(Error::io("follow", &link))?;
+                if place.is_dir() && !place.starts_with(&self.dir) {
+                    places.push(place);
+                }
+            }
+        }
+        Ok(places)
     }
 
     fn stop(&self) -> Result<()> {

@@ -98,14 +98,17 @@ impl Engine for Instance {
         Ok(notes)
     }
 
-    fn places(&self) -> Vec<PathBuf> {
-        let links = fs::read_dir(self.dir.join("pg_tblspc")).into_iter().flatten().flatten();
-        let mut places: Vec<PathBuf> =
-            links.filter_map(|it| it.path().canonicalize().ok()).collect();
-        places.push(self.dir.clone());
-        let wal = self.dir.join("pg_wal").canonicalize().ok();
-        places.extend(wal.filter(|wal| !wal.starts_with(&self.dir)));
-        places
+    fn places(&self) -> Result<Vec<PathBuf>> {
+        let mut places = vec![self.dir.clone()];
+        let spaces = fs::read_dir(self.dir.join("pg_tblspc")).into_iter().flatten().flatten();
+        for link in spaces.map(|it| it.path()).chain([self.dir.join("pg_wal")]) {
+            let place = link.canonicalize().map_err(Error::io("follow", &link))?;
+            // What lies in the directory is counted with it.
+            if !place.starts_with(&self.dir) {
+                places.push(place);
+            }
+        }
+        Ok(places)
     }
 
     fn stop(&self) -> Result<()> {

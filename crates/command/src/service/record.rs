@@ -90,20 +90,10 @@ impl Record {
         unit: &Unit,
         root: &Path,
     ) -> Result<Vec<PathBuf>> {
-        let before: Vec<Written> = old.iter().flat_map(|old| old.ours()).cloned().collect();
-        let mut changes = Vec::new();
-        for new in &self.written {
-            let text = new.change(&before, root)?;
-            changes.extend(text.map(|text| (below(root, &new.path), text)));
-        }
+        let before = Self::may_be_there(old);
+        let changes = self.changes(&before, root)?;
         if changes.is_empty() && old == Some(self) {
             return Ok(Vec::new());
-        }
-        let gone = |it: &&Written| self.written.iter().all(|new| new.path != it.path);
-        let gone: Vec<_> = before.iter().filter(gone).collect();
-        // What a person has changed is found before anything is written.
-        for it in &gone {
-            it.rest(&before, root)?;
         }
         let path = place(unit, root);
         let replaced = before.iter().filter(|it| !self.written.contains(it)).cloned().collect();
@@ -113,13 +103,44 @@ impl Record {
             replace(path, text)?;
         }
         // What an earlier version wrote elsewhere.
-        for it in gone {
+        for it in self.gone(&before) {
             it.take_away(&before, root)?;
         }
         if begun != *self {
             self.save(&path, unit)?;
         }
         Ok(std::iter::once(path).chain(changes.into_iter().map(|(path, _)| path)).collect())
+    }
+
+    /// What [`Record::write`] would refuse, without writing.
+    ///
+    /// # Errors
+    /// As [`Record::write`].
+    pub(super) fn refuse_write(&self, old: Option<&Self>, root: &Path) -> Result<()> {
+        self.changes(&Self::may_be_there(old), root).map(drop)
+    }
+
+    fn may_be_there(old: Option<&Self>) -> Vec<Written> {
+        old.iter().flat_map(|old| old.ours()).cloned().collect()
+    }
+
+    /// The files that are to be written, and their texts. What a person has changed is found here,
+    /// also in what an earlier version wrote elsewhere.
+    fn changes(&self, before: &[Written], root: &Path) -> Result<Vec<(PathBuf, String)>> {
+        let mut changes = Vec::new();
+        for new in &self.written {
+            let text = new.change(before, root)?;
+            changes.extend(text.map(|text| (below(root, &new.path), text)));
+        }
+        for it in self.gone(before) {
+            it.rest(before, root)?;
+        }
+        Ok(changes)
+    }
+
+    fn gone<'b>(&self, before: &'b [Written]) -> Vec<&'b Written> {
+        let gone = |it: &&Written| self.written.iter().all(|new| new.path != it.path);
+        before.iter().filter(gone).collect()
     }
 
     /// The library that the server is started with.
@@ -140,15 +161,22 @@ impl Record {
         replace(path, &format!("# What `tidelock service install {unit}` did.\n{text}"))
     }
 
+    /// What [`Record::remove`] would refuse, without removing.
+    ///
+    /// # Errors
+    /// As [`Record::remove`].
+    pub(super) fn refuse_remove(&self, root: &Path) -> Result<()> {
+        let ours = Self::may_be_there(Some(self));
+        ours.iter().try_for_each(|written| written.rest(&ours, root).map(drop))
+    }
+
     /// Takes all away, this record last; which files.
     ///
     /// # Errors
     /// [`Error::Refused`] before anything is removed if a person has changed one; [`Error::Io`].
     pub(super) fn remove(&self, unit: &Unit, root: &Path) -> Result<Vec<PathBuf>> {
-        let ours: Vec<Written> = self.ours().cloned().collect();
-        for written in &ours {
-            written.rest(&ours, root)?;
-        }
+        self.refuse_remove(root)?;
+        let ours = Self::may_be_there(Some(self));
         let mut removed = Vec::new();
         let others = others(unit, root)?;
         let alone = |it: &&Written| others.iter().all(|other| other.path != it.path);
@@ -363,6 +391,14 @@ mod tests {
             record(value).write(old.as_ref(), &self.unit, root).map(|wrote| wrote.len())
         }
 
+        /// What an install, or a removal, would refuse.
+        fn refuse(&self, value: &str) -> Result<()> {
+            let root = self.home.path();
+            let old = Record::read(&self.unit, root)?;
+            record(value).refuse_write(old.as_ref(), root)?;
+            old.map_or(Ok(()), |old| old.refuse_remove(root))
+        }
+
         fn remove(&self) -> Result<()> {
             let root = self.home.path();
             Record::read(&self.unit, root)?.unwrap().remove(&self.unit, root).map(drop)
@@ -392,7 +428,10 @@ mod tests {
             let world = World::new();
             world.install("a").unwrap();
             let edited = world.text(path).unwrap().replace("'a'", "'mine'");
+            assert!(world.refuse("b").is_ok());
             world.put(path, &edited);
+            // Told beforehand too, by what writes nothing.
+            assert!(matches!(world.refuse("b"), Err(Error::Refused { .. })), "{path}");
             assert!(matches!(world.install("b"), Err(Error::Refused { .. })), "{path}");
             assert!(matches!(world.remove(), Err(Error::Refused { .. })), "{path}");
             assert_eq!(world.text(path), Some(edited));
@@ -400,6 +439,7 @@ mod tests {
         // A library that was there before us.
         let world = World::new();
         world.put("etc/pg/environment", "LD_PRELOAD = '/other.so'\n");
+        assert!(matches!(world.refuse("a"), Err(Error::Refused { .. })));
         assert!(matches!(world.install("a"), Err(Error::Refused { .. })));
         assert_eq!(world.text("etc/tidelock/installed/pg.toml"), None);
     }

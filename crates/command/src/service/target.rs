@@ -69,6 +69,15 @@ impl Target {
     }
 }
 
+impl Target {
+    /// A directory of this machine that will be protected, and configured, before the unit is
+    /// installed.
+    pub(super) fn to_be(dir: &Path, owner: Owner) -> Self {
+        let (path, there) = (dir.to_path_buf(), dir.to_path_buf());
+        Self { path, there, owner, exists: true, config: Config::default() }
+    }
+}
+
 /// The path as the machine of an image has it.
 fn without(root: &Path, path: &Path) -> Result<PathBuf> {
     let root = root.canonicalize().map_err(Error::io("find", root))?;

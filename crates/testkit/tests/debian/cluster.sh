@@ -13,6 +13,19 @@ trap 'pg_ctlcluster '$version' one stop -m fast || :' EXIT
 pg_ctlcluster $version one start
 expect created "SELECT 1000" "CREATE TABLE t AS SELECT g FROM generate_series(1, 1000) g"
 
+step refused
+# What the unit would be refused is told before the server stops.
+environment=/etc/postgresql/$version/one/environment
+cp -p $environment "$home/environment"
+echo "LD_PRELOAD = '/other.so'" >> $environment
+is_not tidelock protect postgresql@$version-one --no-recovery --no-keyring-copy --yes
+is_not tidelock migrate postgresql@$version-one $data/two --no-recovery --yes
+cp -p "$home/environment" $environment
+is_not tidelock migrate postgresql@$version-one "$data/a:b" --no-recovery --yes
+is_not sealed $data/one
+is_not [ -e $data/two ]
+expect running 1000 "SELECT count(*) FROM t"
+
 step protect
 tidelock protect postgresql@$version-one --no-recovery --keyring-copy "$home/copy" --yes
 is sealed $data/one
