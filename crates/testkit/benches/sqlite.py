@@ -92,8 +92,9 @@ def main():
         }
         arms["sealed"] = [tidelock, "exec", "-D", str(sealed), "--", *arms["sealed"]]
         for program in ["sqlite3", "sqlcipher"]:
-            said = subprocess.run([program, "--version"], check=True, capture_output=True, text=True)
-            print(f"{program}: {said.stdout.split(' ', 2)[0]} {said.stdout.rsplit('(', 1)[-1]}".strip())
+            asked = [program, "--version"]
+            said = subprocess.run(asked, check=True, capture_output=True, text=True)
+            print(f"{program}: {said.stdout.strip()}")
         found = {name: [] for name in arms}
         draw = random.Random(1)
         for _ in range(given.rounds):
@@ -110,7 +111,8 @@ def main():
                 raise SystemExit(f"error: {name} is not what it must be")
         for name, trials in found.items():
             walls, cpus = zip(*trials)
-            print(f"{name:18} {statistics.median(walls):7.3f} s, CPU {statistics.median(cpus):7.3f} s")
+            wall, cpu = statistics.median(walls), statistics.median(cpus)
+            print(f"{name:18} {wall:7.3f} s, CPU {cpu:7.3f} s")
         for name, base in [
             ("control", "plain"),
             ("sealed", "plain"),
