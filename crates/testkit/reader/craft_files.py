@@ -232,7 +232,7 @@ def zeros(craft):
         craft.put(f"zeros/{size}", bytes(size), "good", "good")
     for size, plain in ((4100, 0), (4112, 16), (4113, 1), (5000, 888), (12288, 8192)):
         craft.put(f"zeros/{size}", bytes(size), "good", "good", bytes(plain))
-    craft.put("zeros/slack", bytes(3000) + b"X" + bytes(1999), "good", "good", bytes(888))
+    craft.put("zeros/slack", bytes(3000) + b"X" + bytes(1999), "good", "bad", bytes(888))
     craft.put("zeros/between", bytes(300) + b"X" + bytes(4699), "refused", "bad")
     craft.put("zeros/lost", bytes(D) + craft.body(content(40)), "refused", "bad")
 
