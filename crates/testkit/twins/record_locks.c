@@ -8,12 +8,14 @@ static struct flock range(short type, short whence, long from, long n)
     return (struct flock){.l_type = type, .l_whence = whence, .l_start = from, .l_len = n};
 }
 
+static const char *name = "locked";
+
 /* What another process sees of the byte range. */
 static void probe(const char *what, long from, long n)
 {
     pid_t parent = getpid(), child = fork();
     if (child == 0) {
-        int fd = open("locked", O_RDWR);
+        int fd = open(name, O_RDWR);
         struct flock lock = range(F_WRLCK, SEEK_SET, from, n);
         show(what, fcntl(fd, F_GETLK, &lock));
         if (lock.l_type == F_UNLCK)
@@ -96,5 +98,21 @@ int main(int argc, char **argv)
     lock = range(99, SEEK_SET, 0, 1);
     show("bad type", fcntl(fd, F_SETLK, &lock));
     show_file("locked");
+    close(fd);
+
+    /* Nor is a plain file opened and closed behind the program's back. */
+    char outside[] = "/tmp/twin-XXXXXX", path[100];
+    show("mkdtemp", mkdtemp(outside) ? 0 : -1);
+    snprintf(path, sizeof path, "%s/plain", outside);
+    name = path;
+    fd = make_file(path, 4, 500);
+    lock = range(F_WRLCK, SEEK_SET, 0, 10);
+    show("lock outside", fcntl(fd, F_SETLK, &lock));
+    show("truncate outside", truncate(path, 300));
+    show_size("cut", fd);
+    probe("kept by truncate", 0, 1);
+    show("negative", truncate(path, -1));
+    show("directory outside", truncate(outside, 1));
+    show("unlink", unlink(path) | rmdir(outside));
     return 0;
 }

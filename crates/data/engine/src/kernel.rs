@@ -150,6 +150,9 @@ pub trait System: Kernel {
     /// Closes; an error is never retried.
     fn close(&self, fd: Fd) -> Result<(), Errno>;
 
+    /// truncate(2) of the file behind an O_PATH descriptor.
+    fn set_size_of_path(&self, file: Fd, size: DiskSize) -> Result<(), Errno>;
+
     /// The lowest free descriptor not below `lowest`, as a copy of `of`.
     fn duplicate(&self, of: Fd, lowest: i32, cloexec: bool) -> Result<Fd, Errno>;
 

@@ -21,6 +21,7 @@ pub(crate) mod nr {
     pub(crate) const RENAMEAT2: i64 = 316;
     pub(crate) const LINKAT: i64 = 265;
     pub(crate) const PWRITEV: i64 = 296;
+    pub(crate) const TRUNCATE: i64 = 76;
     pub(crate) const SYNC_FILE_RANGE: i64 = 277;
     pub(crate) const EXIT_GROUP: i64 = 231;
 }
@@ -131,6 +132,14 @@ pub(crate) fn two_paths(
     ];
     // SAFETY: both addresses are those of live strings that end with a zero byte.
     check(unsafe { call(number, args) }).map(|_| ())
+}
+
+/// truncate(2).
+pub(crate) fn truncate(path: &core::ffi::CStr, size: u64) -> Result<(), Errno> {
+    let size = i64::try_from(size).map_err(|_| Errno::INVAL)?;
+    let args = [path.as_ptr().addr() as i64, size, 0, 0, 0, 0];
+    // SAFETY: the address is that of a live string that ends with a zero byte.
+    check(unsafe { call(nr::TRUNCATE, args) }).map(|_| ())
 }
 
 /// pwritev of up to three pieces.

@@ -233,6 +233,12 @@ impl System for Linux {
         sys::plain(sys::nr::CLOSE, [i64::from(fd.0), 0, 0, 0, 0, 0]).map(|_| ())
     }
 
+    fn set_size_of_path(&self, file: Fd, size: DiskSize) -> Result<(), Errno> {
+        let mut name = [0; 32];
+        let name = text(crate::stdio::standard::name_of(file.0, &mut name))?;
+        sys::truncate(name, size.0)
+    }
+
     fn duplicate(&self, of: Fd, lowest: i32, cloexec: bool) -> Result<Fd, Errno> {
         let command = if cloexec { libc::F_DUPFD_CLOEXEC } else { libc::F_DUPFD };
         let args = [i64::from(of.0), i64::from(command), i64::from(lowest), 0, 0, 0];

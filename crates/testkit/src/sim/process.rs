@@ -157,6 +157,16 @@ impl SimProcess {
         if open.access & O_ACCMODE == 0 { Err(Errno::BADF) } else { Ok(file) }
     }
 
+    fn cut(&self, file: usize, size: DiskSize) -> Result<(), Errno> {
+        self.disk.enter(Call::SetSize)?;
+        let size = usize::try_from(size.0).map_err(|_| Errno::FBIG)?;
+        if size > LARGEST {
+            return Err(Errno::FBIG);
+        }
+        self.disk.files.borrow_mut()[file].set_size(size);
+        Ok(())
+    }
+
     fn lowest_free(&self, lowest: i32) -> Result<i32, Errno> {
         let table = self.table.borrow();
         let free = (lowest..).find(|fd| !table.contains_key(fd)).ok_or(Errno::MFILE)?;
@@ -279,13 +289,7 @@ impl Kernel for SimProcess {
 
     fn set_size(&self, file: Fd, size: DiskSize) -> Result<(), Errno> {
         let file = self.writable(file).map_err(|_| Errno::INVAL)?;
-        self.disk.enter(Call::SetSize)?;
-        let size = usize::try_from(size.0).map_err(|_| Errno::FBIG)?;
-        if size > LARGEST {
-            return Err(Errno::FBIG);
-        }
-        self.disk.files.borrow_mut()[file].set_size(size);
-        Ok(())
+        self.cut(file, size)
     }
 
     fn stat(&self, file: Fd) -> Result<FileStat, Errno> {
@@ -416,6 +420,11 @@ impl System for SimProcess {
         let counted = self.disk.enter(Call::Close);
         self.table.borrow_mut().remove(&fd.0).ok_or(Errno::BADF)?;
         counted.map(|_| ())
+    }
+
+    fn set_size_of_path(&self, file: Fd, size: DiskSize) -> Result<(), Errno> {
+        let (_, file) = self.file(file)?;
+        self.cut(file, size)
     }
 
     fn duplicate(&self, of: Fd, lowest: i32, _cloexec: bool) -> Result<Fd, Errno> {
