@@ -63,5 +63,12 @@ int main(int argc, char **argv)
     try("O_NOATIME", open("once", O_RDONLY | O_NOATIME));
     try("O_NONBLOCK", open("once", O_RDONLY | O_NONBLOCK));
     try("O_NOCTTY", open("once", O_RDWR | O_NOCTTY | O_LARGEFILE));
+    /* open(2) leaves out what it does not know, and all but a few beside O_PATH; openat2(2) refuses
+     * both. MySQL passes a mode as flags. */
+    try("unknown bits", open("stray", O_RDWR | O_CREAT | O_EXCL | 0x28, 0600));
+    try("all unknown bits", open("once", O_RDONLY | 0x28 | (int)0x8e000000));
+    try("O_PATH and others", open("mode-600", O_PATH | O_RDWR | O_TRUNC | O_APPEND));
+    show("stat", stat("mode-600", &st));
+    say("size %ld", (long)st.st_size);
     return 0;
 }

@@ -27,6 +27,26 @@ use crate::scratch::{self, Scratch};
 use crate::{futex, sys};
 
 const SPARES: usize = 8;
+/// What open(2) knows. O_LARGEFILE is missing: all files are large here.
+const KNOWN: OFlags = OFlags::ACCMODE
+    .union(OFlags::APPEND)
+    .union(OFlags::ASYNC)
+    .union(OFlags::CLOEXEC)
+    .union(OFlags::CREATE)
+    .union(OFlags::DIRECT)
+    .union(OFlags::DIRECTORY)
+    .union(OFlags::SYNC)
+    .union(OFlags::EXCL)
+    .union(OFlags::NOATIME)
+    .union(OFlags::NOCTTY)
+    .union(OFlags::NOFOLLOW)
+    .union(OFlags::NONBLOCK)
+    .union(OFlags::PATH)
+    .union(OFlags::TMPFILE)
+    .union(OFlags::TRUNC);
+/// What it looks at beside O_PATH.
+const WITH_PATH: OFlags =
+    OFlags::PATH.union(OFlags::CLOEXEC).union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW);
 
 /// For a directory that is not there.
 static NOBODY: Sharing = Sharing::with_nobody();
@@ -50,6 +70,11 @@ fn borrow(fd: Fd) -> BorrowedFd<'static> {
     // SAFETY: the engine holds the descriptor open for the time of the call; no process has the
     // largest number.
     unsafe { BorrowedFd::borrow_raw(if fd.0 < 0 { i32::MAX } else { fd.0 }) }
+}
+
+/// open(2) leaves the other flags out; openat2(2) refuses them.
+fn as_open_takes(flags: OFlags) -> OFlags {
+    flags & if flags.contains(OFlags::PATH) { WITH_PATH } else { KNOWN }
 }
 
 fn text(path: &[u8]) -> Result<&CStr, Errno> {
@@ -223,6 +248,7 @@ impl System for Linux {
         let opened = match links {
             Links::Follow => rustix::fs::openat(borrow(at), path, flags, mode),
             Links::Refuse => {
+                let flags = as_open_takes(flags);
                 rustix::fs::openat2(borrow(at), path, flags, mode, ResolveFlags::NO_SYMLINKS)
             }
         };
