@@ -32,7 +32,7 @@ tests = @rm -f $(SKIPPED); ended=0; \
     if [ -e $(SKIPPED) ]; then sort -u $(SKIPPED); fi; exit $$ended
 
 .PHONY: build portable deb deb-check boot-check container-check packages test-packages demo
-.PHONY: demo-sqlite fetch test test-full check fmt bench bench-conversion lab install
+.PHONY: demo-sqlite fetch test test-full check fmt bench bench-conversion bench-sqlcipher lab install
 build:
 	$(CARGO) build --release --locked -p tidelock -p tidelock-lab
 	$(CARGO) build --release --locked -p tidelock-preload
@@ -172,6 +172,12 @@ bench: packages build
 bench-conversion: build
 	python3 crates/testkit/benches/conversion.py --unsynced $(BENCH)
 	python3 crates/testkit/benches/conversion.py --unsynced --files 16 --size 67108864 $(BENCH)
+
+# SQLite's speedtest1, sealed and by SQLCipher, each beside its own engine. BENCH="--journal wal".
+bench-sqlcipher: build
+	ci/packages full
+	ci/sqlite-speedtest
+	python3 crates/testkit/benches/sqlcipher.py $(BENCH)
 
 # What `make` built; root needs no Rust for it.
 install:
