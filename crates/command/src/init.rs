@@ -50,6 +50,7 @@ impl Init {
         let program = match made.keyring.policy().profile() {
             "postgres" => format!("initdb -D {dir}"),
             "mariadb" => format!("mariadb-install-db --datadir={dir}"),
+            "mysql" => format!("mysqld --initialize --datadir={dir}"),
             _ => "PROGRAM".to_owned(),
         };
         made.tell(&format!("tidelock exec -D {dir} -- {program}"))

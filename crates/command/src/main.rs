@@ -40,6 +40,7 @@ mod key;
 mod keyring;
 mod mariadb;
 mod migrate;
+mod mysql;
 mod owner;
 mod pipe;
 mod postgres;

@@ -1,4 +1,4 @@
-//! The MariaDB server of a directory.
+//! The MariaDB server of a directory, or that of MySQL, as far as they are alike.
 //!
 //! ```text
 //!   settings   options as its parser takes them, and the places that they name
@@ -26,6 +26,7 @@ use procfs::process::{Process, all_processes};
 use crate::console;
 use crate::error::{Error, Result};
 use crate::exec::{Program, is_of};
+use crate::mysql;
 use crate::protected::Protected;
 pub(crate) use instance::{Answer, Instance};
 use settings::{Settings, Stray};
@@ -44,9 +45,10 @@ const SOCKET: &str = "mariadb.socket";
 /// A server makes them when it starts, and removes them when it stops in order.
 const TRACES: [&str; 2] = ["ddl_recovery.log", "ibtmp1"];
 /// Programs that are a server or start one, with the options of a server.
-const SERVERS: [&str; 6] = [
+const SERVERS: [&str; 7] = [
     "mariadbd",
     "mysqld",
+    "mysqld-debug",
     "mariadbd-safe",
     "mysqld_safe",
     "mariadb-install-db",
@@ -62,8 +64,15 @@ const PRINTER: &str = "my_print_defaults";
 const WHICH_FILES: [&str; 4] =
     ["--defaults-file", "--defaults-extra-file", "--defaults-group-suffix", "--no-defaults"];
 
+/// Whose server reads the options.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Family {
+    MariaDb,
+    MySql,
+}
+
 /// For a run in these directories, whose agents listen at `sockets`: what TMPDIR has to be, if one
-/// of them is of MariaDB. Sorts and temporary tables then lie below the directory, unless an option
+/// of them is of MariaDB or MySQL. Sorts and temporary tables then lie below the directory, unless an option
 /// names another place.
 ///
 /// # Errors
@@ -74,12 +83,18 @@ pub(crate) fn prepare(
     run: &[Protected],
     sockets: &[PathBuf],
 ) -> Result<Option<PathBuf>> {
-    let mut all = run.iter().zip(sockets);
-    let Some((one, _)) = all.find(|(_, socket)| is_of(PROFILE, socket)) else { return Ok(None) };
+    let mut all = run.iter().zip(sockets).filter_map(|(one, socket)| {
+        let family = [(PROFILE, Family::MariaDb), (mysql::PROFILE, Family::MySql)];
+        let found = family.into_iter().find(|(profile, _)| is_of(profile, socket));
+        found.map(|(_, family)| (one, family))
+    });
+    let Some((one, family)) = all.next() else { return Ok(None) };
     let roots: Vec<&Path> = run.iter().map(|protected| &*protected.path).collect();
-    let name = program.script.as_ref().unwrap_or(&program.path).file_name();
-    if name.and_then(OsStr::to_str).is_some_and(|name| SERVERS.contains(&name)) {
-        check(&program.called, arguments, &roots)?;
+    let called = program.script.as_ref().unwrap_or(&program.path);
+    let name = called.file_name().and_then(OsStr::to_str);
+    if name.is_some_and(|name| SERVERS.contains(&name)) {
+        let server = if family == Family::MySql { called } else { &program.called };
+        check(family, server, arguments, &roots)?;
     }
     let present = std::env::var_os("TMPDIR").map(PathBuf::from);
     let inside = present.is_some_and(|dir| dir.is_dir() && settings::is_below(&dir, &roots));
@@ -116,7 +131,7 @@ pub(crate) fn refuse_socket(dir: &Path) -> Result<()> {
 /// # Errors
 /// They cannot be read.
 pub(crate) fn configured_directory() -> Result<PathBuf> {
-    let options = read(Path::new(SERVER), &[])?;
+    let options = read(Family::MariaDb, Path::new(SERVER), &[])?;
     Ok(Settings::of(&options).directory().unwrap_or_else(|| DEFAULT_DIRECTORY.into()))
 }
 
@@ -141,7 +156,7 @@ pub(crate) fn refuse_unclean(dir: &Path) -> Result<()> {
 
 /// The server that works in a data directory: it lies there as its current directory.
 pub(crate) fn server_on(dir: &Path) -> Option<u32> {
-    if !is_data_directory(dir) {
+    if !is_data_directory(dir) && !mysql::is_data_directory(dir) {
         return None;
     }
     let dir = dir.canonicalize().ok()?;
@@ -160,11 +175,11 @@ pub(crate) fn server_on(dir: &Path) -> Option<u32> {
 /// # Errors
 /// As [`prepare`].
 pub(crate) fn check_unit(dir: &Path) -> Result<()> {
-    check(Path::new(SERVER), &[], &[dir])
+    check(Family::MariaDb, Path::new(SERVER), &[], &[dir])
 }
 
-fn check(server: &Path, arguments: &[OsString], roots: &[&Path]) -> Result<()> {
-    let settings = Settings::of(&read(server, arguments)?);
+fn check(family: Family, server: &Path, arguments: &[OsString], roots: &[&Path]) -> Result<()> {
+    let settings = Settings::of(&read(family, server, arguments)?);
     judge(&settings, roots)?;
     match settings.transfer() {
         None | Some("skip" | "mysqldump") => Ok(()),
@@ -231,15 +246,24 @@ fn judge(settings: &Settings, roots: &[&Path]) -> Result<()> {
 }
 
 /// The options of a server: those of its files, then those of its command line.
-fn read(server: &Path, arguments: &[OsString]) -> Result<Vec<OsString>> {
-    let groups = ["--mysqld", "mysqld_safe", "mariadb_safe", "mariadbd-safe"];
+fn read(family: Family, server: &Path, arguments: &[OsString]) -> Result<Vec<OsString>> {
+    let groups = match family {
+        Family::MariaDb => {
+            ["--mysqld", "mysqld_safe", "mariadb_safe", "mariadbd-safe"].map(str::to_owned).to_vec()
+        }
+        Family::MySql => mysql::groups(server)?,
+    };
     let mut options = printed(server, arguments, &groups)?;
     options.extend(arguments.iter().skip_while(|argument| is_first(argument)).cloned());
     Ok(options)
 }
 
 /// What the option files that the arguments choose say in these groups, an option a line.
-fn printed(server: &Path, arguments: &[OsString], groups: &[&str]) -> Result<Vec<OsString>> {
+fn printed<G: AsRef<OsStr>>(
+    server: &Path,
+    arguments: &[OsString],
+    groups: &[G],
+) -> Result<Vec<OsString>> {
     let beside = server.parent().map(|dir| dir.join(PRINTER)).filter(|path| path.is_file());
     let printer = beside.unwrap_or_else(|| PRINTER.into());
     let mut command = Command::new(&printer);

@@ -26,6 +26,7 @@ use crate::error::{Error, Result};
 use crate::folder::Entry;
 use crate::init::{self, NewDirectory};
 use crate::mariadb;
+use crate::mysql;
 use crate::protected::{self as directory, Protected};
 use crate::sealed::Keys;
 use crate::server::Server;
@@ -100,6 +101,7 @@ impl Encrypt {
             let start = match profile {
                 "postgres" => format!("pg_ctl start -D {}", dir.display()),
                 mariadb::PROFILE => format!("mariadbd --datadir={}", dir.display()),
+                mysql::PROFILE => format!("mysqld --datadir={}", dir.display()),
                 _ => "PROGRAM".to_owned(),
             };
             made.tell(&format!("tidelock exec -D {} -- {start}", dir.display()))?;

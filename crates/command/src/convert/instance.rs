@@ -11,6 +11,7 @@ use tidelock_keyring::Keyring;
 
 use crate::error::{Error, Result};
 use crate::mariadb;
+use crate::mysql;
 use crate::sealed::Keys;
 use crate::server::Server;
 use crate::status::ControlFile;
@@ -24,7 +25,8 @@ pub(super) fn profile(dir: &Path) -> Option<&'static str> {
     if is("PG_VERSION") && is(CONTROL) {
         return Some("postgres");
     }
-    mariadb::is_data_directory(dir).then_some(mariadb::PROFILE)
+    let mariadb = mariadb::is_data_directory(dir).then_some(mariadb::PROFILE);
+    mariadb.or_else(|| mysql::is_data_directory(dir).then_some(mysql::PROFILE))
 }
 
 /// Files without which no server of the profile starts: sealed first and made plain last, so that
@@ -33,6 +35,7 @@ pub(super) fn gate(profile: &str) -> &'static [&'static str] {
     match profile {
         "postgres" => &[CONTROL],
         mariadb::PROFILE => &mariadb::GATE,
+        mysql::PROFILE => &mysql::GATE,
         _ => &[],
     }
 }
@@ -68,11 +71,13 @@ pub(super) fn refuse_running(dir: &Path) -> Result<()> {
 /// As [`refuse_running`].
 pub(super) fn lock_out(dir: &Path) -> Result<Vec<File>> {
     refuse_running(dir)?;
-    if profile(dir) != Some(mariadb::PROFILE) {
-        return Ok(Vec::new());
-    }
+    let names = match profile(dir) {
+        Some(mariadb::PROFILE) => mariadb::LOCKED,
+        Some(mysql::PROFILE) => mysql::LOCKED,
+        _ => return Ok(Vec::new()),
+    };
     let mut locked = Vec::new();
-    for path in mariadb::LOCKED.map(|name| dir.join(name)) {
+    for path in names.map(|name| dir.join(name)) {
         let file = match File::options().read(true).write(true).open(&path) {
             Err(why) if why.kind() == io::ErrorKind::NotFound => continue,
             opened => opened.map_err(Error::io("open", &path))?,
@@ -114,6 +119,7 @@ pub(super) fn refuse_unclean(dir: &Path, profile: &str, keys: Option<&Keys>) -> 
     match profile {
         "postgres" => {}
         mariadb::PROFILE => return mariadb::refuse_unclean(dir),
+        mysql::PROFILE => return mysql::refuse_unclean(dir),
         _ => return Ok(()),
     }
     let Some(control) = control(dir, keys)? else {

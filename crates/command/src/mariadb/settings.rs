@@ -14,12 +14,14 @@ enum Value {
     Place,
     /// Several, with colons between them.
     Places,
+    /// `label:directory;label:directory`
+    Labelled,
     /// InnoDB's `file:size:autoextend;file:size`, below innodb_data_home_dir.
     Tablespaces,
 }
 
-/// Settings that name places for rows, and statements with rows in them.
-const ROWS: [(&str, Value); 15] = [
+/// Settings that name places for rows, and statements with rows in them: MariaDB's and MySQL's.
+const ROWS: [(&str, Value); 19] = [
     ("tmpdir", Value::Places),
     ("innodb_tmpdir", Value::Place),
     ("slave_load_tmpdir", Value::Place),
@@ -36,6 +38,11 @@ const ROWS: [(&str, Value); 15] = [
     ("relay_log_info_file", Value::Place),
     ("log_tc", Value::Place),
     ("wsrep_data_home_dir", Value::Place),
+    // MySQL's own.
+    ("replica_load_tmpdir", Value::Place),
+    ("innodb_doublewrite_dir", Value::Place),
+    ("innodb_temp_tablespaces_dir", Value::Place),
+    ("innodb_redo_log_archive_dirs", Value::Labelled),
 ];
 /// Logs that people and their tools read: they hold statements.
 const LOGS: [&str; 2] = ["general_log_file", "slow_query_log_file"];
@@ -126,6 +133,13 @@ impl Settings {
         match value {
             Value::Place => vec![PathBuf::from(given)],
             Value::Places => pieces(b':').map(path).collect(),
+            Value::Labelled => {
+                let dir = |piece: &[u8]| {
+                    let at = piece.iter().position(|byte| *byte == b':')?;
+                    piece.get(at + 1..).filter(|dir| !dir.is_empty()).map(path)
+                };
+                pieces(b';').filter_map(dir).collect()
+            }
             Value::Tablespaces => {
                 let home = PathBuf::from(self.value("innodb_data_home_dir").unwrap_or_default());
                 let file = |piece: &[u8]| path(piece.split(|byte| *byte == b':').next()?).into();
@@ -245,6 +259,7 @@ mod tests {
         for (setting, value) in ROWS {
             let stray = match value {
                 Value::Tablespaces => "ibdata1:12M;/x/ibdata2:12M:autoextend",
+                Value::Labelled => "a:/d/redo;b:/x/ibdata2",
                 _ => "/x/ibdata2",
             };
             let option = format!("--{}={stray}", setting.replace('_', "-"));

@@ -10,6 +10,7 @@ use crate::begun::beside;
 use crate::console;
 use crate::error::{Error, Result};
 use crate::mariadb;
+use crate::mysql;
 use crate::owner::Owner;
 use crate::postgres::{Cluster, Instance};
 use crate::run_as::run;
@@ -57,6 +58,15 @@ impl Which {
                 ));
             }
         };
+        if mysql::is_data_directory(&dir) && !mariadb::is_data_directory(&dir) {
+            return Err(Error::refused(
+                format!(
+                    "{} is a data directory of MySQL, whose units are not known",
+                    dir.display()
+                ),
+                "stop the server and use `tidelock encrypt`: docs/engines/mysql.md",
+            ));
+        }
         let bin = self.bindir.as_deref();
         let engine: Box<dyn Engine> = match cluster.is_some() || dir.join("PG_VERSION").exists() {
             true => Box::new(Instance::find(&dir, bin, cluster)?),

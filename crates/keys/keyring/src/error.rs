@@ -549,8 +549,8 @@ impl Error {
             }
             Self::NoConfigHome => "set HOME, or name the provider with --provider",
             Self::NoProfile { .. } => {
-                "the profiles are postgres, mariadb, wal-archive, sqlite, redis, duckdb, rocksdb and \
-                 generic; name a file of your own by a path, with a slash in it"
+                "the profiles are postgres, mariadb, mysql, wal-archive, sqlite, redis, duckdb, \
+                 rocksdb and generic; name a file of your own by a path, with a slash in it"
             }
             Self::ProfileSyntax { .. } => "`tidelock profile show postgres` prints one",
             Self::Profile(ProfileError::Rename { .. }) => "use a glob that covers both names",

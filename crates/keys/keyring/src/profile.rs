@@ -25,6 +25,7 @@ const REDIS: &str = include_str!("../profiles/redis.toml");
 const DUCKDB: &str = include_str!("../profiles/duckdb.toml");
 const ROCKSDB: &str = include_str!("../profiles/rocksdb.toml");
 const MARIADB: &str = include_str!("../profiles/mariadb.toml");
+const MYSQL: &str = include_str!("../profiles/mysql.toml");
 
 /// A profile as it is written.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -104,8 +105,17 @@ pub struct Rename {
 
 impl Profile {
     /// The names of the built-in profiles.
-    pub const BUILTIN: [&'static str; 8] =
-        ["postgres", "mariadb", "wal-archive", "sqlite", "redis", "duckdb", "rocksdb", "generic"];
+    pub const BUILTIN: [&'static str; 9] = [
+        "postgres",
+        "mariadb",
+        "mysql",
+        "wal-archive",
+        "sqlite",
+        "redis",
+        "duckdb",
+        "rocksdb",
+        "generic",
+    ];
 
     /// The text of a built-in profile, comments included.
     #[must_use]
@@ -119,6 +129,7 @@ impl Profile {
             "duckdb" => Some(DUCKDB),
             "rocksdb" => Some(ROCKSDB),
             "mariadb" => Some(MARIADB),
+            "mysql" => Some(MYSQL),
             _ => None,
         }
     }

@@ -213,9 +213,53 @@ fn mariadb_files_have_the_class_of_their_writer() {
 
 #[test]
 fn databases_of_mariadb_may_change_their_names() {
-    let policy = Profile::builtin("mariadb").unwrap().compile(&[], &[]).unwrap();
-    assert!(policy.same_below(b"d", b"e"));
-    assert!(policy.same_below(b"full/d", b"d"));
+    for name in ["mariadb", "mysql"] {
+        let policy = Profile::builtin(name).unwrap().compile(&[], &[]).unwrap();
+        assert!(policy.same_below(b"d", b"e"), "{name}");
+        assert!(policy.same_below(b"full/d", b"d"), "{name}");
+    }
+}
+
+#[test]
+fn mysql_files_have_the_class_of_their_writer() {
+    let policy = Profile::builtin("mysql").unwrap().compile(&[], &[]).unwrap();
+    for (path, class) in [
+        ("mysql.ibd", Class::Paged),
+        ("d/t#p#p0.ibd", Class::Paged),
+        ("d/#sql-1a2b_5.ibd", Class::Paged),
+        ("copy/d/t.ibd", Class::Paged),
+        ("ibdata1", Class::Paged),
+        ("undo_001", Class::Paged),
+        ("u3.ibu", Class::Paged),
+        ("#innodb_temp/temp_1.ibt", Class::Paged),
+        ("ibtmp1", Class::Paged),
+        ("#ib_16384_0.dblwr", Class::Paged),
+        ("#ib_16384_1.bdblwr", Class::Paged),
+        ("d/t.ibd.#clone", Class::Paged),
+        ("undo_001.#clone_save", Class::Paged),
+        ("#innodb_redo/#ib_redo10_tmp", Class::Bytes),
+        ("ib_logfile1", Class::Bytes),
+        ("d/t.MYD", Class::Bytes),
+        ("d/t_123.sdi", Class::Bytes),
+        ("mysql/general_log.CSV", Class::Bytes),
+        ("binlog.000001", Class::Bytes),
+        ("binlog.~rec~", Class::Bytes),
+        ("host-relay-bin.000002", Class::Bytes),
+        ("undo_001_trunc.log", Class::Bytes),
+        ("ib_buffer_pool", Class::Bytes),
+        ("mysqld-auto.cnf", Class::Bytes),
+        ("#clone/#view_status", Class::Bytes),
+        ("host.err", Class::Bytes),
+        ("MLqX3fk9", Class::Bytes),
+        ("d/evil.cnf", Class::Bytes),
+    ] {
+        assert_eq!(policy.decide(path.as_bytes()), Decision::Seal(class), "{path}");
+    }
+    for path in ["host.pid", "mysqlx.sock.lock", "auto.cnf", "ca-key.pem", "private_key.pem.temp"] {
+        assert!(is_plain(&policy, path), "{path}");
+    }
+    assert!(policy.lists(b"/usr/sbin/mysqld") && policy.lists(b"/usr/bin/ibd2sdi"));
+    assert!(!policy.lists(b"/usr/bin/mysql") && !policy.lists(b"/usr/bin/mysqldump"));
 }
 
 fn both() -> [Policy; 2] {
@@ -266,8 +310,10 @@ proptest::proptest! {
 fn pages_stay_aligned_on_the_disk() {
     let mut profile = Profile::builtin("postgres").unwrap();
     assert_eq!(profile.layout().unwrap().data_offset(), 8192);
-    let mariadb = Profile::builtin("mariadb").unwrap();
-    assert_eq!(mariadb.layout().unwrap().data_offset(), 16384, "pages of InnoDB");
+    for name in ["mariadb", "mysql"] {
+        let profile = Profile::builtin(name).unwrap();
+        assert_eq!(profile.layout().unwrap().data_offset(), 16384, "pages of InnoDB");
+    }
     assert_eq!(Profile::builtin("generic").unwrap().layout().unwrap(), Layout::DEFAULT);
     profile.data_offset = Some(5000);
     assert!(matches!(profile.layout(), Err(Error::ProfileSyntax { .. })));
