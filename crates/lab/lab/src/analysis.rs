@@ -10,7 +10,7 @@ mod paired;
 use std::collections::BTreeMap;
 
 pub(crate) use family::of_aspect;
-pub use family::{Aspect, Family, Kind, families};
+pub use family::{Aspect, Family, Kind, families, families_beside_own};
 pub(crate) use paired::{Paired, absolute, noise, paired};
 
 use crate::error::Result;
@@ -122,7 +122,29 @@ pub(crate) fn void(control: Option<&Estimate>) -> Option<Interval> {
 /// none.
 #[must_use]
 pub fn compare(experiment: &Experiment, trials: &[Trial]) -> Vec<Comparison> {
-    let Some(base) = experiment.arms.first() else { return Vec::new() };
+    let Some((base, others)) = experiment.arms.split_first() else { return Vec::new() };
+    against(experiment, trials, base, others)
+}
+
+/// The same of the sealed server against the engine's own encryption, where the experiment has
+/// both.
+#[must_use]
+pub fn beside_own(experiment: &Experiment, trials: &[Trial]) -> Vec<Comparison> {
+    let others = experiment.arms.iter().skip(1);
+    let (own, sealed): (Vec<_>, Vec<_>) =
+        others.filter(|arm| [OWN, SEALED].contains(&arm.as_str())).partition(|arm| *arm == OWN);
+    match (own[..].first(), sealed[..].first()) {
+        (Some(own), Some(_)) => against(experiment, trials, own, &[SEALED.to_owned()]),
+        _ => Vec::new(),
+    }
+}
+
+fn against(
+    experiment: &Experiment,
+    trials: &[Trial],
+    base: &String,
+    arms: &[String],
+) -> Vec<Comparison> {
     let mut groups: BTreeMap<(Phase, &Cell), Vec<&Trial>> = BTreeMap::new();
     for trial in trials.iter().filter(|trial| trial.experiment == experiment.name) {
         groups.entry((trial.phase, &trial.cell)).or_default().push(trial);
@@ -137,7 +159,7 @@ pub fn compare(experiment: &Experiment, trials: &[Trial]) -> Vec<Comparison> {
         for metric in crate::metric::METRICS.iter().filter(is_result) {
             let noise = noise(experiment, metric, &trials);
             let equal = noise.estimate().filter(|_| noise.pairs.len() >= LEAST_BLOCKS);
-            for arm in experiment.arms.iter().filter(|arm| *arm != base) {
+            for arm in arms {
                 let found = paired(metric, (&trials, arm), (&trials, base));
                 let estimate = found.estimate();
                 let Some(ratio) = interval(&found.pairs, estimate.as_ref()) else { continue };
@@ -280,6 +302,10 @@ const SIGNIFICANT: f64 = 1.0 - PART;
 pub const CONTROL: &str = "control";
 /// Name of the unmodified server.
 pub const PLAIN: &str = "plain";
+/// Name of the arm sealed by Tidelock.
+pub const SEALED: &str = "sealed";
+/// Name of the arm with the engine's own encryption.
+pub const OWN: &str = "own";
 
 #[cfg(test)]
 mod tests;

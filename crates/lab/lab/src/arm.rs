@@ -6,7 +6,7 @@ use tidelock_servers::Arm;
 use tidelock_servers::mariadb::{program_of, sealed_is_possible};
 
 use crate::error::{Error, Result};
-use crate::experiment::{Engine, Experiment, OwnArm};
+use crate::experiment::{Engine, Experiment, OwnArm, Work};
 use crate::host::GocryptfsMount;
 use crate::manifest::{Machine, PlannedArm};
 
@@ -164,6 +164,10 @@ fn missing(experiment: &Experiment, arm: &Definition, machine: &Machine) -> Opti
     let server = programs(experiment.engine).name;
     if arm.bin.is_none() && !machine.versions.contains_key(server) {
         return Some(format!("{server} is not installed"));
+    }
+    let sysbench = experiment.workload.values().any(|work| matches!(work, Work::Sysbench(_)));
+    if sysbench && !machine.versions.contains_key("sysbench") {
+        return Some("sysbench is not installed".into());
     }
     match (experiment.engine, arm.arm, arm.own) {
         (Engine::Mariadb, Arm::Sealed, _) => sealed_mariadb(),

@@ -37,7 +37,7 @@ macro_rules! files {
     };
 }
 
-const FILES: [(&str, &str); 9] = files![
+const FILES: [(&str, &str); 10] = files![
     "crypto",
     "cpu-paths",
     "shared-buffers",
@@ -46,6 +46,7 @@ const FILES: [(&str, &str); 9] = files![
     "wal-stress",
     "provisioned-iops",
     "aurora-mysqlslap",
+    "mariadb-sysbench",
     "regression",
 ];
 

@@ -24,7 +24,7 @@ use serde::{Deserialize, Serialize};
 pub use claim::{Claim, Expectation, LevelsAgainst};
 pub use param::Param;
 pub use read::{BUILT_IN, read};
-pub use work::{Billing, Crypto, Mysqlslap, Pgbench, Script, Sql, Work};
+pub use work::{Billing, Crypto, Mysqlslap, Pgbench, Script, Sql, Sysbench, SysbenchScript, Work};
 
 /// One experiment, resolved to a size.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -220,7 +220,8 @@ pub struct Stop {
     /// Blocks of the trials at a fixed rate; none if 0.
     #[serde(default)]
     pub latency_blocks: u32,
-    /// Blocks of equal work at 40 % of capacity, of workloads of pgbench; none if 0.
+    /// Blocks of equal work at 40 % of capacity, of workloads of pgbench and of sysbench's transactions; none
+    /// if 0.
     #[serde(default)]
     pub equal_work_blocks: u32,
     /// Servers of each arm, 1 or 2. With two a difference between servers is not taken for one

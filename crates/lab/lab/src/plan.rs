@@ -58,6 +58,8 @@ pub struct Ground {
     pub scale: u32,
     /// SQL that makes further tables.
     pub setup: String,
+    /// sysbench's tables and the rows of each, 0 for none.
+    pub sysbench: (u32, u32),
     /// Limits by name, resolved.
     pub limits: BTreeMap<&'static str, String>,
     /// Settings, resolved. Servers are restarted, not made again, where nothing else differs.
@@ -67,7 +69,9 @@ pub struct Ground {
 impl Ground {
     /// Whether servers of `other` serve here too, after a restart.
     fn is_made_as(&self, other: &Self) -> bool {
-        (self.scale, &self.setup, &self.limits) == (other.scale, &other.setup, &other.limits)
+        let Self { scale, setup, sysbench, limits, settings: _ } = self;
+        (scale, setup, sysbench, limits)
+            == (&other.scale, &other.setup, &other.sysbench, &other.limits)
     }
 }
 
@@ -163,9 +167,16 @@ pub fn ground(experiment: &Experiment, cell: &Cell) -> Result<Ground> {
             ground.limits.insert(name, value.text(&cell.0).map_err(named)?);
         }
     }
-    if let Some(Work::Pgbench(pgbench)) = experiment.workload.get(cell.workload()) {
-        ground.scale = pgbench.scale.number(&cell.0).map_err(named)?;
-        ground.setup = pgbench.setup.clone().unwrap_or_default();
+    match experiment.workload.get(cell.workload()) {
+        Some(Work::Pgbench(pgbench)) => {
+            ground.scale = pgbench.scale.number(&cell.0).map_err(named)?;
+            ground.setup = pgbench.setup.clone().unwrap_or_default();
+        }
+        Some(Work::Sysbench(work)) if work.script.is_oltp() => {
+            let tables = work.tables.number(&cell.0).map_err(named)?;
+            ground.sysbench = (tables, work.rows.number(&cell.0).map_err(named)?);
+        }
+        _ => {}
     }
     Ok(ground)
 }
@@ -193,6 +204,7 @@ pub fn connections(experiment: &Experiment, cell: &Cell, ground: &Ground) -> Res
     let clients = match experiment.workload.get(cell.workload()) {
         Some(Work::Pgbench(pgbench)) => pgbench.clients.number(&cell.0).map_err(named)?,
         Some(Work::Mysqlslap(slap)) => slap.concurrency(&cell.0).map_err(named)?,
+        Some(Work::Sysbench(work)) => work.threads.number(&cell.0).map_err(named)?,
         // One more holds the lock of the engine.
         Some(Work::Billing(billing)) => {
             billing.workers.number::<u32>(&cell.0).map_err(named)?.saturating_add(1)
@@ -249,6 +261,9 @@ pub fn blocks(experiment: &Experiment, work: &Work, phase: Phase) -> u32 {
         (Phase::EqualWork, Work::Pgbench(work)) if Script::of(work).is_ok() => {
             experiment.stop.equal_work_blocks
         }
+        (Phase::EqualWork, Work::Sysbench(work)) if work.script.is_oltp() => {
+            experiment.stop.equal_work_blocks
+        }
         (Phase::EqualWork | Phase::FixedRate, _) => 0,
     }
 }
@@ -266,6 +281,9 @@ pub fn seconds(experiment: &Experiment, cell: &Cell, servers: usize) -> Result<f
         // Two microseconds for a row: 20 seconds for ten million on a usual core.
         Work::Sql(sql) => (sql.rows.number::<f64>(levels)? * 2e-6, 1.0),
         Work::Mysqlslap(slap) => (slap.queries.number::<f64>(levels)? * 2e-4, 2.0),
+        // A start of the client, and pages that are written out.
+        Work::Sysbench(work) if work.script.is_oltp() => (work.seconds.number(levels)?, 1.5),
+        Work::Sysbench(work) => (work.rows.number::<f64>(levels)? * 2e-6, 2.0),
         Work::Billing(billing) => (billing.records.number::<f64>(levels)? * 3e-5, 3.0),
         Work::Crypto(crypto) => (crypto.seconds.number(levels)?, 0.1),
     };
@@ -283,7 +301,9 @@ pub fn seconds(experiment: &Experiment, cell: &Cell, servers: usize) -> Result<f
 /// Seconds to make the servers of a ground, roughly.
 #[must_use]
 pub fn seconds_of_ground(ground: &Ground, servers: usize) -> f64 {
-    (4.0 + 0.25 * f64::from(ground.scale)) * servers as f64
+    let (tables, rows) = ground.sysbench;
+    let sysbench = f64::from(tables) * f64::from(rows) * 1e-5;
+    (4.0 + 0.25 * f64::from(ground.scale) + sysbench) * servers as f64
 }
 
 /// Slices of one server in a block of equal work: in each pair of rounds every order is there with

@@ -40,6 +40,7 @@ use std::path::{Path, PathBuf};
 
 use crate::analysis::{self, Comparison};
 use crate::error::{Error, Result};
+use crate::manifest::Planned;
 use crate::results::Results;
 
 /// Writes the page that sets two runs side by side to `path`.
@@ -64,6 +65,11 @@ pub fn write(results: &Results, out: &Path) -> Result<Vec<PathBuf>> {
         .map(|p| analysis::compare(&p.experiment, &results.trials))
         .collect();
     let view = view::View::of(results, &compared);
+    let beside_own = |p: &Planned| analysis::beside_own(&p.experiment, &results.trials);
+    let mut compared = compared;
+    for (all, planned) in compared.iter_mut().zip(&results.manifest.experiments) {
+        all.extend(beside_own(planned));
+    }
     let files = [
         ("report.html", page::html(&view)?),
         ("report.md", page::markdown(&view)?),

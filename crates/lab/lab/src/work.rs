@@ -7,6 +7,7 @@ pub(crate) mod pace;
 pub(crate) mod pgbench;
 pub(crate) mod script;
 pub(crate) mod sql;
+pub(crate) mod sysbench;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};

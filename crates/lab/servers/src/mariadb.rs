@@ -256,6 +256,14 @@ impl<'p> MariaDb<'p> {
         Ok(output.stdout.trim_end().to_owned())
     }
 
+    /// Writes the pages that InnoDB holds changed, and a checkpoint; returns when it is done.
+    ///
+    /// # Errors
+    /// When the server does not: versions before 10.11.12 have no such switch.
+    pub fn write_out(&self) -> Result<()> {
+        self.sql("SET GLOBAL innodb_log_checkpoint_now = ON").map(drop)
+    }
+
     /// Expects a query to answer exactly this.
     ///
     /// # Errors
@@ -318,6 +326,12 @@ impl<'p> MariaDb<'p> {
     #[must_use]
     pub fn socket(&self) -> PathBuf {
         self.sockets.join("socket")
+    }
+
+    /// Its name in the workspace.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
     }
 
     /// Its arm.

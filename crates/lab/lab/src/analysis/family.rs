@@ -10,8 +10,8 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::{Comparison, PLAIN, is_paced};
-use crate::experiment::{Experiment, Script, Work};
+use super::{Comparison, OWN, PLAIN, SEALED, is_paced};
+use crate::experiment::{Experiment, Script, SysbenchScript, Work};
 use crate::metric::Better;
 use crate::statistics::{Estimate, Interval};
 use crate::trial::{Cell, Phase, WORKLOAD};
@@ -26,6 +26,8 @@ pub enum Kind {
     ReadOnly,
     /// TPC-B-like.
     TpcB,
+    /// Many queries and a few changes in a transaction.
+    Mixed,
     /// Rows in bulk.
     Bulk,
     /// Inserts and updates, whose cost is the log's.
@@ -36,8 +38,8 @@ pub enum Kind {
 
 impl Kind {
     /// In the order in which they are shown.
-    pub const ORDER: [Self; 6] =
-        [Self::All, Self::ReadOnly, Self::TpcB, Self::Bulk, Self::Wal, Self::Batch];
+    pub const ORDER: [Self; 7] =
+        [Self::All, Self::ReadOnly, Self::TpcB, Self::Mixed, Self::Bulk, Self::Wal, Self::Batch];
 
     /// For people.
     #[must_use]
@@ -46,6 +48,7 @@ impl Kind {
             Self::All => "all loads",
             Self::ReadOnly => "read only",
             Self::TpcB => "TPC-B-like",
+            Self::Mixed => "queries and changes",
             Self::Bulk => "bulk",
             Self::Wal => "write-ahead log",
             Self::Batch => "batch",
@@ -59,6 +62,12 @@ impl Kind {
             Work::Crypto(_) => return None,
             Work::Sql(_) => Self::Bulk,
             Work::Mysqlslap(_) | Work::Billing(_) => Self::Batch,
+            Work::Sysbench(sysbench) => match sysbench.script {
+                SysbenchScript::OltpReadOnly => Self::ReadOnly,
+                SysbenchScript::OltpReadWrite => Self::Mixed,
+                SysbenchScript::OltpWriteOnly => Self::Wal,
+                SysbenchScript::BulkInsert => Self::Bulk,
+            },
             Work::Pgbench(pgbench) => match pgbench.script {
                 Script::SelectOnly => Self::ReadOnly,
                 Script::TpcbLike => Self::TpcB,
@@ -122,7 +131,7 @@ pub struct Family {
     pub aspect: Aspect,
     /// The arm.
     pub arm: String,
-    /// Performance as a part of plain's, with its error.
+    /// Performance as a part of its base's, with its error.
     pub estimate: Estimate,
     /// The same as a ratio with its 95 % interval.
     pub ratio: Interval,
@@ -148,12 +157,23 @@ pub(crate) fn of_aspect<'c>(
 /// The families of `arm` against plain in all experiments, those that have a cell.
 #[must_use]
 pub fn families(compared: &[(&Experiment, &[Comparison])], arm: &str) -> Vec<Family> {
+    against(compared, arm, PLAIN)
+}
+
+/// The families of the sealed server against the engine's own encryption; see
+/// [`super::beside_own`].
+#[must_use]
+pub fn families_beside_own(compared: &[(&Experiment, &[Comparison])]) -> Vec<Family> {
+    against(compared, SEALED, OWN)
+}
+
+fn against(compared: &[(&Experiment, &[Comparison])], arm: &str, base: &str) -> Vec<Family> {
     let mut families = Vec::new();
     for kind in Kind::ORDER {
         for aspect in Aspect::ORDER {
             let (mut estimates, mut cells, mut left_out) = (Vec::new(), 0, 0);
             for (experiment, all) in compared {
-                let of_arm = |c: &&Comparison| c.arm == arm && c.base == PLAIN;
+                let of_arm = |c: &&Comparison| c.arm == arm && c.base == base;
                 let of_arm: Vec<&Comparison> = all.iter().filter(of_arm).collect();
                 let (trials, out) = of_experiment(experiment, &of_arm, kind, aspect);
                 cells += trials.values().map(Vec::len).sum::<usize>();

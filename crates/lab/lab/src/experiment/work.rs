@@ -17,6 +17,8 @@ pub enum Work {
     Sql(Sql),
     /// mysqlslap (mariadb-slap) once.
     Mysqlslap(Mysqlslap),
+    /// sysbench with one of its own scripts.
+    Sysbench(Sysbench),
     /// The three-phase batch engine; in trials each phase is a workload of its own.
     Billing(Billing),
     /// The cipher alone, without a server.
@@ -99,6 +101,64 @@ impl Mysqlslap {
         }
         Ok(most)
     }
+}
+
+/// sysbench with one of its own scripts.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Sysbench {
+    /// What it runs.
+    pub script: SysbenchScript,
+    /// Its threads, each with a connection.
+    pub threads: Param,
+    /// Tables that its `prepare` makes once; not for `bulk_insert`, which has one for each thread.
+    #[serde(default = "zero")]
+    pub tables: Param,
+    /// Rows of each table; of `bulk_insert` those that all threads insert together.
+    pub rows: Param,
+    /// Length of a trial; not for `bulk_insert`, which ends with its rows.
+    #[serde(default = "zero")]
+    pub seconds: Param,
+    /// Arguments beside these and those that reach the server.
+    #[serde(default)]
+    pub args: Vec<Param>,
+}
+
+/// A script that comes with sysbench.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SysbenchScript {
+    /// Ten rows by key, four ranges of a hundred.
+    OltpReadOnly,
+    /// The same, and the changes of `oltp_write_only`.
+    OltpReadWrite,
+    /// Two updates, a delete and an insert.
+    OltpWriteOnly,
+    /// Rows in packets, each thread into a table of its own.
+    BulkInsert,
+}
+
+impl SysbenchScript {
+    /// Its name on the command line.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::OltpReadOnly => "oltp_read_only",
+            Self::OltpReadWrite => "oltp_read_write",
+            Self::OltpWriteOnly => "oltp_write_only",
+            Self::BulkInsert => "bulk_insert",
+        }
+    }
+
+    /// Whether it runs transactions for as long as it is told to.
+    #[must_use]
+    pub const fn is_oltp(self) -> bool {
+        !matches!(self, Self::BulkInsert)
+    }
+}
+
+fn zero() -> Param {
+    Param::from("0")
 }
 
 /// The batch engine.

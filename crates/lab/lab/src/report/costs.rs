@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::cells::{Cells, label, planned, spaced};
 use super::finding::Finding;
 use super::words::{self, USEFUL};
-use crate::analysis::{Aspect, Comparison, Family, Kind, PLAIN, families};
+use crate::analysis::{Aspect, Comparison, Family, Kind, PLAIN, SEALED, families};
 use crate::experiment::{Engine, Experiment, Size};
 use crate::manifest::Planned;
 use crate::metric::Better;
@@ -388,9 +388,6 @@ fn in_each(count: usize) -> String {
 const fn be(count: usize) -> &'static str {
     if count == 1 { "is" } else { "are" }
 }
-
-/// Name of the arm under Tidelock.
-pub(super) const SEALED: &str = "sealed";
 
 #[cfg(test)]
 mod tests;

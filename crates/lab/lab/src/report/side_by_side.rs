@@ -4,8 +4,8 @@
 use serde::Serialize;
 
 use super::forest::Forest;
-use super::{costs::SEALED, page, words};
-use crate::analysis::{self, Comparison, Family, families};
+use super::{page, words};
+use crate::analysis::{self, Comparison, Family, SEALED, families};
 use crate::compare::{Condition, Relation, Row, SideBySide, compare};
 use crate::error::Result;
 use crate::experiment::Experiment;

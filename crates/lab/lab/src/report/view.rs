@@ -11,13 +11,13 @@ use std::fs;
 use serde::Serialize;
 
 use super::cells::Cells;
-use super::costs::{Costs, SEALED};
+use super::costs::Costs;
 use super::figure::{self, Figure};
 use super::forest::{self, Forest};
 use super::heat::{self, Heat};
 use super::layout::{self, Pair};
 use super::words;
-use crate::analysis::{Comparison, families};
+use crate::analysis::{self, Comparison, SEALED, families, families_beside_own};
 use crate::experiment::{Experiment, Size};
 use crate::manifest::Planned;
 use crate::results::{MANIFEST, RESULTS, Results};
@@ -36,6 +36,8 @@ pub(super) struct View {
     pub(super) costs: Costs,
     /// Kinds of load beside what others published.
     pub(super) forest: Forest,
+    /// The same beside the engine's own encryption; empty without that arm.
+    pub(super) beside_own: Forest,
     /// Every cell.
     pub(super) heat: Vec<Heat>,
     pub(super) started: String,
@@ -70,6 +72,9 @@ pub(super) struct Section {
     pub(super) latencies: ValueTable,
     pub(super) equal_work: ValueTable,
     pub(super) ratio_figures: Vec<Figure>,
+    /// Sealed against the engine's own encryption.
+    pub(super) beside_own: Vec<RatioRow>,
+    pub(super) beside_own_figures: Vec<Figure>,
     pub(super) factor_figures: Vec<Figure>,
     pub(super) latency_figures: Vec<Figure>,
     pub(super) time_figures: Vec<Figure>,
@@ -109,6 +114,7 @@ impl View {
         Self {
             title: format!("The cost of encryption on {}", manifest.machine.name),
             forest: Forest::of(&[families(&all, SEALED)], &forest::elsewhere(experiments())),
+            beside_own: beside_own(results),
             heat: heat::maps(results, compared, SEALED),
             started: words::moment(manifest.created),
             size: match manifest.size {
@@ -128,6 +134,15 @@ impl View {
     }
 }
 
+fn beside_own(results: &Results) -> Forest {
+    let experiments = || results.manifest.experiments.iter().map(|planned| &planned.experiment);
+    let compared: Vec<Vec<Comparison>> =
+        experiments().map(|one| analysis::beside_own(one, &results.trials)).collect();
+    let all: Vec<(&Experiment, &[Comparison])> =
+        experiments().zip(compared.iter().map(Vec::as_slice)).collect();
+    Forest::of(&[families_beside_own(&all)], &[])
+}
+
 fn section(planned: &Planned, results: &Results, compared: &[Comparison]) -> Section {
     let experiment = &planned.experiment;
     let cells = Cells::of(experiment, &results.trials);
@@ -139,6 +154,7 @@ fn section(planned: &Planned, results: &Results, compared: &[Comparison]) -> Sec
         missing: arm.missing.clone(),
         trials: trials.iter().filter(|trial| trial.arm == arm.name).count(),
     });
+    let own = analysis::beside_own(experiment, &results.trials);
     let Limits { limits, warnings } = limits::of(planned, &cells, &trials, compared);
     Section {
         name: experiment.name.clone(),
@@ -154,6 +170,8 @@ fn section(planned: &Planned, results: &Results, compared: &[Comparison]) -> Sec
         latencies: tables::values(&cells, &experiment.arms, Phase::FixedRate),
         equal_work: tables::values(&cells, &experiment.arms, Phase::EqualWork),
         ratio_figures: figure::ratios(&experiment.name, &cells, compared),
+        beside_own_figures: figure::ratios(&format!("{}-own", experiment.name), &cells, &own),
+        beside_own: tables::ratios(&cells, &own),
         factor_figures: figure::over_factors(&experiment.name, &cells, &experiment.arms),
         latency_figures: figure::latencies(&experiment.name, &cells, &experiment.arms),
         time_figures: figure::over_time(experiment, &cells, &experiment.arms),

@@ -4,7 +4,7 @@ use super::equal_work::Bench;
 use super::servers::Servers;
 use super::{Lab, Progress, trial, warm_up};
 use crate::error::{Error, Result};
-use crate::experiment::{Experiment, Work};
+use crate::experiment::{Experiment, Pgbench, Script, Sysbench, SysbenchScript, Work};
 use crate::manifest::Planned;
 use crate::plan;
 use crate::trial::{Cell, Phase};
@@ -83,9 +83,7 @@ impl Lab<'_> {
         progress: &mut dyn Progress,
     ) -> Result<()> {
         let experiment = &planned.experiment;
-        let Some(Work::Pgbench(work)) = experiment.workload.get(cell.workload()) else {
-            return Ok(());
-        };
+        let Some(work) = experiment.workload.get(cell.workload()) else { return Ok(()) };
         let mut bench = None;
         for block in steps.chunk_by(|a, b| a.block == b.block) {
             self.check_stop()?;
@@ -151,9 +149,8 @@ impl Lab<'_> {
 pub(super) fn writes(work: &Work) -> bool {
     !matches!(
         work,
-        Work::Pgbench(crate::experiment::Pgbench {
-            script: crate::experiment::Script::SelectOnly,
-            ..
-        }) | Work::Crypto(_)
+        Work::Pgbench(Pgbench { script: Script::SelectOnly, .. })
+            | Work::Sysbench(Sysbench { script: SysbenchScript::OltpReadOnly, .. })
+            | Work::Crypto(_)
     )
 }

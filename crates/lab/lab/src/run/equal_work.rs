@@ -16,13 +16,11 @@ use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::atomic::AtomicBool;
 
-use tidelock_servers::Cluster;
-
 use super::cell::writes;
 use super::servers::{Database, Server, Servers};
 use super::trial::{self, Measured};
 use crate::error::{Error, Result};
-use crate::experiment::{Pgbench, Work};
+use crate::experiment::Work;
 use crate::host::{CpuTimes, Sampler};
 use crate::plan::{Instance, ROUNDS, SLICE, Step};
 use crate::statistics::quantile;
@@ -30,6 +28,7 @@ use crate::trial::Cell;
 use crate::work::Done;
 use crate::work::pace::{Connections, Schedule};
 use crate::work::script::Script;
+use crate::work::sysbench::{self, Paced};
 
 /// The part of the plain server's capacity that is asked for: low enough that no server queues.
 pub(super) const RATE: f64 = 0.4;
@@ -37,12 +36,18 @@ pub(super) const RATE: f64 = 0.4;
 /// The servers of a cell with their connections.
 pub(super) struct Bench<'s, 'p> {
     servers: &'s Servers<'p>,
-    connections: BTreeMap<Instance, Connections>,
-    script: Script,
-    scale: i64,
+    loads: BTreeMap<Instance, Load>,
     rate: f64,
     writes: bool,
     seed: u64,
+}
+
+/// What gives a server its transactions, over connections that are kept.
+enum Load {
+    /// The lab itself, with a script of pgbench and its scale.
+    Statements(Connections, Script, i64),
+    /// sysbench.
+    Sysbench(Paced),
 }
 
 /// What one server did in the slices of a block.
@@ -62,28 +67,23 @@ impl<'s, 'p> Bench<'s, 'p> {
     /// When a connection or a transaction fails.
     pub(super) fn make(
         servers: &'s Servers<'p>,
-        work: &Pgbench,
+        work: &Work,
         cell: &Cell,
         capacity: f64,
         seed: u64,
         stop: &AtomicBool,
     ) -> Result<Self> {
-        let clients = work.clients.number(&cell.0)?;
-        let mut connections = BTreeMap::new();
+        let mut loads = BTreeMap::new();
         for server in &servers.servers {
-            let cluster = postgres(server)?;
-            trial::prepare(cluster, work, stop)?;
-            connections.insert(server.instance(), Connections::open(cluster, clients)?);
+            loads.insert(server.instance(), Load::open(server, work, cell, stop)?);
         }
         let mut hasher = DefaultHasher::new();
         (seed, cell, "equal work").hash(&mut hasher);
         let mut bench = Self {
             servers,
-            connections,
-            script: Script::of(work).map_err(Error::Other)?,
-            scale: work.scale.number::<i64>(&cell.0)?.max(1),
+            loads,
             rate: RATE * capacity,
-            writes: writes(&Work::Pgbench(work.clone())),
+            writes: writes(work),
             seed: hasher.finish(),
         };
         let schedule = Schedule::draw(bench.seed, bench.rate, SLICE.1);
@@ -137,9 +137,7 @@ impl<'s, 'p> Bench<'s, 'p> {
         let mut measured = Vec::new();
         for (at, server) in servers.iter().enumerate() {
             if self.writes {
-                let cluster = postgres(server)?;
-                let checkpoint = cluster.psql("postgres", "CHECKPOINT").limit(3600);
-                crate::work::run(checkpoint.log(cluster.log()), stop)?;
+                server.database.write_out(stop)?;
             }
             let cpu = server.cpu_seconds()? - before[at];
             let part = parts.remove(&at).unwrap_or_default();
@@ -153,8 +151,31 @@ impl<'s, 'p> Bench<'s, 'p> {
 
     fn slice(&mut self, of: &Instance, schedule: &Schedule, stop: &AtomicBool) -> Result<Vec<f64>> {
         let lost = || Error::Other(format!("{} has no connections", of.arm));
-        let connections = self.connections.get_mut(of).ok_or_else(lost)?;
-        connections.slice(&self.script, self.scale, schedule, stop)
+        match self.loads.get_mut(of).ok_or_else(lost)? {
+            Load::Statements(connections, script, scale) => {
+                connections.slice(script, *scale, schedule, stop)
+            }
+            Load::Sysbench(paced) => paced.slice(schedule, stop),
+        }
+    }
+}
+
+impl Load {
+    /// Brings a server to the state in which its trials begin, and connects to it.
+    fn open(server: &Server<'_>, work: &Work, cell: &Cell, stop: &AtomicBool) -> Result<Self> {
+        match (&server.database, work) {
+            (Database::Postgres(cluster), Work::Pgbench(work)) => {
+                trial::prepare(cluster, work, stop)?;
+                let connections = Connections::open(cluster, work.clients.number(&cell.0)?)?;
+                let script = Script::of(work).map_err(Error::Other)?;
+                Ok(Self::Statements(connections, script, work.scale.number::<i64>(&cell.0)?.max(1)))
+            }
+            (Database::Maria(maria), Work::Sysbench(work)) => {
+                sysbench::prepare(maria, work, &cell.0, stop)?;
+                Ok(Self::Sysbench(Paced::open(maria, work, &cell.0)?))
+            }
+            _ => Err(Error::Other(format!("{cell} has no equal work on this engine"))),
+        }
     }
 }
 
@@ -174,12 +195,5 @@ impl Part {
             }
         }
         done
-    }
-}
-
-fn postgres<'a, 'p>(server: &'a Server<'p>) -> Result<&'a Cluster<'p>> {
-    match &server.database {
-        Database::Postgres(cluster) => Ok(cluster),
-        _ => Err(Error::Other(format!("{} is no PostgreSQL", server.arm.name))),
     }
 }

@@ -23,6 +23,7 @@ pub fn machine(work: &Path) -> Machine {
         ("mariadb", PathBuf::from("mariadbd"), "--version"),
         ("openssl", PathBuf::from("openssl"), "version"),
         ("gocryptfs", PathBuf::from("gocryptfs"), "--version"),
+        ("sysbench", PathBuf::from("sysbench"), "--version"),
     ];
     let versions = asked
         .into_iter()

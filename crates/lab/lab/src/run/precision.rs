@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use tidelock_servers::Workspace;
 
 use super::equal_work::Bench;
-use super::servers::{Database, Servers};
+use super::servers::Servers;
 use super::{Lab, Progress, instances, trial, warm_up};
 use crate::analysis::{CONTROL, PART, PLAIN, noise};
 use crate::error::{Error, Result};
@@ -21,7 +21,6 @@ use crate::phrase::{LEAST_FOR_PUBLICATION, part};
 use crate::plan;
 use crate::statistics::Estimate;
 use crate::trial::{Cell, Phase, Trial};
-use crate::work::pgbench;
 
 impl Lab<'_> {
     /// How many blocks of equal work a cell needs still: all that are planned, or those that it has
@@ -104,29 +103,26 @@ impl Lab<'_> {
     ) -> Result<(Estimate, usize, f64)> {
         let mut experiment = planned.experiment.clone();
         experiment.arms.retain(|arm| [PLAIN, CONTROL].contains(&arm.as_str()));
-        if let Some(Work::Pgbench(work)) = experiment.workload.get_mut(cell.workload())
-            && work.scale != Param::from("0")
-        {
-            work.scale = Param::from("1");
+        match experiment.workload.get_mut(cell.workload()) {
+            Some(Work::Pgbench(work)) if work.scale != Param::from("0") => {
+                work.scale = Param::from("1");
+            }
+            Some(Work::Sysbench(work)) => work.rows = Param::from("10000"),
+            _ => {}
         }
         let stop = &self.options.stop;
         let place = Workspace::below(&self.options.work)?;
         self.only.note(place.path())?;
         let both = plan::instances(&experiment, &experiment.arms);
         let servers = Servers::make(&place, &experiment, cell, both.clone(), stop, progress)?;
-        let Some(work @ Work::Pgbench(paced)) = experiment.workload.get(cell.workload()) else {
-            return Err(Error::Other(format!("{cell} has no equal work")));
-        };
+        let lacks = || Error::Other(format!("{cell} has no equal work"));
+        let work = experiment.workload.get(cell.workload()).ok_or_else(lacks)?;
         for server in &servers.servers {
             warm_up::run(server, work, cell, 2, stop)?;
         }
-        let plain = &servers.of(PLAIN, 0)?.database;
-        let Database::Postgres(cluster) = plain else {
-            return Err(Error::Other(format!("{cell} does not run on PostgreSQL")));
-        };
-        let done = pgbench::measure(cluster, paced, &cell.0, Some(2), None, stop)?;
-        let capacity = done.units / done.seconds;
-        let mut bench = Bench::make(&servers, paced, cell, capacity, self.manifest.seed, stop)?;
+        let plain = servers.of(PLAIN, 0)?;
+        let capacity = warm_up::rate(plain, work, cell, 2, stop)?.ok_or_else(lacks)?;
+        let mut bench = Bench::make(&servers, work, cell, capacity, self.manifest.seed, stop)?;
         let steps = plan::steps(cell, Phase::EqualWork, 1000, &both, self.manifest.seed);
         let (start, mut trials, mut count) = (Instant::now(), Vec::new(), 0);
         for block in steps.chunk_by(|a, b| a.block == b.block) {

@@ -139,10 +139,13 @@ impl<'p> Server<'p> {
         if let Some(sql) = self.arm.extra.as_ref().and_then(|own| own.sql.as_ref()) {
             self.database.sql(sql)?;
         }
-        if let Database::Postgres(cluster) = &self.database {
-            fill(cluster, ground, stop)?;
+        match &self.database {
+            Database::Postgres(cluster) => fill(cluster, ground, stop),
+            Database::Maria(maria) if ground.sysbench.0 > 0 => {
+                crate::work::sysbench::fill(maria, ground.sysbench, stop)
+            }
+            Database::Maria(_) | Database::None => Ok(()),
         }
-        Ok(())
     }
 
     /// Which server of which arm it is.
@@ -349,6 +352,19 @@ impl Database<'_> {
         }
     }
 
+    /// A checkpoint: what the server holds changed is on the disk then.
+    pub(super) fn write_out(&self, stop: &AtomicBool) -> Result<()> {
+        match self {
+            Self::None => Ok(()),
+            Self::Postgres(cluster) => {
+                // On a slow volume it takes minutes.
+                let tool = cluster.psql("postgres", "CHECKPOINT").limit(3600).log(cluster.log());
+                crate::work::run(tool, stop).map(drop)
+            }
+            Self::Maria(maria) => Ok(maria.write_out()?),
+        }
+    }
+
     fn start(&self) -> Result<()> {
         match self {
             Self::None => Ok(()),
@@ -400,9 +416,12 @@ fn fill(cluster: &Cluster<'_>, ground: &Ground, stop: &AtomicBool) -> Result<()>
 }
 
 fn filling(arm: &Definition, ground: &Ground) -> String {
-    match ground.scale {
-        0 => format!("making the server {}", arm.name),
-        scale => format!("making the server {}, scale {scale}", arm.name),
+    match (ground.scale, ground.sysbench) {
+        (0, (0, _)) => format!("making the server {}", arm.name),
+        (0, (tables, rows)) => {
+            format!("making the server {}, {tables} tables of {rows} rows", arm.name)
+        }
+        (scale, _) => format!("making the server {}, scale {scale}", arm.name),
     }
 }
 

@@ -14,7 +14,7 @@ use crate::experiment::{Experiment, Param, Pgbench, Script, Work};
 use crate::host::Sampler;
 use crate::plan::Step;
 use crate::trial::{Trial, WORKLOAD, Warning, WarningKind};
-use crate::work::{Done, billing, cipher, mysqlslap, pgbench, sql};
+use crate::work::{Done, billing, cipher, mysqlslap, pgbench, sql, sysbench};
 
 /// Everything that was measured of one part of a trial.
 pub(super) struct Measured {
@@ -73,6 +73,11 @@ pub(super) fn measure(
             let run = || mysqlslap::measure(maria, work, levels, stop);
             Ok(vec![observe(server, None, false, stop, run)?])
         }
+        (Database::Maria(maria), Work::Sysbench(sysbench)) => {
+            sysbench::prepare(maria, sysbench, levels, stop)?;
+            let run = || sysbench::measure(maria, sysbench, levels, None, stop);
+            Ok(vec![observe(server, None, writes(work), stop, run)?])
+        }
         _ => Err(Error::Other(format!("{} does not run on this engine", step.cell.workload()))),
     }
 }
@@ -98,13 +103,8 @@ fn observe(
     let seconds = clock.elapsed().as_secs_f64();
     let samples = sampler.finish();
     let after = Counters::read(&server.database)?;
-    if let Database::Postgres(cluster) = &server.database
-        && settle
-        && !cluster.is_elsewhere()
-    {
-        // On a slow volume it takes minutes.
-        let checkpoint = cluster.psql("postgres", "CHECKPOINT").limit(3600).log(cluster.log());
-        crate::work::run(checkpoint, stop)?;
+    if settle && !server.database.is_elsewhere() {
+        server.database.write_out(stop)?;
     }
     let mut metrics = samples.metrics;
     if let (Some(before), Some(after)) = (used, cpu()?) {

@@ -2,8 +2,9 @@
 //! the experiment's limit is reached (ten if it has none).
 //!
 //! SQL that makes its own tables runs once, unmeasured: its files and the server's code are then
-//! warm, and nothing else can be. mysqlslap and the batch engine are not warmed up: each of their
-//! trials fills its tables first, and the first block may be slower in all arms.
+//! warm, and nothing else can be. mysqlslap, bulk inserts by sysbench and the batch engine are
+//! not warmed up: each of their trials fills its tables first, and the first block may be slower in
+//! all arms.
 
 use std::fs;
 use std::io::Read as _;
@@ -16,7 +17,7 @@ use super::servers::{Database, Server};
 use crate::error::Result;
 use crate::experiment::Work;
 use crate::trial::Cell;
-use crate::work::{pgbench, sql};
+use crate::work::{pgbench, sql, sysbench};
 
 /// Warms one server up, `most` seconds at most.
 ///
@@ -29,26 +30,47 @@ pub(super) fn run(
     most: u32,
     stop: &AtomicBool,
 ) -> Result<()> {
-    let Database::Postgres(cluster) = &server.database else { return Ok(()) };
-    match work {
-        Work::Pgbench(work) => {
+    match (&server.database, work) {
+        (Database::Postgres(cluster), Work::Sql(work)) => {
+            sql::prepare(cluster, work, &cell.0, stop)?;
+            sql::measure(cluster, work, &cell.0, stop)?;
+        }
+        (_, Work::Pgbench(_) | Work::Sysbench(_)) => {
             let mut last = 0.0;
             for _ in 0..most {
-                let done = pgbench::measure(cluster, work, &cell.0, Some(1), None, stop)?;
-                let now = done.units / done.seconds;
+                let Some(now) = rate(server, work, cell, 1, stop)? else { break };
                 if (now / last - 1.0).abs() < STEADY {
                     break;
                 }
                 last = now;
             }
         }
-        Work::Sql(work) => {
-            sql::prepare(cluster, work, &cell.0, stop)?;
-            sql::measure(cluster, work, &cell.0, stop)?;
-        }
-        Work::Mysqlslap(_) | Work::Billing(_) | Work::Crypto(_) => {}
+        _ => {}
     }
     Ok(())
+}
+
+/// Transactions a second at capacity, over so many seconds; `None` of what has no such rate.
+///
+/// # Errors
+/// As [`run`].
+pub(super) fn rate(
+    server: &Server<'_>,
+    work: &Work,
+    cell: &Cell,
+    seconds: u32,
+    stop: &AtomicBool,
+) -> Result<Option<f64>> {
+    let done = match (&server.database, work) {
+        (Database::Postgres(cluster), Work::Pgbench(work)) => {
+            pgbench::measure(cluster, work, &cell.0, Some(seconds), None, stop)?
+        }
+        (Database::Maria(maria), Work::Sysbench(work)) if work.script.is_oltp() => {
+            sysbench::measure(maria, work, &cell.0, Some(seconds), stop)?
+        }
+        _ => return Ok(None),
+    };
+    Ok(Some(done.units / done.seconds))
 }
 
 /// Reads the files of all servers into the page cache, as far as it is free to grow. Servers are

@@ -42,6 +42,11 @@ impl Schedule {
     pub(crate) fn len(&self) -> usize {
         self.at.len()
     }
+
+    /// When each of them begins, from the beginning of the slice on.
+    pub(crate) fn moments(&self) -> &[Duration] {
+        &self.at
+    }
 }
 
 /// The connections of one server.
