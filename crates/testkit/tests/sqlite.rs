@@ -2,7 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
@@ -311,7 +311,8 @@ fn nothing_acknowledged_is_lost_by_power_cuts_on_xfs() {
     nothing_acknowledged_is_lost_by_power_cuts(FileSystem::Xfs, "wal");
 }
 
-/// SQLite's own suite: how it ends with the library is how it ends without.
+/// SQLite's own suite: the tests that fail with the library are those that fail without it, but for
+/// those that `sqlite/differences.toml` lists.
 #[test]
 #[ignore = "long: make test-full"]
 fn the_suite_of_sqlite_ends_as_without_the_library() {
@@ -322,7 +323,7 @@ fn the_suite_of_sqlite_ends_as_without_the_library() {
     };
     let Some(place) = Place::new() else { return };
     let (libraries, program) = (source.join(".libs"), source.join(".libs/testfixture"));
-    // The suite unpacks archives that SQLite wrote.
+    // The suite unpacks archives that SQLite wrote, and ends where that fails.
     if Path::new(UNZIP).exists() {
         let mut set = place.place.command(&place.product);
         ended_well(set.args(["profile", "set", "--program", UNZIP, "-D"]).arg(&place.dir));
@@ -331,24 +332,82 @@ fn the_suite_of_sqlite_ends_as_without_the_library() {
         let all = place.dir.parent().unwrap();
         ended_well(Command::new("chown").args(["-R", "nobody:nogroup"]).arg(all));
     }
-    let suite = |command: Command, dir: &Path| {
+    let suite = |name: &str, command: Command, dir: &Path| {
         let mut command = unprivileged(command);
         command.arg(source.join("test/veryquick.test")).current_dir(dir);
         let done = command.env("LD_LIBRARY_PATH", &libraries).finish_within(SUITE).unwrap();
-        let said = String::from_utf8_lossy(&done.stdout).into_owned();
-        let count = said.lines().rfind(|line| line.contains("errors out of"));
-        let failed = said.lines().find(|line| line.starts_with("!Failures on these tests:"));
-        let failed: BTreeSet<String> = failed
-            .into_iter()
-            .flat_map(|line| line.split_ascii_whitespace().skip(4))
-            .map(str::to_owned)
-            .collect();
-        let count = count.unwrap_or_else(|| panic!("it did not end: {said}"));
-        (count.split_once("errors out of").unwrap().1.to_owned(), failed)
+        let (said, words) =
+            (String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
+        let ended = Ended::read(&said).unwrap_or_else(|| {
+            let last: Vec<&str> = said.lines().rev().take(20).collect();
+            panic!("{name}, {}: it did not end: {last:#?}\n{words}", done.status)
+        });
+        println!("{name}: {} of {} tests failed", ended.failed.len(), ended.tests);
+        ended
     };
-    let sealed = suite(place.exec(program.to_str().unwrap()), &place.dir);
-    let plain = suite(Command::new(&program), &place.place.plain());
-    assert_eq!(plain, sealed);
+    let sealed = suite("sealed", place.exec(program.to_str().unwrap()), &place.dir);
+    let plain = suite("plain", Command::new(&program), &place.place.plain());
+    assert_eq!(sealed.tests, plain.tests);
+    let listed = listed();
+    let differ: BTreeSet<String> =
+        plain.failed.symmetric_difference(&sealed.failed).cloned().collect();
+    let unlisted: Vec<_> = differ.difference(&listed).collect();
+    assert!(unlisted.is_empty(), "these differ, and are not listed: {unlisted:#?}");
+    let agree: Vec<_> = listed.difference(&differ).collect();
+    assert!(agree.is_empty(), "these are listed, and do not differ: {agree:#?}");
+    place.place.verify(&place.product, &place.dir).unwrap_or_else(|error| panic!("{error}"));
+}
+
+/// What a run of the suite says at its end.
+struct Ended {
+    tests: u32,
+    failed: BTreeSet<String>,
+}
+
+impl Ended {
+    /// `None` where the end is missing, or its names are not as many as it says.
+    fn read(said: &str) -> Option<Self> {
+        let line = said.lines().rfind(|line| line.contains(" errors out of "))?;
+        let (errors, rest) = line.split_once(" errors out of ")?;
+        let tests = rest.split(' ').next()?.parse().ok()?;
+        let named = said.lines().find_map(|line| line.strip_prefix("!Failures on these tests:"));
+        let failed: BTreeSet<String> =
+            named.unwrap_or_default().split_ascii_whitespace().map(str::to_owned).collect();
+        (errors.parse() == Ok(failed.len())).then_some(Self { tests, failed })
+    }
+}
+
+/// `sqlite/differences.toml`: tests, and one reason for all of them.
+#[derive(serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Explained {
+    tests: Vec<String>,
+    reason: String,
+}
+
+/// The tests that may differ, and must.
+fn listed() -> BTreeSet<String> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("sqlite/differences.toml");
+    let mut all: BTreeMap<String, Vec<Explained>> =
+        toml::from_str(&fs::read_to_string(path).unwrap()).unwrap();
+    let differences = all.remove("difference").unwrap_or_default();
+    assert!(all.is_empty(), "only differences are listed");
+    assert!(differences.iter().all(|it| !it.reason.is_empty()), "each has a reason");
+    differences.into_iter().flat_map(|it| it.tests).collect()
+}
+
+#[test]
+fn the_end_of_a_run_of_the_suite_is_read() {
+    let end =
+        "x-1... Ok\n2 errors out of 17 tests on vm Linux\n!Failures on these tests: a-1 b=2\n";
+    let ended = Ended::read(end).unwrap();
+    assert_eq!((ended.tests, ended.failed.len()), (17, 2));
+    assert!(ended.failed.contains("b=2"));
+    let none = Ended::read("0 errors out of 17 tests on vm Linux\n").unwrap();
+    assert_eq!((none.tests, none.failed.len()), (17, 0));
+    assert!(Ended::read("x-1... Ok\n").is_none());
+    assert!(Ended::read("2 errors out of 17 tests\n!Failures on these tests: a-1\n").is_none());
+    assert!(!listed().is_empty());
 }
 
 const UNZIP: &str = "/usr/bin/unzip";
