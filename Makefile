@@ -32,7 +32,8 @@ tests = @rm -f $(SKIPPED); ended=0; \
     if [ -e $(SKIPPED) ]; then sort -u $(SKIPPED); fi; exit $$ended
 
 .PHONY: build portable deb deb-check boot-check container-check packages test-packages demo
-.PHONY: demo-sqlite fetch test test-full check fmt bench bench-conversion bench-sqlcipher lab install
+.PHONY: demo-sqlite fetch test test-full check fmt bench bench-conversion bench-sqlcipher lab
+.PHONY: install
 build:
 	$(CARGO) build --release --locked -p tidelock -p tidelock-lab
 	$(CARGO) build --release --locked -p tidelock-preload

@@ -1,5 +1,6 @@
 //! Engines by the profiles that are shipped, killed with signal 9 and checked against an
-//! independent record: Redis, and DuckDB and RocksDB by their wheels for Python.
+//! independent record: Redis, and DuckDB and RocksDB by their wheels for Python. Engines that map
+//! their files are refused by the name of the file.
 
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
@@ -12,7 +13,7 @@ use std::process::{Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use tidelock_servers::{alone, skip};
+use tidelock_servers::{Bounded as _, alone, skip};
 use tidelock_testkit::acknowledged::{self, Promises};
 use tidelock_testkit::twins::{Product, Workspace};
 
@@ -55,6 +56,7 @@ fn nothing_acknowledged_is_lost(engine: &str, program: Option<&str>) {
         acknowledged::kill_after(&mut [writer], &record, 10 + round * 37 % 101).unwrap();
         last = promises.check(&mut run("check")).unwrap();
     }
+    println!("{engine}: {ROUNDS} kills, {last} commits were acknowledged, none is lost");
     assert!(last > 10 * ROUNDS as u64, "{last}");
     place.verify(&product, &dir).unwrap_or_else(|error| panic!("{error}"));
 }
@@ -121,4 +123,44 @@ fn nothing_that_duckdb_acknowledged_is_lost_by_kill_9() {
 #[ignore = "long: make test-full"]
 fn nothing_that_rocksdb_acknowledged_is_lost_by_kill_9() {
     nothing_acknowledged_is_lost("rocksdb", None);
+}
+
+/// What each engine says plain is "ok"; on a protected directory one line names the file.
+#[test]
+#[ignore = "long: make test-full"]
+fn an_engine_that_maps_its_files_is_told_which_and_what_to_do() {
+    let Some(python) = python() else {
+        skip::missing("target/python-engines (ci/python-env engines)");
+        return;
+    };
+    let product = Product::find().unwrap_or_else(|error| panic!("{error}"));
+    let place = Workspace::new("mapped").unwrap();
+    let dir = place.protect(&product, "generic").unwrap_or_else(|error| panic!("{error}"));
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("engines/maps.py");
+    let (read, write) = ("let the program read without maps", "let the program write without maps");
+    for (engine, refused) in [
+        ("lmdb", Some(("lmdb/lock.mdb: ", write))),
+        ("leveldb", Some((".ldb: ", read))),
+        ("rocksdb-mapped", Some(("rocksdb-mapped/CURRENT: ", read))),
+        ("rocksdb", None),
+    ] {
+        let mut plain = Command::new(&python);
+        let plain = plain.arg(&script).arg(engine).arg(place.plain()).finish().unwrap();
+        let words = String::from_utf8_lossy(&plain.stderr);
+        assert_eq!(plain.stdout, b"ok\n", "{engine}: {words}");
+        let mut sealed = place.command(&product);
+        sealed.arg("exec").arg("-D").arg(&dir).arg("--").arg(&python).arg(&script);
+        let sealed = sealed.arg(engine).arg(&dir).finish().unwrap();
+        let words = String::from_utf8_lossy(&sealed.stderr);
+        let Some((file, way)) = refused else {
+            assert!(sealed.stdout == b"ok\n" && words.is_empty(), "{engine}: {words}");
+            continue;
+        };
+        assert!(!sealed.status.success() && sealed.stdout.is_empty(), "{engine}: {words}");
+        assert!(words.contains("No such device"), "{engine}: {words}");
+        let mut lines = words.lines().filter(|line| line.starts_with("tidelock: "));
+        let named = lines.next().is_some_and(|line| line.contains(file) && line.contains(way));
+        assert!(named && lines.next().is_none(), "{engine}: {words}");
+    }
+    place.verify(&product, &dir).unwrap_or_else(|error| panic!("{error}"));
 }

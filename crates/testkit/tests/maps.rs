@@ -1,6 +1,10 @@
-//! A map that is refused says which file it was for, once.
+//! A map that is refused says which file it was for, once. The real programs: git and Java here,
+//! engines in `engines.rs`, PostgreSQL in `postgres_refusals.rs`.
 
+use std::fs;
+use std::io::Write as _;
 use std::path::Path;
+use std::process::{Command, Output};
 
 use tidelock_servers::{Bounded as _, skip};
 use tidelock_testkit::twins::{Product, Workspace};
@@ -79,5 +83,104 @@ fn a_sealed_file_as_standard_output_of_a_child_is_refused_by_name() {
     // The shell's own redirections work, and pipes say nothing.
     let (good, words) = run("cd \"$1\" && read x < a && echo \"$x\" | cat > /dev/null");
     assert!(good && words.is_empty(), "{words}");
+    place.verify(&product, &dir).unwrap_or_else(|error| panic!("{error}"));
+}
+
+/// A pack over 256 MiB, which git would map as a whole, and one that it may only map in windows.
+#[test]
+#[ignore = "long: make test-full"]
+fn git_is_told_of_the_window_that_large_packs_need_and_reads_them_with_it() {
+    let git = "/usr/bin/git";
+    if !Path::new(git).exists() {
+        skip::missing(git);
+        return;
+    }
+    let product = Product::find().unwrap_or_else(|error| panic!("{error}"));
+    let place = Workspace::new("git").unwrap();
+    let dir = place.protect(&product, "generic").unwrap_or_else(|error| panic!("{error}"));
+    // git starts itself, by another path.
+    let mut set = place.command(&product);
+    ended_well(set.args(["profile", "set", "--program", "git", "-D"]).arg(&dir));
+    let (folder, tree) = (dir.join("repository"), place.plain());
+    let run = |words: &[&str]| -> Output {
+        let mut command = place.command(&product);
+        command.arg("exec").arg("-D").arg(&dir).args(["--", git, "--git-dir"]).arg(&folder);
+        command.arg("--work-tree").arg(&tree).args(["-c", "user.name=n", "-c", "user.email=e"]);
+        // Noise is not worth compressing.
+        command.args(["-c", "core.compression=0"]).args(words).finish().unwrap()
+    };
+    let good = |words: &[&str]| {
+        let done = run(words);
+        let said = String::from_utf8_lossy(&done.stderr);
+        assert!(done.status.success(), "{words:?}: {said}");
+        done.stdout
+    };
+    good(&["init", "--quiet"]);
+    let mut noise = fastrand::Rng::with_seed(1);
+    let mut block = vec![0; 1 << 20];
+    for name in ["a", "b", "c"] {
+        let mut file = fs::File::create(tree.join(name)).unwrap();
+        for _ in 0..96 {
+            noise.fill(&mut block);
+            file.write_all(&block).unwrap();
+        }
+    }
+    good(&["add", "."]);
+    good(&["commit", "--quiet", "-m", "one"]);
+    let windows = ["-c", "core.packedGitWindowSize=128m"];
+    good(&[&windows[..], &["repack", "-a", "-d", "--quiet"]].concat());
+    let packs = fs::read_dir(folder.join("objects/pack")).unwrap();
+    let sizes = packs.map(|entry| entry.unwrap().metadata().unwrap().len());
+    assert!(sizes.max().unwrap() > 256 << 20);
+    let refused = run(&["cat-file", "blob", "HEAD:a"]);
+    let words = String::from_utf8_lossy(&refused.stderr);
+    let line = words.lines().find(|line| line.contains(".pack: ")).unwrap_or_default();
+    assert!(!refused.status.success(), "{words}");
+    assert!(line.contains("tidelock: ") && line.contains("core.packedGitWindowSize"), "{words}");
+    for name in ["a", "b", "c"] {
+        let blob = format!("HEAD:{name}");
+        let got = good(&[&windows[..], &["cat-file", "blob", &blob]].concat());
+        assert!(got == fs::read(tree.join(name)).unwrap(), "{name} differs");
+    }
+    good(&[&windows[..], &["fsck", "--full"]].concat());
+    place.verify(&product, &dir).unwrap_or_else(|error| panic!("{error}"));
+}
+
+fn ended_well(command: &mut Command) {
+    let done = command.finish().unwrap_or_else(|error| panic!("{error}"));
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+}
+
+/// Java maps also where it is asked to send one file to another.
+#[test]
+#[ignore = "long: make test-full"]
+fn java_is_refused_shared_maps_and_what_it_does_by_them() {
+    let java = "/usr/bin/java";
+    if !Path::new(java).exists() {
+        skip::missing(java);
+        return;
+    }
+    let product = Product::find().unwrap_or_else(|error| panic!("{error}"));
+    let place = Workspace::new("java").unwrap();
+    let dir = place.protect(&product, "generic").unwrap_or_else(|error| panic!("{error}"));
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("languages/Maps.java");
+    let plain = Command::new(java).arg(&script).arg(place.plain()).finish().unwrap();
+    let told = String::from_utf8(plain.stdout).unwrap();
+    assert!(told.lines().count() == 7 && !told.contains("No such device"), "{told}");
+    let mut sealed = place.command(&product);
+    sealed.arg("exec").arg("-D").arg(&dir).args(["--", java]).arg(&script).arg(&dir);
+    let sealed = sealed.finish().unwrap();
+    let words = String::from_utf8_lossy(&sealed.stderr);
+    assert!(sealed.status.success(), "{words}");
+    let found = String::from_utf8(sealed.stdout).unwrap();
+    for (plain, sealed) in told.lines().zip(found.lines()) {
+        let (name, _) = plain.split_once(": ").unwrap();
+        let works = ["map PRIVATE", "Files.copy"].contains(&name);
+        let wanted = if works { plain } else { &format!("{name}: No such device") };
+        assert_eq!(sealed, wanted, "{found}");
+    }
+    assert_eq!(found.lines().count(), 7, "{found}");
+    let line = format!("tidelock: {}: a shared map of a sealed file", dir.join("mapped").display());
+    assert!(words.starts_with(&line) && words.contains("read without maps"), "{words}");
     place.verify(&product, &dir).unwrap_or_else(|error| panic!("{error}"));
 }
