@@ -220,8 +220,8 @@ pub struct Stop {
     /// Blocks of the trials at a fixed rate; none if 0.
     #[serde(default)]
     pub latency_blocks: u32,
-    /// Blocks of equal work at 40 % of capacity, of workloads of pgbench and of sysbench's transactions; none
-    /// if 0.
+    /// Blocks of equal work at 40 % of capacity, of workloads of pgbench and of sysbench's
+    /// transactions; none if 0.
     #[serde(default)]
     pub equal_work_blocks: u32,
     /// Servers of each arm, 1 or 2. With two a difference between servers is not taken for one

@@ -282,8 +282,8 @@ pub fn seconds(experiment: &Experiment, cell: &Cell, servers: usize) -> Result<f
         Work::Sql(sql) => (sql.rows.number::<f64>(levels)? * 2e-6, 1.0),
         Work::Mysqlslap(slap) => (slap.queries.number::<f64>(levels)? * 2e-4, 2.0),
         // A start of the client, and pages that are written out.
-        Work::Sysbench(work) if work.script.is_oltp() => (work.seconds.number(levels)?, 1.5),
-        Work::Sysbench(work) => (work.rows.number::<f64>(levels)? * 2e-6, 2.0),
+        Work::Sysbench(work) if work.script.is_oltp() => (work.seconds.number(levels)?, 1.0),
+        Work::Sysbench(work) => (work.rows.number::<f64>(levels)? * 2e-6, 1.0),
         Work::Billing(billing) => (billing.records.number::<f64>(levels)? * 3e-5, 3.0),
         Work::Crypto(crypto) => (crypto.seconds.number(levels)?, 0.1),
     };

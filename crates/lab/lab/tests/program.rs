@@ -19,7 +19,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
 use tidelock_lab::statistics::Estimate;
-use tidelock_servers::{Account, Arm, Cluster, Workspace};
+use tidelock_servers::{Account, Arm, Cluster, Workspace, skip};
 
 #[path = "program/faults.rs"]
 mod faults;
@@ -466,6 +466,35 @@ fn aurora_mysqlslap_in_miniature() {
         assert!(trials.iter().any(|trial| trial["arm"] == arm), "no trial of {arm}");
     }
     assert!(has_metric(&trials, "elapsed") && bench.out().join("run.json").is_file());
+}
+
+#[test]
+fn mariadb_sysbench_in_miniature() {
+    if Command::new("sysbench").arg("--version").output().is_err() {
+        return skip::missing("sysbench");
+    }
+    let (bench, trials) = miniature("mariadb-sysbench");
+    let number = |trial: &Value, metric: &str| trial["metrics"][metric].as_f64();
+    for arm in ["plain", "control", "own", "sealed"] {
+        let paced: Vec<&Value> = trials
+            .iter()
+            .filter(|trial| trial["arm"] == arm && trial["phase"] == "equal-work")
+            .collect();
+        for workload in ["oltp_read_only", "oltp_read_write", "oltp_write_only"] {
+            let of_load = |trial: &&&Value| trial["cell"]["workload"] == workload;
+            let trial = paced.iter().find(of_load).unwrap_or_else(|| panic!("{arm}, {workload}"));
+            // The same work as the plain server's, done by this one.
+            let plain = trials.iter().find(|t| {
+                t["arm"] == "plain" && t["phase"] == "equal-work" && t["cell"] == trial["cell"]
+            });
+            assert_eq!(number(plain.unwrap(), "units"), number(trial, "units"), "{arm}");
+            assert!(number(trial, "cpu_per_unit") > Some(0.0), "{trial}");
+            assert!(number(trial, "latency_p95") > Some(0.0), "{trial}");
+        }
+    }
+    assert!(has_metric(&trials, "rows_per_second"));
+    let page = fs::read_to_string(bench.out().join("report.html")).unwrap();
+    assert!(page.contains("Sealed against the server's own encryption"));
 }
 
 #[test]

@@ -119,6 +119,30 @@ fn the_control_is_compared_with_plain_though_the_base_is_another() {
 }
 
 #[test]
+fn sealed_is_set_against_own_where_both_are_measured() {
+    let mut run = Synthetic::new(10);
+    run.arm("plain", "select", 1.0).arm("control", "select", 1.0);
+    run.arm("own", "select", 0.8).arm("sealed", "select", 0.96);
+    let all = ["plain", "control", "own", "sealed"];
+    let found = beside_own(&experiment(&all), &run.trials);
+    assert_eq!(found.len(), 2, "throughput and CPU");
+    for c in &found {
+        assert!((c.ratio.mid - 1.2).abs() < 0.02 && c.differs(), "{}", c.ratio);
+        assert!(c.arm == SEALED && c.base == OWN && c.told().is_ok());
+    }
+    let mut experiment = experiment(&all);
+    let sql = crate::experiment::Sql { setup: "".into(), sql: "".into(), rows: "1".into() };
+    experiment.workload.insert("select".into(), Work::Sql(sql));
+    let families = families_beside_own(&[(&experiment, &found)]);
+    assert!(families.iter().any(|f| f.kind == Kind::Bulk && f.aspect == Aspect::Cpu));
+    assert!(families.iter().all(|f| (f.ratio.mid - 1.2).abs() < 0.02), "{families:?}");
+    for arms in [&all[..3], &["plain", "control", "sealed"], &["own", "plain", "sealed"]] {
+        let found = beside_own(&crate::synthetic::experiment(arms), &run.trials);
+        assert!(found.is_empty(), "{arms:?}");
+    }
+}
+
+#[test]
 fn a_control_that_differs_from_plain_voids_its_cell_and_no_other() {
     let mut run = Synthetic::new(10);
     for workload in ["cold", "warm"] {

@@ -198,6 +198,9 @@ mod tests {
 
     #[test]
     fn the_server_has_every_row_and_every_transaction() {
+        if std::process::Command::new("sysbench").arg("--version").output().is_err() {
+            return tidelock_servers::skip::missing("sysbench");
+        }
         let place = Workspace::new().unwrap();
         let small = [("innodb_log_file_size", "4M"), ("innodb_flush_method", "nosync")];
         let maria = MariaDb::new(&place, "m", &small).unwrap();
