@@ -259,7 +259,7 @@ impl<'p> MariaDb<'p> {
     /// Writes the pages that InnoDB holds changed, and a checkpoint; returns when it is done.
     ///
     /// # Errors
-    /// When the server does not: versions before 10.11.12 have no such switch.
+    /// When it fails, or this version has no switch for it.
     pub fn write_out(&self) -> Result<()> {
         self.sql("SET GLOBAL innodb_log_checkpoint_now = ON").map(drop)
     }
