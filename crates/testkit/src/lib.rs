@@ -9,6 +9,7 @@
 //!          +-- unit: configuration of root's, environment and agents of units
 //!          +-- fleet: three nodes under Patroni and etcd, and a writer
 //!          +-- maria: small MariaDB servers, and records of what they acknowledged
+//!          +-- mysql: two builds of MySQL, small servers of them
 //!          +-- galera: nodes of a Galera cluster on this machine
 //!          +-- killed: commands that are killed between two steps
 //!          +-- marker: bytes that must be found nowhere
@@ -39,6 +40,7 @@ pub mod ledger;
 pub mod maria;
 pub mod marker;
 pub mod model;
+pub mod mysql;
 pub mod net;
 pub mod pg;
 pub mod powercut;

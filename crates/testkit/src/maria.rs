@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use crate::marker::Marker;
 use crate::pg::mariadb::MariaDb;
-use crate::pg::{Arm, Error, Result, Running, Workspace, ensure};
+use crate::pg::{Arm, Error, Result, Running, Tool, Workspace, ensure};
 
 /// Small, and quick on a busy disk: the machine outlives the test, so nothing needs an fsync.
 pub const SMALL: [(&str, &str); 7] = [
@@ -96,6 +96,38 @@ pub fn contents(dir: &Path) -> Result<BTreeMap<PathBuf, Vec<u8>>> {
     Ok(found)
 }
 
+/// A server that takes SQL: MariaDB's or MySQL's.
+pub trait Sql {
+    /// Where it lives.
+    fn workspace(&self) -> &Workspace;
+
+    /// Its client, which reads statements.
+    ///
+    /// # Errors
+    /// When it is not installed.
+    fn client(&self) -> Result<Tool<'_>>;
+
+    /// Runs statements; each row of the answer is a line, with tabs.
+    ///
+    /// # Errors
+    /// When one fails.
+    fn sql(&self, text: &str) -> Result<String>;
+}
+
+impl Sql for MariaDb<'_> {
+    fn workspace(&self) -> &Workspace {
+        MariaDb::workspace(self)
+    }
+
+    fn client(&self) -> Result<Tool<'_>> {
+        MariaDb::client(self, "mariadb")
+    }
+
+    fn sql(&self, text: &str) -> Result<String> {
+        MariaDb::sql(self, text)
+    }
+}
+
 /// A client that inserts 1, 2, 3 ... into a table of its own, each number in a transaction, and
 /// tells each that the server has acknowledged.
 #[derive(Debug)]
@@ -110,13 +142,14 @@ impl Inserter {
     ///
     /// # Errors
     /// When it cannot be started.
-    pub fn start(maria: &MariaDb<'_>, table: &str, after: u64) -> Result<Self> {
-        let told = maria.workspace().join(&format!("told-{}", table.replace('.', "-")));
+    pub fn start(server: &impl Sql, table: &str, after: u64) -> Result<Self> {
+        let told = server.workspace().join(&format!("told-{}", table.replace('.', "-")));
         let numbers = after + 1..=after + PLENTY;
-        let line = |k| format!("INSERT INTO {table} VALUES ({k}, REPEAT(MD5({k}), 4));SELECT {k};");
+        let line =
+            |k| format!("INSERT INTO {table} VALUES ({k}, REPEAT(SHA2({k}, 256), 2));SELECT {k};");
         let text = numbers.map(line).collect::<Vec<_>>().join("\n");
-        let client = maria
-            .client("mariadb")?
+        let client = server
+            .client()?
             .args(["--batch", "--skip-column-names", "--unbuffered"])
             .stdin(text)
             .stdout_to(&told)
@@ -168,11 +201,11 @@ impl Inserter {
     ///
     /// # Errors
     /// When something is lost.
-    pub fn compare(&self, maria: &MariaDb<'_>) -> Result<u64> {
+    pub fn compare(&self, server: &impl Sql) -> Result<u64> {
         let table = &self.table;
         let told = self.last()?.unwrap_or_default();
-        let found = maria.sql(&format!(
-            "SELECT COUNT(*), MAX(k), SUM(b <> REPEAT(MD5(k), 4)) FROM {table}; CHECK TABLE {table}"
+        let found = server.sql(&format!(
+            "SELECT COUNT(*), MAX(k), SUM(b <> REPEAT(SHA2(k, 256), 2)) FROM {table}; CHECK TABLE {table}"
         ))?;
         let mut fields = found.lines().next().unwrap_or_default().split('\t');
         let mut number = || fields.next().and_then(|field| field.parse::<u64>().ok());

@@ -255,6 +255,7 @@ fn mysql_files_have_the_class_of_their_writer() {
     ] {
         assert_eq!(policy.decide(path.as_bytes()), Decision::Seal(class), "{path}");
     }
+    assert!(policy.same_below(b"#innodb_redo", b"#innodb_redo.#clone_save"));
     for path in ["host.pid", "mysqlx.sock.lock", "auto.cnf", "ca-key.pem", "private_key.pem.temp"] {
         assert!(is_plain(&policy, path), "{path}");
     }
