@@ -18,7 +18,7 @@ const BEGIN: &str = "<!-- rows: written by tests, see crates/testkit/src/tools.r
 const END: &str = "<!-- end of rows -->\n";
 
 /// Where the tests of the page are, in `tests`.
-pub const FILES: [&str; 10] = [
+pub const FILES: [&str; 11] = [
     "tools_page.rs",
     "postgres_tools.rs",
     "tools_page_newer.rs",
@@ -29,7 +29,11 @@ pub const FILES: [&str; 10] = [
     "postgres_barman.rs",
     "postgres_walg.rs",
     "debian.rs",
+    "mariadb_tools.rs",
 ];
+
+/// How the names of MariaDB's programs begin.
+const MARIADBS: [&str; 5] = ["mariadb", "mbstream", "innochecksum", "aria_", "myisam"];
 
 /// What a tool sees of sealed files.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -148,6 +152,11 @@ impl<'w> Page<'w> {
             "pg_config"
         } else {
             program
+        };
+        // Most of MariaDB's tools have numbers of their own, or say none.
+        let program = match MARIADBS.iter().any(|begin| program.starts_with(begin)) {
+            true => "innochecksum",
+            false => program,
         };
         // Before 2.47 it had no option for that.
         let asked = if program == "pgbackrest" { "version" } else { "--version" };

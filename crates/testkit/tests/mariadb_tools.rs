@@ -1,11 +1,14 @@
 //! MariaDB's own tools on sealed directories: backups of every kind, replicas, checks of files.
 
+use std::fs;
 use std::net::TcpListener;
+use std::path::PathBuf;
 
-use tidelock_testkit::maria::{Inserter, installed, search, started};
+use tidelock_testkit::maria::{Inserter, SMALL, contents, installed, search, started};
 use tidelock_testkit::marker::Marker;
 use tidelock_testkit::pg::mariadb::MariaDb;
-use tidelock_testkit::pg::{Arm, Error, Result, Tool, Workspace, ensure, skip};
+use tidelock_testkit::pg::{Arm, Error, Output, Result, Tool, Workspace, ensure, skip};
+use tidelock_testkit::tools::{Page, Sees};
 
 const TABLES: &str = "d.i, d.a, d.m, d.z";
 
@@ -46,12 +49,36 @@ fn backup<'p>(place: &'p Workspace, keys: &[&MariaDb<'_>]) -> Tool<'p> {
 /// A directory that waits for a backup; its server has a name of its own.
 fn empty<'p>(place: &'p Workspace, name: &str) -> Result<MariaDb<'p>> {
     let maria = MariaDb::at(place, name, Arm::Sealed)?;
-    for (name, value) in tidelock_testkit::maria::SMALL {
+    for (name, value) in SMALL {
         maria.set(name, value)?;
     }
     maria.protect()?;
     Ok(maria)
 }
+
+/// A page with the words that most commands have.
+fn page<'w>(place: &'w Workspace, test: &'static str, maria: &MariaDb<'_>) -> Page<'w> {
+    let mut page = Page::new(place, test);
+    page.word("DIR", maria.dir().display());
+    page.word("SOCKET", maria.socket().display());
+    page
+}
+
+/// The command with the keys of these servers' directories: a row.
+fn by_exec(page: &Page<'_>, keys: &[&MariaDb<'_>], template: &str, result: &str) -> Result<Output> {
+    let tool = keys.iter().fold(page.tool(template), |it, one| it.under(Arm::Sealed, one.dir()));
+    page.works(tool, Sees::Plain, template, result)
+}
+
+/// The command without keys, which fails, and the directory stays as it is: a row.
+fn bare(page: &Page<'_>, dir: &MariaDb<'_>, template: &str, said: &str) -> Result<()> {
+    let before = contents(dir.dir())?;
+    page.fails(page.tool(template), Sees::SealedBytes, template, said)?;
+    ensure(contents(dir.dir())? == before, || format!("{template} without keys changes files"))
+}
+
+const TAKE: &str =
+    "mariadb-backup --backup --socket=SOCKET --user=root --datadir=DIR --target-dir=";
 
 #[test]
 #[ignore = "long: make test-full"]
@@ -63,39 +90,84 @@ fn full_and_incremental_backups_are_prepared_and_restored_under_other_keys() -> 
     let marker = Marker::new();
     let maria = started(&place, "m", Arm::Sealed, &[("log_bin", "on")])?;
     tables(&maria, &marker)?;
-    let copy = empty(&place, "copy")?;
-    let (full, step) = (copy.dir().join("full"), copy.dir().join("step"));
-    let take = |target: &std::path::Path| {
-        backup(&place, &[&maria, &copy])
-            .arg("--backup")
-            .arg(format!("--socket={}", maria.socket().display()))
-            .args(["--user=root".to_owned(), format!("--datadir={}", maria.dir().display())])
-            .arg(format!("--target-dir={}", target.display()))
-    };
-    take(&full).run()?;
+    let [copy, restored, moved] = ["copy", "restored", "moved"].map(|name| empty(&place, name));
+    let (copy, restored, moved) = (copy?, restored?, moved?);
+    let test = "full_and_incremental_backups_are_prepared_and_restored_under_other_keys";
+    let mut page = page(&place, test, &maria);
+    page.word("OUT", place.join("out").display());
+    page.word("BACKUP", copy.dir().display());
+    page.word("NEW", restored.dir().display());
+
+    let outside = format!("{TAKE}OUT");
+    let said = "Invalid log header checksum";
+    page.fails(page.tool(&outside), Sees::SealedBytes, &outside, said)?;
+    ensure(!place.join("out").exists(), || "a backup without keys leaves something".into())?;
+    let told = "a **plain** backup; without keys it is prepared, and restored to a stock server";
+    by_exec(&page, &[&maria], &outside, told)?;
+    starts_plain(&page, &maria)?;
+
+    by_exec(&page, &[&maria, &copy], &format!("{TAKE}BACKUP/full"), "sealed under BACKUP's keys")?;
     maria.sql("UPDATE d.i SET b = REVERSE(b); DELETE FROM d.a WHERE k > 3000; FLUSH TABLES")?;
     // While rows arrive.
     maria.sql("CREATE TABLE d.n (k INT PRIMARY KEY, b TEXT)")?;
     let inserter = Inserter::start(&maria, "d.n", 0)?;
     inserter.wait_beyond(20)?;
-    take(&step).arg(format!("--incremental-basedir={}", full.display())).run()?;
+    let step = format!("{TAKE}BACKUP/step --incremental-basedir=BACKUP/full");
+    by_exec(&page, &[&maria, &copy], &step, "sealed under BACKUP's keys")?;
     let wanted = checksums(&maria)?;
     drop(inserter);
-    let prepare = || {
-        let target = format!("--target-dir={}", full.display());
-        backup(&place, &[&copy]).args(["--prepare".into(), target])
-    };
-    prepare().run()?;
-    prepare().arg(format!("--incremental-dir={}", step.display())).run()?;
-    let restored = empty(&place, "restored")?;
-    backup(&place, &[&copy, &restored])
-        .args(["--copy-back".into(), format!("--target-dir={}", full.display())])
-        .arg(format!("--datadir={}", restored.dir().display()))
-        .run()?;
+
+    let prepare = "mariadb-backup --prepare --target-dir=BACKUP/full";
+    bare(&page, &copy, prepare, "Found option without preceding group in config file")?;
+    by_exec(&page, &[&copy], prepare, "works")?;
+    let increment = format!("{prepare} --incremental-dir=BACKUP/step");
+    by_exec(&page, &[&copy], &increment, "works")?;
+    let away = "mariadb-backup --copy-back --target-dir=BACKUP/full --datadir=OUT";
+    page.word("OUT", place.join("away").display());
+    page.tool(away).run()?;
+    let bytes = |path: PathBuf| fs::read(path).map_err(Error::io("reading a copy"));
+    let same = bytes(place.join("away/ibdata1"))? == bytes(copy.dir().join("full/ibdata1"))?;
+    ensure(same, || "it copies something else".into())?;
+    page.row(Sees::SealedBytes, away, "copies sealed bytes, without the keyring")?;
+    let back = "mariadb-backup --copy-back --target-dir=BACKUP/full --datadir=NEW";
+    by_exec(&page, &[&copy, &restored], back, "sealed under NEW's keys; the server starts")?;
     restored.start()?;
     ensure(checksums(&restored)? == wanted, || "the restored tables differ".into())?;
     restored.expect("SELECT COUNT(*) = MAX(k) AND COUNT(*) >= 20 FROM d.n", "1")?;
-    search(&marker, Arm::Sealed, &[maria.dir(), copy.dir(), restored.dir()]).map(drop)
+
+    // One table of the backup, into a server that runs.
+    let export = "mariadb-backup --prepare --export --target-dir=BACKUP/full";
+    by_exec(&page, &[&copy], export, "works")?;
+    restored.sql("DELETE FROM d.i; ALTER TABLE d.i DISCARD TABLESPACE")?;
+    let bring = "cp BACKUP/full/d/i.ibd BACKUP/full/d/i.cfg NEW/d";
+    let told = "after `--export`: sealed under NEW's keys; `IMPORT TABLESPACE` takes it";
+    by_exec(&page, &[&copy, &restored], bring, told)?;
+    restored.sql("ALTER TABLE d.i IMPORT TABLESPACE")?;
+    ensure(checksums(&restored)? == wanted, || "the imported table differs".into())?;
+
+    page.word("NEW", moved.dir().display());
+    let back = "mariadb-backup --move-back --target-dir=BACKUP/full --datadir=NEW";
+    let told = "sealed under NEW's keys: it copies, then removes; the server starts";
+    by_exec(&page, &[&copy, &moved], back, told)?;
+    ensure(!copy.dir().join("full/ibdata1").exists(), || "the backup is still there".into())?;
+    moved.start()?;
+    ensure(checksums(&moved)? == wanted, || "the moved tables differ".into())?;
+    let roots = [maria.dir(), copy.dir(), restored.dir(), moved.dir()];
+    search(&marker, Arm::Sealed, &roots).map(drop)
+}
+
+/// A plain backup in OUT is prepared and restored without keys, and a stock server has its tables.
+fn starts_plain(page: &Page<'_>, maria: &MariaDb<'_>) -> Result<()> {
+    let plain = MariaDb::at(maria.workspace(), "plain", Arm::Plain)?;
+    for (name, value) in SMALL {
+        plain.set(name, value)?;
+    }
+    page.tool("mariadb-backup --prepare --target-dir=OUT").run()?;
+    let to = format!("--datadir={}", plain.dir().display());
+    page.tool("mariadb-backup --copy-back --target-dir=OUT").arg(to).run()?;
+    plain.start()?;
+    ensure(checksums(&plain)? == checksums(maria)?, || "the plain copy differs".into())?;
+    plain.stop()
 }
 
 #[test]
@@ -117,26 +189,30 @@ fn a_stream_goes_from_sealed_to_sealed_and_the_copy_replicates_both_ways() -> Re
     let maria = started(&place, "m", Arm::Sealed, &settings)?;
     tables(&maria, &marker)?;
     maria.sql("CREATE USER r@'%' IDENTIFIED BY 'r'; GRANT REPLICATION SLAVE ON *.* TO r@'%'")?;
-    let copy = empty(&place, "copy")?;
+    let (copy, careless) = (empty(&place, "copy")?, empty(&place, "careless")?);
+    let test = "a_stream_goes_from_sealed_to_sealed_and_the_copy_replicates_both_ways";
+    let mut page = page(&place, test, &maria);
     let stream = place.join("stream");
     // The pipe is a file of the test, which reads it as the network would.
-    backup(&place, &[&maria])
-        .args(["--backup", "--stream=mbstream", "--user=root"])
-        .arg(format!("--socket={}", maria.socket().display()))
-        .arg(format!("--datadir={}", maria.dir().display()))
-        .stdout_to(&stream)
-        .run()?;
-    let bytes = std::fs::read(&stream).map_err(Error::io("reading the stream"))?;
-    place
-        .tool("mbstream")
-        .under(Arm::Sealed, copy.dir())
-        .args(["-x".into(), "-C".into(), copy.dir().display().to_string()])
-        .stdin(bytes)
-        .run()?;
-    std::fs::remove_file(&stream).map_err(Error::io("removing the stream"))?;
+    let send =
+        "mariadb-backup --backup --stream=mbstream --user=root --socket=SOCKET --datadir=DIR";
+    let tool = page.tool(send).under(Arm::Sealed, maria.dir()).stdout_to(&stream);
+    page.works(tool, Sees::Plain, send, "a **plain** stream, for a pipe")?;
+    let bytes = fs::read(&stream).map_err(Error::io("reading the stream"))?;
+    let take = "mbstream -x -C NEW";
+    page.word("NEW", careless.dir().display());
+    page.tool(take).stdin(bytes.clone()).run()?;
+    let verify = place.tool(place.programs()?.command).arg("verify").arg("-D");
+    verify.arg(careless.dir()).fails()?;
+    let told = "**plain** files in the protected directory; `tidelock verify` names them";
+    page.row(Sees::SealedBytes, take, told)?;
+    page.word("NEW", copy.dir().display());
+    let tool = page.tool(take).under(Arm::Sealed, copy.dir()).stdin(bytes);
+    page.works(tool, Sees::Plain, take, "sealed under NEW's keys")?;
+    fs::remove_file(&stream).map_err(Error::io("removing the stream"))?;
     let target = format!("--target-dir={}", copy.dir().display());
     backup(&place, &[&copy]).args(["--prepare".into(), target]).run()?;
-    let position = std::fs::read_to_string(copy.dir().join("xtrabackup_binlog_info"))
+    let position = fs::read_to_string(copy.dir().join("xtrabackup_binlog_info"))
         .map_err(Error::io("reading the position of the backup"))?;
     let gtid = position.split_whitespace().nth(2).unwrap_or_default().to_owned();
     // From sealed to sealed, and from sealed to plain.
@@ -146,9 +222,9 @@ fn a_stream_goes_from_sealed_to_sealed_and_the_copy_replicates_both_ways() -> Re
     copy.start()?;
     let plain_settings = [("server_id", "3"), ("log_bin", "on"), ("log_slave_updates", "ON")];
     let plain = started(&place, "plain", Arm::Plain, &plain_settings)?;
-    let dump =
-        maria.client("mariadb-dump")?.args(["--gtid", "--master-data=1", "--databases", "d"]);
-    let dump = dump.run()?.stdout;
+    let dump = "mariadb-dump --socket=SOCKET --user=root --gtid --master-data=1 --databases d";
+    let told = "works; a plain server that loads it becomes a replica";
+    let dump = page.works(page.tool(dump), Sees::Plain, dump, told)?.stdout;
     plain.client("mariadb")?.stdin(dump).run()?;
     follow(&copy, &port, Some(&gtid))?;
     follow(&plain, &port, None)?;
@@ -221,17 +297,38 @@ fn offline_tools_read_sealed_files_with_keys_and_only_then() -> Result<()> {
     let marker = Marker::new();
     let maria = started(&place, "m", Arm::Sealed, &[("log_bin", "on"), ("binlog_format", "ROW")])?;
     tables(&maria, &marker)?;
-    maria.sql("CREATE TABLE d.l AS SELECT 'told in the binary log' AS b; FLUSH TABLES")?;
-    let check = maria.client("mariadb-check")?.args(["--all-databases", "--extended"]).run()?;
-    ensure(!check.stdout.contains("rror"), || check.text())?;
-    let upgrade = maria.client("mariadb-upgrade")?.arg("--force");
-    upgrade.limit(300).run()?;
+    maria.sql(
+        "CREATE TABLE d.l AS SELECT 'told in the binary log' AS b;
+         CREATE TABLE d.f (k INT PRIMARY KEY, b TEXT, FULLTEXT (b)) ENGINE = MyISAM;
+         INSERT INTO d.f VALUES (1, 'an indexed word'), (2, 'another'), (3, 'third');
+         FLUSH TABLES",
+    )?;
+    let page = page(&place, "offline_tools_read_sealed_files_with_keys_and_only_then", &maria);
+    for (template, result) in CLIENTS {
+        let output = page.works(page.tool(template), Sees::Plain, template, result)?;
+        ensure(!output.stdout.contains("error    :"), || output.text())?;
+    }
     maria.stop()?;
-    let path = |name: &str| maria.dir().join(name);
+    for (template, said, result) in OFFLINE {
+        bare(&page, &maria, template, said)?;
+        by_exec(&page, &[&maria], template, result)?;
+    }
+    // These two do not fail: what they print means nothing.
+    for (template, read) in [
+        ("aria_dump_log -f DIR/aria_log.00000001", "Aria log version"),
+        ("myisam_ftdump -c DIR/d/f 1", "indexed"),
+    ] {
+        let bare = page.tool(template).attempt()?;
+        ensure(!bare.text().contains(read), || bare.text())?;
+        page.row(Sees::SealedBytes, template, "prints nothing that means anything")?;
+        let told = by_exec(&page, &[&maria], template, "works")?;
+        ensure(told.stdout.contains(read), || told.text())?;
+    }
     let on = |arm: Arm, program: &str| match arm {
         Arm::Sealed => place.tool(program).under(arm, maria.dir()),
         _ => place.tool(program),
     };
+    let path = |name: &str| maria.dir().join(name);
     let log = on(Arm::Sealed, "mariadb-binlog").arg("-v").arg(path("binlog.000001")).run()?;
     ensure(log.stdout.contains("told in the binary log"), || log.text())?;
     // It does not like its own doublewrite pages: what it says of the plain bytes, it has to say.
@@ -246,17 +343,6 @@ fn offline_tools_read_sealed_files_with_keys_and_only_then() -> Result<()> {
         })?;
         ensure(told.status.success() || file == "ibdata1", || told.text())?;
     }
-    let logs = format!("--datadir={}", maria.dir().display());
-    on(Arm::Sealed, "aria_chk").args(["--check".into(), logs.clone()]).arg(path("d/a")).run()?;
-    on(Arm::Sealed, "myisamchk").arg("--check").arg(path("d/m")).run()?;
-    on(Arm::Sealed, "myisamchk").arg("--recover").arg(path("d/m")).run()?;
-    for (program, file) in
-        [("mariadb-binlog", "binlog.000001"), ("innochecksum", "d/i.ibd"), ("myisamchk", "d/m")]
-    {
-        let bare = on(Arm::Plain, program).arg(path(file)).attempt()?;
-        let read = bare.status.success() || bare.text().contains(marker.text());
-        ensure(!read, || format!("{program} without keys:\n{}", bare.text()))?;
-    }
     maria.start()?;
     maria.expect("SELECT COUNT(*) FROM d.m", "4000")?;
     let again = installed(&place, "again", Arm::Sealed, &[])?;
@@ -264,4 +350,62 @@ fn offline_tools_read_sealed_files_with_keys_and_only_then() -> Result<()> {
     let dump = maria.client("mariadb-dump")?.args(["--databases", "d"]).run()?.stdout;
     again.client("mariadb")?.stdin(dump).run()?;
     ensure(checksums(&again)? == checksums(&maria)?, || "the dump differs".into())
+}
+
+/// Programs that ask the server, and what comes of them.
+const CLIENTS: [(&str, &str); 3] = [
+    (
+        "mariadb-check --socket=SOCKET --user=root --all-databases --extended",
+        "works: the server reads for it",
+    ),
+    ("mariadb-upgrade --socket=SOCKET --user=root --force", "works: the server writes for it"),
+    ("mariadb-dump --socket=SOCKET --user=root --databases d", "works; its output is plain"),
+];
+
+/// Programs that read or write files of a server that does not run: what they say without keys, and
+/// what comes of them with keys.
+const OFFLINE: [(&str, &str, &str); 9] = [
+    ("mariadb-binlog -v DIR/binlog.000001", "File is not a binary log file", "works"),
+    ("innochecksum DIR/d/i.ibd", "First page of the tablespace file should be 0", "works"),
+    ("aria_chk --datadir=DIR --check DIR/d/a", "is not a Aria table", "works"),
+    ("aria_chk --datadir=DIR --recover DIR/d/a", "is not a Aria table", "works"),
+    ("aria_read_log -d -h DIR", "File size bigger than expected", "works"),
+    ("myisamchk --check DIR/d/m", "is not a MyISAM-table", "works"),
+    ("myisamchk --recover DIR/d/m", "is not a MyISAM-table", "works"),
+    ("myisampack DIR/d/m", "gave error 130 on open", "works"),
+    ("myisamchk --unpack DIR/d/m", "is not a MyISAM-table", "works"),
+];
+
+/// Both install into a protected directory: one by `exec`, one that was forgotten.
+#[test]
+#[ignore = "long: make test-full"]
+fn a_server_is_installed_and_started_with_keys_and_refused_without() -> Result<()> {
+    let place = Workspace::new()?;
+    let test = "a_server_is_installed_and_started_with_keys_and_refused_without";
+    let (maria, careless) = (empty(&place, "m")?, empty(&place, "careless")?);
+    let mut page = page(&place, test, &maria);
+    let install =
+        "mariadb-install-db --datadir=DIR --auth-root-authentication-method=normal --skip-test-db";
+    page.word("DIR", careless.dir().display());
+    page.tool(install).run()?;
+    let command = place.programs()?.command;
+    let verify = place.tool(&command).arg("verify").arg("-D").arg(careless.dir()).fails()?;
+    ensure(verify.text().contains("ibdata1"), || verify.text())?;
+    careless.start().err().ok_or_else(|| Error::Unexpected("it starts on plain files".into()))?;
+    let told = "**plain** files in an empty protected directory; `tidelock verify` names them, \
+                and no server starts with keys";
+    page.row(Sees::SealedBytes, install, told)?;
+    page.word("DIR", maria.dir().display());
+    by_exec(&page, &[&maria], install, "sealed from the first byte")?;
+    place.tool(&command).arg("verify").arg("-D").arg(maria.dir()).run()?;
+    maria.start()?;
+    maria.stop()?;
+    let before = contents(maria.dir())?;
+    let again = "mariadb-install-db --datadir=DIR";
+    page.tool(again).run()?;
+    page.row(Sees::SealedBytes, again, "changes nothing where a server was installed")?;
+    let said = "File size bigger than expected";
+    let start = "mariadbd --no-defaults --datadir=DIR --socket=SOCKET --skip-networking";
+    page.fails(page.tool(start), Sees::SealedBytes, start, said)?;
+    ensure(contents(maria.dir())? == before, || "a program without keys changes files".into())
 }
