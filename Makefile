@@ -113,6 +113,7 @@ test-full: test
 	ci/pg-majors full
 	ci/pg-build
 	ci/vault
+	ci/mysql
 	ci/extensions
 	ci/sqlite-testfixture
 	ci/python-env engines
