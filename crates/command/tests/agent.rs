@@ -186,24 +186,6 @@ fn a_listed_program_starts_another_agent() {
 }
 
 #[test]
-fn a_copy_without_symbolic_links_is_used() {
-    let world = World::with_key_file();
-    let anchor = world.path("data/.tidelock/sealed-descriptor");
-    // With a new agent, with one that is alive, and with one that a listed program starts.
-    for by_exec in [true, true, false] {
-        fs::remove_file(&anchor).unwrap();
-        if by_exec {
-            assert_eq!(world.shell("tidelock exec -D data -- cat data/file"), TEXT);
-        } else {
-            world.kill_agent();
-            let output = world.cat();
-            assert_eq!((text(&output.stdout), text(&output.stderr)), (TEXT, ""));
-        }
-        assert!(anchor.is_symlink());
-    }
-}
-
-#[test]
 fn of_several_at_once_one_agent_remains() {
     let world = World::with_key_file();
     let before = world.starts();

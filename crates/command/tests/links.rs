@@ -412,30 +412,27 @@ fn the_library_follows_no_link_of_theirs_in_a_program_of_roots() {
         format!("exec --provider file:{} -D theirs/data -- /bin/true", world.at("key").display());
     let (code, said) = world.run(&exec);
     assert_eq!(code, 0, "{said}");
-    for name in ["lock", "sealed-descriptor"] {
-        let kept = at(name).with_extension("kept");
-        fs::rename(at(name), &kept).unwrap();
-        if name == "lock" {
-            world.link("outside/secret", "theirs/data/.tidelock/lock");
-            world.library_refuses(&exec, name);
-            fs::remove_file(at(name)).unwrap();
-        }
-        // Another file of root's, by a second name; and a pipe, which must hold nobody.
-        fs::hard_link(world.at("outside/secret"), at(name)).unwrap();
-        world.library_refuses(&exec, name);
-        fs::remove_file(at(name)).unwrap();
-        rustix::fs::mknodat(
-            CWD,
-            at(name),
-            rustix::fs::FileType::Fifo,
-            rustix::fs::Mode::from_raw_mode(0o600),
-            0,
-        )
-        .unwrap();
-        world.library_refuses(&exec, name);
-        fs::remove_file(at(name)).unwrap();
-        fs::rename(&kept, at(name)).unwrap();
-    }
+    let name = "lock";
+    let kept = at("lock.kept");
+    fs::rename(at(name), &kept).unwrap();
+    world.link("outside/secret", "theirs/data/.tidelock/lock");
+    world.library_refuses(&exec, name);
+    fs::remove_file(at(name)).unwrap();
+    // Another file of root's, by a second name; and a pipe, which must hold nobody.
+    fs::hard_link(world.at("outside/secret"), at(name)).unwrap();
+    world.library_refuses(&exec, name);
+    fs::remove_file(at(name)).unwrap();
+    rustix::fs::mknodat(
+        CWD,
+        at(name),
+        rustix::fs::FileType::Fifo,
+        rustix::fs::Mode::from_raw_mode(0o600),
+        0,
+    )
+    .unwrap();
+    world.library_refuses(&exec, name);
+    fs::remove_file(at(name)).unwrap();
+    fs::rename(&kept, at(name)).unwrap();
     let (code, said) = world.run(&exec);
     assert_eq!(code, 0, "{said}");
     // The folder itself, with everything in it that is looked for.

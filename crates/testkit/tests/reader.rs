@@ -89,7 +89,7 @@ fn a_passphrase_counts_byte_by_byte_and_the_keyring_is_enough() {
     assert!(sealed.status.success(), "{}", String::from_utf8_lossy(&sealed.stderr));
     let file = dir.join("notes");
     fs::write(&file, &sealed.stdout).unwrap();
-    for name in ["lock", "sealed-descriptor", "keyring.lock"] {
+    for name in ["lock", "keyring.lock"] {
         let path = dir.join(".tidelock").join(name);
         if path.symlink_metadata().is_ok() {
             fs::remove_file(path).unwrap();

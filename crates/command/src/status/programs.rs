@@ -1,4 +1,4 @@
-//! The programs that have keys of a directory: each holds the anchor of its sealed files open.
+//! The programs that have keys of a directory: each holds its lock file open.
 //!
 //! Asked of /proc, so only those are seen that the caller may look into: one's own, and for root
 //! all.
@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use procfs::process::{Process, Stat, all_processes};
 use tidelock_agent::alias;
-use tidelock_contract::control::{ANCHOR, FOLDER};
+use tidelock_contract::control::{FOLDER, LOCK};
 use tidelock_format::KeyringId;
 
 use crate::owner::Owner;
@@ -23,11 +23,11 @@ pub(crate) struct Programs(Vec<Stat>);
 impl Programs {
     /// Those of the protected directory `dir`, a canonical path.
     pub(crate) fn of(dir: &Path) -> Self {
-        let anchor = dir.join(FOLDER).join(ANCHOR);
+        let lock = dir.join(FOLDER).join(LOCK);
         let stats = all_processes().into_iter().flatten().filter_map(|one| one.ok()?.stat().ok());
         let with_keys = |one: &Stat| {
             let process = PathBuf::from(format!("/proc/{}", one.pid));
-            Loaded::of(&process) == Loaded::Yes && holds(&process, &anchor)
+            Loaded::of(&process) == Loaded::Yes && holds(&process, &lock)
         };
         Self(stats.filter(with_keys).collect())
     }
@@ -66,7 +66,7 @@ pub(super) fn sockets(pid: i32) -> Vec<PathBuf> {
 }
 
 /// Has the process whose folder in /proc is `process` this file open?
-fn holds(process: &Path, anchor: &Path) -> bool {
+fn holds(process: &Path, lock: &Path) -> bool {
     let open = fs::read_dir(process.join("fd")).into_iter().flatten().flatten();
-    open.filter_map(|fd| fs::read_link(fd.path()).ok()).any(|path| path == anchor)
+    open.filter_map(|fd| fs::read_link(fd.path()).ok()).any(|path| path == lock)
 }

@@ -164,7 +164,7 @@ fn set_up<S: System, C: UnitCipher>(
     let path = grant.directory.as_os_str().as_bytes();
     let errno = |what: &'static str| move |error: Errno| format!("{what} (errno {})", error.0);
     let keyring = take(host, grant).ok_or("it has more data keys than this library can hold")?;
-    let anchor = control_file(&grant.directory, ANCHOR, OFlags::PATH)?;
+    let anchor = anchor()?;
     let (lock, sharing) = share_words(host, &grant.directory)?;
     let recovery = match grant.policy.recovers(exe) {
         true => {
@@ -201,6 +201,19 @@ pub(crate) fn take(host: &dyn Host, grant: &Grant) -> Option<&'static HeldKeyrin
     held::take(host, Source { keyring, generation, current }, keys)
 }
 
+/// What all descriptors of sealed files refer to: it can be neither read nor written nor opened
+/// again.
+fn anchor() -> Result<OwnedFd, String> {
+    let failed = |error: rustix::io::Errno| format!("{ANCHOR}: {error}");
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let link = openat(CWD, ANCHOR, flags, Mode::empty()).map_err(failed)?;
+    let mode = fstat(&link).map_err(failed)?.st_mode;
+    match FileType::from_raw_mode(mode) {
+        FileType::Symlink => Ok(link),
+        _ => Err(format!("{ANCHOR} is no symbolic link")),
+    }
+}
+
 /// Opens what is in `.tidelock`, by no link: a program of root's may work on a directory of another
 /// user, who puts a link or a second name of another file there at any moment.
 fn control_file(directory: &Path, name: &str, flags: OFlags) -> Result<OwnedFd, String> {
@@ -220,10 +233,8 @@ fn control_file(directory: &Path, name: &str, flags: OFlags) -> Result<OwnedFd, 
     let file = openat(folder.map_err(failed)?, name, flags, Mode::empty()).map_err(failed)?;
     let (owner, found) = (fstat(&above).map_err(failed)?.st_uid, fstat(&file).map_err(failed)?);
     let me = rustix::process::geteuid().as_raw();
-    let is_anchor = name == ANCHOR;
-    let kind = if is_anchor { FileType::Symlink } else { FileType::RegularFile };
     let refused = |why: &str| Err(format!("{}: {why}", path.display()));
-    if FileType::from_raw_mode(found.st_mode) != kind {
+    if FileType::from_raw_mode(found.st_mode) != FileType::RegularFile {
         return refused("somebody has put something else in its place");
     }
     if ![0, me, owner].contains(&found.st_uid) {
@@ -231,7 +242,7 @@ fn control_file(directory: &Path, name: &str, flags: OFlags) -> Result<OwnedFd, 
     }
     // Copies of hard links are no harm to their owner, who alone can have linked another file of
     // one's own here.
-    if !is_anchor && found.st_nlink > 1 && me != owner {
+    if found.st_nlink > 1 && me != owner {
         return refused("it has a second name, a hard link, elsewhere");
     }
     Ok(file)
@@ -325,11 +336,10 @@ pub fn tell_of_anchors<S: System, C: UnitCipher>(process: &Engine<S, C>) {
 }
 
 fn is_anchor(system: &impl System, fd: Fd, path: &mut [u8]) -> bool {
-    let end = [b"/", FOLDER.as_bytes(), b"/", ANCHOR.as_bytes()].concat();
     // A link and not what it leads to: opened with O_PATH.
     let odd = system.stat(fd).is_ok_and(|stat| !stat.regular && !stat.directory);
     let named = system.path_of(fd, path).ok().and_then(|count| path.get(..count));
-    odd && named.is_some_and(|path| path.ends_with(&end))
+    odd && named == Some(ANCHOR.as_bytes())
 }
 
 /// Remembers nothing of parents' threads in a forked child.

@@ -101,7 +101,6 @@ pub fn start(
     command: &AgentCommand,
 ) -> Result<PathBuf, Error> {
     refuse_half_converted(keyring, directory)?;
-    KeyringDir::open(directory).and_then(|folder| folder.make_anchor())?;
     let socket = options.run_dir.socket(keyring.id());
     // One that was about to end may have been in the way the first time.
     let mut connection = unless_leaving(client::connect(&socket)?, directory, &socket)?;

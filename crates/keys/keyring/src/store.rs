@@ -15,11 +15,11 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use rustix::fs::{
-    AtFlags, FileType, FlockOperation, Gid, Mode, OFlags, Uid, fchown, flock, fstat, fsync,
-    mkdirat, open, openat, renameat, statat, symlinkat, unlinkat,
+    AtFlags, FlockOperation, Gid, Mode, OFlags, Uid, fchown, flock, fstat, fsync, mkdirat, open,
+    openat, renameat, statat, unlinkat,
 };
 use rustix::io::Errno;
-use tidelock_contract::control::{ANCHOR, ANNOUNCED_AT, FOLDER, LOCK};
+use tidelock_contract::control::{ANNOUNCED_AT, FOLDER, LOCK};
 use tidelock_format::{Generation, KeyringId};
 
 use crate::error::Error;
@@ -115,7 +115,6 @@ impl KeyringDir {
             }
             made.open_lock(name)?;
         }
-        made.make_anchor()?;
         made.folder.sync_all().map_err(Error::io("sync", &path))?;
         fsync(&above).map_err(failed("sync the directory of"))?;
         Ok(made)
@@ -148,39 +147,6 @@ impl KeyringDir {
             Err(Errno::NOENT | Errno::NOTDIR) => Err(Error::NoKeyring { path: path.join(KEYRING) }),
             Err(errno) => Err(Error::Io { what: "open", path, source: errno.into() }),
         }
-    }
-
-    /// Makes the link that descriptors of sealed files refer to, unless it is there. Copies that
-    /// were made without symbolic links lack it, or have a file in its place; it holds nothing that
-    /// could be lost. It leads to the lock file, because `rsync -L` and Barman, which uses that,
-    /// end with an error at a link that leads nowhere; and not to the keyring, because a program
-    /// that opened the link by its name could write there.
-    ///
-    /// # Errors
-    /// [`Error::Io`].
-    pub fn make_anchor(&self) -> Result<(), Error> {
-        let make = || symlinkat(LOCK, &self.folder, ANCHOR);
-        let made = match make() {
-            Err(Errno::EXIST) if self.has_copy_for_anchor() => {
-                match unlinkat(&self.folder, ANCHOR, AtFlags::empty()) {
-                    Ok(()) | Err(Errno::NOENT) => make(),
-                    failed => failed,
-                }
-            }
-            made => made,
-        };
-        match made {
-            Ok(()) | Err(Errno::EXIST) => Ok(()),
-            Err(errno) => Err(Error::io("make a link in", &self.path)(errno.into())),
-        }
-    }
-
-    /// Whether a copy that followed links has put a file there: one that has no other name.
-    fn has_copy_for_anchor(&self) -> bool {
-        let found = statat(&self.folder, ANCHOR, AtFlags::SYMLINK_NOFOLLOW);
-        found.is_ok_and(|stat| {
-            FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile && stat.st_nlink == 1
-        })
     }
 
     /// Where it is.

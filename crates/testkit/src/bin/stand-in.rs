@@ -66,11 +66,7 @@ impl Call {
             }
             Work::Stops(dir) if is_protected(&dir) => {
                 let dir = dir.canonicalize()?;
-                let status = self.by_exec(state, slice::from_ref(&dir)).status()?;
-                if status.success() {
-                    copyable(&dir)?;
-                }
-                return Ok(code(status));
+                return Ok(code(self.by_exec(state, slice::from_ref(&dir)).status()?));
             }
             _ => {}
         }
@@ -104,9 +100,7 @@ impl Call {
         let dir = dir.canonicalize()?;
         state.join(&dir)?;
         let status = self.by_exec(state, slice::from_ref(&dir)).status()?;
-        if status.success() {
-            copyable(&dir)?;
-        } else if !has_other_names(&dir)? {
+        if !status.success() && !has_other_names(&dir)? {
             fs::remove_dir_all(dir.join(FOLDER))?;
             if !was_there {
                 fs::remove_dir(&dir)?;
@@ -250,14 +244,6 @@ impl State {
 }
 
 const FOLDER: &str = ".tidelock";
-
-/// The suite's copier stops at links. `tidelock exec` makes this one again.
-fn copyable(dir: &Path) -> Result<()> {
-    match fs::remove_file(dir.join(FOLDER).join("sealed-descriptor")) {
-        Err(why) if why.kind() != std::io::ErrorKind::NotFound => Err(why.into()),
-        _ => Ok(()),
-    }
-}
 
 fn is_absent_or_empty(dir: &Path) -> bool {
     match fs::read_dir(dir) {

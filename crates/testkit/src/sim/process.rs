@@ -74,7 +74,7 @@ impl SimProcess {
     pub(super) fn new(disk: Rc<SimDisk>, pid: u64) -> Self {
         let anchor = Description {
             what: Node::Directory,
-            path: b"pg/.tidelock/sealed-descriptor".to_vec(),
+            path: b"/proc/self".to_vec(),
             access: O_PATH,
             offset: Cell::new(0),
         };
