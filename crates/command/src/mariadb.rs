@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   settings   options as its parser takes them, and the places that they name
+//!   galera     what a node of a cluster must be told
 //!   instance   the server that runs: how it was started, stop, start, SQL by its own client
 //! ```
 //!
@@ -13,6 +14,7 @@
 //! is told. Reads the options as the server does, by MariaDB's own my_print_defaults. Tables with
 //! `DATA DIRECTORY` are named in SQL, so they are not seen here.
 
+mod galera;
 mod instance;
 mod settings;
 
@@ -22,6 +24,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use procfs::process::{Process, all_processes};
+use tidelock_contract::control::{FOLDER, programs_beside};
+use tidelock_keyring::Profile;
 
 use crate::console;
 use crate::error::{Error, Result};
@@ -72,8 +76,8 @@ enum Family {
 }
 
 /// For a run in these directories, whose agents listen at `sockets`: what TMPDIR has to be, if one
-/// of them is of MariaDB or MySQL. Sorts and temporary tables then lie below the directory, unless an option
-/// names another place.
+/// of them is of MariaDB or MySQL. Sorts and temporary tables then lie below the directory, unless
+/// an option names another place.
 ///
 /// # Errors
 /// [`Error::Refused`] if the program is a server and would keep rows outside.
@@ -86,15 +90,17 @@ pub(crate) fn prepare(
     let mut all = run.iter().zip(sockets).filter_map(|(one, socket)| {
         let family = [(PROFILE, Family::MariaDb), (mysql::PROFILE, Family::MySql)];
         let found = family.into_iter().find(|(profile, _)| is_of(profile, socket));
-        found.map(|(_, family)| (one, family))
+        found.map(|(_, family)| (one, family, socket))
     });
-    let Some((one, family)) = all.next() else { return Ok(None) };
+    let Some((one, family, socket)) = all.next() else { return Ok(None) };
     let roots: Vec<&Path> = run.iter().map(|protected| &*protected.path).collect();
     let called = program.script.as_ref().unwrap_or(&program.path);
     let name = called.file_name().and_then(OsStr::to_str);
     if name.is_some_and(|name| SERVERS.contains(&name)) {
         let server = if family == Family::MySql { called } else { &program.called };
-        check(family, server, arguments, &roots)?;
+        let listed = std::fs::read_to_string(programs_beside(socket)).unwrap_or_default();
+        let listed: Vec<String> = listed.lines().map(str::to_owned).collect();
+        check(family, server, arguments, &roots, Some(&listed))?;
     }
     let present = std::env::var_os("TMPDIR").map(PathBuf::from);
     let inside = present.is_some_and(|dir| dir.is_dir() && settings::is_below(&dir, &roots));
@@ -175,38 +181,29 @@ pub(crate) fn server_on(dir: &Path) -> Option<u32> {
 /// # Errors
 /// As [`prepare`].
 pub(crate) fn check_unit(dir: &Path) -> Result<()> {
-    check(Family::MariaDb, Path::new(SERVER), &[], &[dir])
+    let sealed = dir.join(FOLDER).symlink_metadata().is_ok();
+    let listed = if sealed { None } else { Some(listed_at_first()?) };
+    check(Family::MariaDb, Path::new(SERVER), &[], &[dir], listed.as_deref())
 }
 
-fn check(family: Family, server: &Path, arguments: &[OsString], roots: &[&Path]) -> Result<()> {
+/// The programs that get keys in a directory that is to be sealed.
+fn listed_at_first() -> Result<Vec<String>> {
+    Ok(Profile::builtin(PROFILE)?.programs)
+}
+
+/// `listed`: as [`galera::check`] takes them.
+fn check(
+    family: Family,
+    server: &Path,
+    arguments: &[OsString],
+    roots: &[&Path],
+    listed: Option<&[String]>,
+) -> Result<()> {
     let settings = Settings::of(&read(family, server, arguments)?);
     judge(&settings, roots)?;
-    match settings.transfer() {
-        None | Some("skip" | "mysqldump") => Ok(()),
-        Some("mariabackup") => {
-            let groups = printed(server, arguments, &["sst"])?;
-            let keeps = |option: &OsString| {
-                let option = option.as_bytes();
-                option.starts_with(b"--cpat=") && contains(option, b"tidelock")
-            };
-            if groups.iter().any(keeps) {
-                return Ok(());
-            }
-            Err(Error::refused(
-                "a state transfer of Galera would empty the directory, its keyring included",
-                "set cpat in [sst] so that it spares .tidelock: docs/engines/mariadb.md has the \
-                 line",
-            ))
-        }
-        Some(method) => Err(Error::refused(
-            format!("wsrep_sst_method is {method}, which copies files by programs without keys"),
-            "wsrep_sst_method = mariabackup works: docs/engines/mariadb.md",
-        )),
-    }
-}
-
-fn contains(text: &[u8], word: &[u8]) -> bool {
-    text.windows(word.len()).any(|part| part == word)
+    let datadir = settings.directory().unwrap_or_else(|| DEFAULT_DIRECTORY.into());
+    let sst = || printed(server, arguments, &["sst"]);
+    galera::check(&settings, &datadir, roots, sst, listed)
 }
 
 /// Refuses rows outside of the directories, and tells of logs there.

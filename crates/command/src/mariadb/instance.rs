@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use procfs::process::{FDTarget, Process};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
-use super::{Family, SERVER, check, is_data_directory, server_on};
+use super::{Family, SERVER, check, is_data_directory, listed_at_first, server_on};
 use crate::console;
 use crate::error::{Error, Result};
 use crate::owner::Owner;
@@ -150,7 +150,8 @@ impl Instance {
     pub(crate) fn refuse_places_outside(&self, options: &[String]) -> Result<()> {
         let Some((program, arguments)) = options.split_first() else { return Ok(()) };
         let arguments: Vec<OsString> = arguments.iter().map(OsString::from).collect();
-        check(Family::MariaDb, Path::new(program), &arguments, &[&self.dir])
+        let listed = listed_at_first()?;
+        check(Family::MariaDb, Path::new(program), &arguments, &[&self.dir], Some(&listed))
     }
 
     /// Ends the server in order, and waits until it and its wrapper are gone.

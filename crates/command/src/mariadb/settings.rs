@@ -50,6 +50,9 @@ const DIRECTORY: &str = "datadir";
 /// Galera, and how it brings a node up to date.
 const GALERA: &str = "wsrep_on";
 const TRANSFER: &str = "wsrep_sst_method";
+const PROVIDER: &str = "wsrep_provider_options";
+/// Options of the provider that name places for write sets.
+const PROVIDER_PLACES: [&str; 2] = ["gcache.dir", "base_dir"];
 /// Options that may be written with one letter.
 const LETTERS: [(&[u8], &str); 2] = [(b"-h", DIRECTORY), (b"-t", "tmpdir")];
 
@@ -102,6 +105,29 @@ impl Settings {
             ["", "1", "on", "true"].iter().any(|yes| value.eq_ignore_ascii_case(yes))
         });
         on.then(|| self.value(TRANSFER).and_then(OsStr::to_str).unwrap_or("rsync"))
+    }
+
+    /// The places where the provider of a node keeps write sets, by its options.
+    pub(super) fn provider_places(&self) -> Vec<(&'static str, PathBuf)> {
+        let given = self.value(PROVIDER).unwrap_or_default().as_bytes();
+        let place = |pair: &[u8]| {
+            let at = pair.iter().position(|byte| *byte == b'=')?;
+            let name = pair.get(..at)?.trim_ascii();
+            let value = pair.get(at + 1..)?.trim_ascii();
+            let option = PROVIDER_PLACES.into_iter().find(|it| it.as_bytes() == name)?;
+            Some((option, PathBuf::from(OsStr::from_bytes(value))))
+        };
+        given.split(|byte| *byte == b';').filter_map(place).collect()
+    }
+
+    /// True if the server writes one.
+    pub(super) fn has_binary_log(&self) -> bool {
+        self.value("log_bin").is_some()
+    }
+
+    /// Where temporary files go, if a setting says so.
+    pub(super) fn tmpdir(&self) -> Option<&OsStr> {
+        self.value("tmpdir").filter(|value| !value.is_empty())
     }
 
     /// Every place that is neither below `roots` nor reached by a link there. What is relative lies
@@ -170,11 +196,11 @@ fn parse(option: &[u8]) -> Option<(&'static str, Option<&[u8]>)> {
 }
 
 /// The rest that matters.
-const OTHER: [&str; 3] = [DIRECTORY, GALERA, TRANSFER];
+const OTHER: [&str; 4] = [DIRECTORY, GALERA, TRANSFER, PROVIDER];
 /// No setting of these can be named by fewer letters.
 const SHORTEST: usize = 4;
 /// Names of other settings that are the beginning of ours.
-const OTHERS: [&[u8]; 2] = [b"slow_query_log", b"general_log"];
+const OTHERS: [&[u8]; 3] = [b"slow_query_log", b"general_log", b"wsrep_provider"];
 
 fn is_cut(setting: &str, name: &[u8]) -> bool {
     setting.as_bytes().starts_with(name) && !OTHERS.contains(&name)

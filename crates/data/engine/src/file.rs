@@ -110,10 +110,24 @@ impl<'p, S: System, C: UnitCipher, P: Decide> OpenFile<'p, S, C, P> {
         if system.stat(self.hidden()).is_ok_and(first) {
             let mut path = PathBuffer::new();
             // Without its name the line is still worth something.
-            let _ = path.fill(|room| system.path_of(self.hidden(), room));
+            let _ = self.path(&mut path);
             system.report(path.as_bytes(), why);
         }
         why.errno()
+    }
+
+    /// The path at this moment, as the kernel has it.
+    ///
+    /// # Errors
+    /// Those of readlink.
+    pub fn path(&self, into: &mut PathBuffer) -> Result<(), Errno> {
+        into.fill(|room| self.process.system().path_of(self.hidden(), room))
+    }
+
+    /// The policy of its directory.
+    #[must_use]
+    pub fn policy(&self) -> Option<&'p P> {
+        self.process.roots.policy(self.traits().root())
     }
 
     /// Size and identity; the size is that on the disk, perhaps in the middle of a change.

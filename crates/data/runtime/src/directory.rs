@@ -7,6 +7,7 @@ use tidelock_contract::{Decision, Policy};
 use tidelock_engine::{Decide, Fd, PathBuffer, Sealing};
 
 use crate::held::HeldKeyring;
+use crate::memory;
 use crate::sharing::Sharing;
 
 /// A protected directory, as this process knows it. Its path and layout stand beside it in the
@@ -66,6 +67,13 @@ impl Directory {
             // One caller at a time: it is free.
             let _ = place.set(policy);
         }
+    }
+
+    /// True for a file that its program only maps: all that it has is in the map, and the file is
+    /// never read.
+    #[must_use]
+    pub fn is_memory(&self, path: &[u8]) -> bool {
+        self.policy().profile() == memory::PROFILE && memory::is_galeras(path)
     }
 
     /// What a program with keys has of it.

@@ -11,6 +11,7 @@
 //!     |
 //!   upgrade     a run of pg_upgrade; spaces: whose folders in shared tablespaces are
 //!   headers     their keys; renewal: the keyring has changed; recovery: of PostgreSQL
+//!   memory      files that a program only maps
 //!   cores, limits, messages      limits of the process, and lines for the administrator
 //! ```
 //!
@@ -26,6 +27,7 @@ mod headers;
 mod held;
 mod host;
 pub mod limits;
+mod memory;
 pub mod messages;
 pub mod mounts;
 mod recovery;

@@ -2,7 +2,7 @@
 //!
 //! A shared map would be the page cache itself: sealed bytes to read, plain bytes to write. A copy
 //! would go stale, so shared maps are refused whatever their protection; programs fall back to
-//! reading.
+//! reading. A file that its program only maps, and never reads, is memory (runtime's `memory`).
 //!
 //! Advice to drop a copy that the program cannot have changed leaves it as it is: it shows what the
 //! file did. One that it may have written to is refused: EINVAL.
@@ -16,7 +16,7 @@ mod copies;
 use core::ffi::{c_int, c_void};
 
 use libc::{off_t, size_t};
-use tidelock_engine::{Errno, Refusal};
+use tidelock_engine::{Errno, PathBuffer, Refusal};
 
 use crate::hooks::{File, place};
 use crate::process::process;
@@ -43,6 +43,10 @@ pub unsafe fn mmap(
     }
     let file = sealed_or!(fd, straight());
     if flags & libc::MAP_TYPE != libc::MAP_PRIVATE {
+        if at == 0 && is_memory(&file) {
+            // SAFETY: the program's own arguments.
+            return unsafe { memory(&file, address, len, protection, flags) };
+        }
         let writes = protection & libc::PROT_WRITE != 0;
         let why = if writes { Refusal::SharedMap } else { Refusal::SharedMapToRead };
         return raw::fail(file.refuse_map(why));
@@ -76,6 +80,40 @@ pub unsafe fn mmap(
         // SAFETY: the program's own arguments.
         let _: c_int = unsafe { raw!(SYS_munmap, map, len) };
         return raw::fail(error);
+    }
+    map
+}
+
+fn is_memory(file: &File) -> bool {
+    let mut path = PathBuffer::new();
+    let named = file.path(&mut path).is_ok();
+    named && file.policy().is_some_and(|directory| directory.is_memory(path.as_bytes()))
+}
+
+/// Memory instead of a shared map of the file. It begins as zeros, and so does the file: nobody
+/// shall find there what it had before.
+///
+/// # Safety
+/// As mmap.
+unsafe fn memory(
+    file: &File,
+    address: *mut c_void,
+    len: size_t,
+    protection: c_int,
+    flags: c_int,
+) -> *mut c_void {
+    let access = file.flags().access();
+    if !access.read || !access.write {
+        return raw::fail(Errno::ACCES);
+    }
+    let size = try_or_fail!(file.size()).0;
+    try_or_fail!(file.set_len(0).and_then(|()| file.set_len(size)));
+    let anonymous = flags & !libc::MAP_TYPE | libc::MAP_SHARED | libc::MAP_ANONYMOUS;
+    // SAFETY: the program's own arguments. Shared, so that advice to drop pages keeps their bytes,
+    // as with a map of a file.
+    let map: *mut c_void = unsafe { raw!(SYS_mmap, address, len, protection, anonymous, -1, 0) };
+    if map != libc::MAP_FAILED {
+        gone(map, len);
     }
     map
 }

@@ -1,0 +1,67 @@
+//! Files that a program only maps: Galera's, in the server's own process.
+//!
+//! ```text
+//!   galera.cache        the ring of write sets, for nodes that have missed some
+//!   gcache.page.000000  write sets that the ring has no room for
+//!   0x0000002b_data.000000   the part of one large transaction that is beyond 4 MiB
+//! ```
+//!
+//! Galera writes to them by shared maps and never reads them otherwise. A refused map of the last
+//! kind is worse than a failed transaction: Galera sends the write set without that part, and the
+//! other nodes leave the cluster. So they get memory instead of a map of the file. What it costs:
+//! the ring is empty when the server starts.
+
+/// Of MariaDB, with which Galera comes.
+pub(crate) const PROFILE: &str = "mariadb";
+
+/// True for a file of Galera, by the last part of its path.
+pub(crate) fn is_galeras(path: &[u8]) -> bool {
+    let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
+    let page = |name: &[u8]| name.strip_prefix(b"gcache.page.").is_some_and(|it| is_number(it, 6));
+    name == b"galera.cache" || page(name) || is_transaction(name) == Some(true)
+}
+
+/// The transaction's number, then that of the part.
+fn is_transaction(name: &[u8]) -> Option<bool> {
+    const BETWEEN: &[u8] = b"_data.";
+    let rest = name.strip_prefix(b"0x")?;
+    let at = rest.windows(BETWEEN.len()).position(|part| part == BETWEEN)?;
+    Some(is_number(rest.get(..at)?, 8) && is_number(rest.get(at + BETWEEN.len()..)?, 6))
+}
+
+fn is_number(text: &[u8], digits: usize) -> bool {
+    text.len() >= digits && text.iter().all(u8::is_ascii_hexdigit)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_galeras;
+
+    #[test]
+    fn only_names_that_galera_gives_are_memory() {
+        for name in [
+            "/d/galera.cache",
+            "galera.cache",
+            "/d/gcache.page.000000",
+            "/d/gcache.page.1000000",
+            "/d/0x0000002b_data.000000",
+            "/d/0x10000002b_data.000012",
+        ] {
+            assert!(is_galeras(name.as_bytes()), "{name}");
+        }
+        for name in [
+            "/d/ibdata1",
+            "/d/my-galera.cache",
+            "/d/galera.cache/t.ibd",
+            "/d/galera.cache.old",
+            "/d/gcache.page.",
+            "/d/gcache.page.00000x",
+            "/d/0x0000002b_data.",
+            "/d/0x_data.000000",
+            "/d/0x0000002b_data.000000.ibd",
+            "/d/0x0000002b_mata.000000",
+        ] {
+            assert!(!is_galeras(name.as_bytes()), "{name}");
+        }
+    }
+}
