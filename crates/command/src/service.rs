@@ -9,6 +9,7 @@
 //!
 //! Nothing here runs systemctl: which units start when is the operator's.
 
+mod before;
 mod plan;
 mod record;
 mod run;
@@ -113,7 +114,11 @@ impl ServiceCommand {
         match self {
             Self::Install(install) => install.run(),
             Self::Remove(remove) => remove.run(),
-            Self::Unlock(named) => run::unlock(&named.installed()?),
+            Self::Unlock(named) => {
+                let record = named.installed()?;
+                run::warn_of_changes(&record, &named.unit, &named.root);
+                run::unlock(&record)
+            }
             Self::Check(named) => run::check(&named.installed()?),
             Self::Run(run) => run.run(),
             Self::ClusterTool(tool) => tool.run(),

@@ -14,7 +14,7 @@ use crate::exec::Library;
 use crate::mariadb;
 use crate::service::record::{Record, Written};
 use crate::service::target::Target;
-use crate::service::{start, upgrade};
+use crate::service::{before, start, upgrade};
 
 /// The address of a socket has no more bytes.
 const MAX_SOCKET: usize = 107;
@@ -61,6 +61,16 @@ impl Unit {
     fn cluster_folder(&self) -> Option<PathBuf> {
         let (version, name) = self.cluster()?;
         Some(Path::new("/etc/postgresql").join(version).join(name))
+    }
+
+    /// The file of an instance's template: `postgresql@.service`.
+    pub(super) fn template(&self) -> Option<String> {
+        self.0.split_once('@').map(|(name, _)| format!("{name}@.service"))
+    }
+
+    /// The line by which it unlocks its directory.
+    pub(super) fn unlock(&self, program: &Path) -> String {
+        format!("ExecStartPre=+{} service unlock {self}", program.display())
     }
 
     /// Debian's unit of MariaDB, by its name or an alias.
@@ -145,7 +155,9 @@ impl Plan {
             (start::IN_FRONT, start::script(&program)),
             (upgrade::IN_FRONT, upgrade::script(&program)),
         ];
+        let unlock = unit.unlock(&program);
         let (library, program) = (library.display(), program.display());
+        let mut written = Vec::new();
         let mut text =
             "# Written by `tidelock service install`. Change it with `systemctl edit`, not here.\n"
                 .to_owned();
@@ -161,12 +173,14 @@ impl Plan {
         if remote {
             let _ = writeln!(text, "Wants=network-online.target\nAfter=network-online.target");
         }
-        let _ = write!(
-            text,
-            "[Service]\n\
-             ExecStartPre=+{program} service unlock {unit}\n\
-             ExecStartPost=+{program} service check {unit}\n"
-        );
+        text.push_str("[Service]\n");
+        match before::text(unit, &unlock, root) {
+            Some(text) => written.push(Written { path: before::path(unit), block: false, text }),
+            None => {
+                let _ = writeln!(text, "{unlock}");
+            }
+        }
+        let _ = writeln!(text, "ExecStartPost=+{program} service check {unit}");
         for choice in &target.config.providers {
             if let Some(credential) = choice.credential() {
                 // Without a path, which finds it in /etc/credstore.encrypted: with one, systemd
@@ -187,7 +201,6 @@ impl Plan {
                 let _ = writeln!(text, "{setting}={} {limit}", target.there.display());
             }
         }
-        let mut written = Vec::new();
         match unit.cluster_folder() {
             Some(folder) if below(root, &folder).is_dir() => {
                 let text =

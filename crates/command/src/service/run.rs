@@ -18,8 +18,9 @@ use crate::init::open_or_make;
 use crate::owner::Owner;
 use crate::rollback;
 use crate::server::{Loaded, Server};
-use crate::service::fit;
+use crate::service::plan::Unit;
 use crate::service::record::Record;
+use crate::service::{before, fit};
 use crate::unlock;
 
 /// A server may take a while to write its process id.
@@ -71,6 +72,20 @@ pub(super) fn unlock(record: &Record) -> Result<()> {
     rollback::refuse(&protected)?;
     spawn::start(&keyring, &protected.path, &options, &command)?;
     publish(&record.socket, &socket, &command)
+}
+
+/// Says so if the unit's file runs other commands before its server than it did when the drop-in
+/// was written.
+pub(super) fn warn_of_changes(record: &Record, unit: &Unit, root: &Path) {
+    let Ok(program) = std::env::current_exe() else { return };
+    let path = before::path(unit);
+    let written = record.written.iter().find(|it| it.path == path).map(|it| it.text.as_str());
+    if written != before::text(unit, &unit.unlock(&program), root).as_deref() {
+        console::warn(
+            format!("{unit}.service has other ExecStartPre commands than when it was installed"),
+            format!("`tidelock service install {unit}`, then `systemctl daemon-reload`"),
+        );
+    }
 }
 
 /// Makes the unit's socket lead to that of the keyring, as the user whose folder it is.

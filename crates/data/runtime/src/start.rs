@@ -28,6 +28,8 @@ use crate::{cores, messages, mounts};
 /// The exit code for everything that concerns keys.
 const EXIT_KEY: i32 = 4;
 const EXIT_REFUSED: i32 = 3;
+/// The name of the command.
+const COMMAND: &[u8] = b"tidelock";
 /// A list of programs is no longer.
 const MAX_LIST: usize = 64 * 1024;
 
@@ -97,11 +99,16 @@ fn sockets(agents: &[u8]) -> impl Iterator<Item = &[u8]> {
 
 /// True if the list beside the socket names this program. The agent decides; this only says who may
 /// ask. Without the list, everybody must ask.
+/// True where there is no list: a server would run without keys. The command is no server. A unit
+/// of systemd gives it the library too, and has it start the agent, which writes the list.
 fn lists(socket: &[u8], exe: &[u8]) -> bool {
-    beside(socket, b".programs", MAX_LIST).is_none_or(|list| {
-        let mut entries = list.split(|&byte| byte == b'\n');
-        entries.any(|entry| !entry.is_empty() && names_program(entry, exe))
-    })
+    match beside(socket, b".programs", MAX_LIST) {
+        Some(list) => {
+            let mut entries = list.split(|&byte| byte == b'\n');
+            entries.any(|entry| !entry.is_empty() && names_program(entry, exe))
+        }
+        None => !names_program(COMMAND, exe),
+    }
 }
 
 /// The bytes of a file beside a socket, if there is one of at most this size.
