@@ -353,7 +353,9 @@ impl Error {
             }
             Self::NoServer { .. } => "see the log of the server".to_owned(),
             Self::SealedUnknown(why) => why.hint(),
-            Self::Unread { .. } => "run it as the owner of the directory, or as root".to_owned(),
+            Self::Unread { .. } => "run it as the owner of the directory or as root, with every \
+                                    disk mounted that its links lead to"
+                .to_owned(),
             Self::NoAuditLog { .. } => {
                 "name it with --file; docs/audit.md says where it is".to_owned()
             }

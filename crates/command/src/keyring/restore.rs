@@ -48,6 +48,9 @@ struct Need {
     /// Those whose data key the opened backup has not, and the first of them.
     without_key: usize,
     first: Option<PathBuf>,
+    /// What could not be looked at, and the first of it: an empty mount point, for example.
+    unseen: usize,
+    first_unseen: Option<PathBuf>,
 }
 
 /// The keyring that is there.
@@ -219,6 +222,16 @@ impl Restore {
                  backup`",
             );
         }
+        if let Some(first) = &need.first_unseen {
+            console::warn(
+                format!(
+                    "{} could not be looked at, {} first; files there may need a newer keyring",
+                    console::count(need.unseen, "place"),
+                    first.display()
+                ),
+                "mount what the links lead to, and run `tidelock verify -D DIR`",
+            );
+        }
         if let Some(first) = &need.first {
             console::warn(
                 format!(
@@ -236,7 +249,11 @@ impl Restore {
 impl Need {
     fn of(dir: &Path, backup: &SealedKeyring, opened: Option<&Keyring>) -> Self {
         let mut need = Self::default();
-        for file in walk::files(dir, &mut |_, _| {}) {
+        let files = walk::files(dir, &mut |path, _| {
+            need.unseen += 1;
+            need.first_unseen.get_or_insert(path.to_path_buf());
+        });
+        for file in files {
             let Some(header) = walk::header(&file.path) else { continue };
             if header.keyring == backup.id() {
                 need.newest = need.newest.max(Some(header.generation));
