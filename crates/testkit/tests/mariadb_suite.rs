@@ -1,12 +1,17 @@
 //! MariaDB's own tests: the same pass with the library as without it, except those that
 //! `mtr/differences.toml` lists with a reason.
 //!
-//! `TIDELOCK_MTR_EVERY=N` runs every N-th of each selection only.
+//! * `TIDELOCK_BLESS=1` writes `mtr/lists` and the table in docs/engines/mariadb.md again.
+//! * `TIDELOCK_MTR_EVERY=N` runs every N-th of each selection only.
+//! * `TIDELOCK_MTR_LOGS=DIR` keeps what the runs wrote.
 
-use std::env;
+use std::path::{Path, PathBuf};
+use std::{env, fs};
 
-use tidelock_testkit::maria::suite::{Known, Outcome, Outcomes, Suite, is_installed};
-use tidelock_testkit::pg::{Arm, Result, ensure, skip};
+use tidelock_testkit::maria::suite::{Known, Outcome, Outcomes, Suite, is_installed, list, run};
+use tidelock_testkit::pg::{Arm, Error, Result, ensure, skip};
+
+const PAGE: &str = "../../docs/engines/mariadb.md";
 
 /// Runs a suite in both arms.
 fn sealed_equals_plain(suite: Suite) -> Result<()> {
@@ -18,12 +23,22 @@ fn sealed_equals_plain(suite: Suite) -> Result<()> {
     let every = env::var("TIDELOCK_MTR_EVERY").ok().and_then(|it| it.parse().ok()).unwrap_or(1);
     let tests = suite.tests()?.into_iter().filter(|test| known.runs(test));
     let tests: Vec<String> = tests.step_by(every).collect();
-    let plain = suite.run(Arm::Plain, &tests)?;
+    let plain = run(suite.name, Arm::Plain, &tests)?;
     println!("{}: {} tests; plain {}", suite.name, tests.len(), told(&plain));
-    let sealed = suite.run(Arm::Sealed, &tests)?;
+    let sealed = run(suite.name, Arm::Sealed, &tests)?;
     println!("{}: sealed {}", suite.name, told(&sealed));
     let passed = count(&plain, Outcome::Passed);
     ensure(passed > 2 * count(&plain, Outcome::Failed), || "the plain run is no baseline".into())?;
+    if every == 1 && env::var_os("TIDELOCK_BLESS").is_some() {
+        fs::write(kept(suite), list(&plain, &sealed)).map_err(Error::io("writing the list"))?;
+        let page = page()?;
+        let begin = format!("| {} | ", suite.name);
+        let old = page.lines().find(|line| line.starts_with(&begin));
+        let old = old.ok_or_else(|| Error::Unexpected(format!("no row of {}", suite.name)))?;
+        let all = Suite { every: 1, ..suite }.tests()?.len();
+        let new = page.replace(old, &format!("{begin}{all} {}", counts(suite)));
+        fs::write(at(PAGE), new).map_err(Error::io("writing docs/engines/mariadb.md"))?;
+    }
     let wrong = known.judge(&plain, &sealed);
     ensure(wrong.is_empty(), || wrong.join("\n"))
 }
@@ -38,8 +53,75 @@ fn told(all: &Outcomes) -> String {
     format!("{passed} passed, {failed} failed, {skipped} skipped")
 }
 
+fn at(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(name)
+}
+
+/// The list of a suite's last whole run.
+fn kept(suite: Suite) -> PathBuf {
+    at("mtr/lists").join(suite.name)
+}
+
+fn page() -> Result<String> {
+    fs::read_to_string(at(PAGE)).map_err(Error::io("reading docs/engines/mariadb.md"))
+}
+
+/// What the page has to say of a suite: which of its tests run, then the runs in its list.
+fn counts(suite: Suite) -> String {
+    let every = suite.every;
+    let Ok(list) = fs::read_to_string(kept(suite)) else {
+        return format!("| {every} | not run | | | |");
+    };
+    let runs = |arms: &str| list.lines().filter(|line| line.starts_with(arms)).count();
+    let same = [runs("pass pass "), runs("fail fail "), runs("skip skip ")];
+    let differ = list.lines().count() - same.iter().sum::<usize>();
+    let [passed, failed, skipped] = same;
+    format!("| {every} | {passed} | {failed} | {skipped} | {differ} |")
+}
+
+#[test]
+fn the_table_says_what_the_lists_have() -> Result<()> {
+    let page = page()?;
+    for suite in SUITES {
+        let (begin, counts) = (format!("| {} | ", suite.name), counts(suite));
+        let mut rows = page.lines().filter(|line| line.starts_with(&begin));
+        ensure(rows.any(|row| row.ends_with(&counts)), || {
+            format!("TIDELOCK_BLESS=1 writes the page again: {begin}... {counts}")
+        })?;
+    }
+    Ok(())
+}
+
+/// Some that take a moment, and need one server that need not start often.
+#[test]
+fn a_few_of_its_tests_pass_with_the_library() -> Result<()> {
+    if !is_installed() || !Path::new("/usr/bin/mariadb-backup").exists() {
+        skip::missing("mariadb-test or mariadb-backup");
+        return Ok(());
+    }
+    let few: Vec<String> = FEW.iter().map(|it| (*it).to_owned()).collect();
+    for arm in [Arm::Plain, Arm::Sealed] {
+        let found = run("few", arm, &few)?;
+        let all_pass = found.len() >= FEW.len() && count(&found, Outcome::Passed) == found.len();
+        ensure(all_pass, || format!("{arm}: {found:?}"))?;
+    }
+    Ok(())
+}
+
+const FEW: [&str; 7] = [
+    "main.alter_table_trans",
+    "main.ctype_ascii",
+    "main.handler_read_last",
+    "innodb.innodb_bug53674",
+    "innodb.innodb_stats_create_table",
+    "maria.alter",
+    "mariabackup.extra_lsndir",
+];
+
 macro_rules! suites {
     ($($name:ident: $every:literal),+ $(,)?) => {
+        const SUITES: [Suite; [$($every),+].len()] =
+            [$(Suite { name: stringify!($name), every: $every }),+];
         $(
             #[test]
             #[ignore = "long: make test-full"]

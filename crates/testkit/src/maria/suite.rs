@@ -9,9 +9,10 @@
 //! A test passes or does not: compared is which do. Both arms run without native asynchronous I/O,
 //! because the fallback that sealed servers take would else be a warning in each server's log.
 
-use std::collections::BTreeMap;
-use std::fs;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
+use std::{env, fs};
 
 use serde::Deserialize;
 use tidelock_servers::{Arm, Error, Result, Workspace, ensure};
@@ -21,16 +22,32 @@ const TESTS: &str = "/usr/share/mysql/mysql-test";
 /// A run of one suite in one arm takes no longer, on a machine that does many other things.
 const LIMIT: u64 = 7200;
 /// Names below `var` that the tests' own scripts write and read.
-const SCRIPTS_OWN: [&str; 7] = [
+const SCRIPTS_OWN: [&str; 18] = [
     "var/*",
     "var/log/**",
     "var/tmp/*",
     "var/run/**",
     "var/std_data/**",
+    "var/zoneinfo/**",
+    // The ring buffer of Galera, a shared map. A server has it in memory (docs/engines/mariadb.md).
+    "**/galera.cache",
+    "**/gcache.page.*",
     // As the profile says of those at the top of a directory.
     "**/tc.log",
     "**/*.pid",
+    "**/mysql_upgrade_info",
+    "**/grastate.dat",
+    "**/gvwstate.dat*",
+    "**/xtrabackup_ist",
+    "**/mariabackup.*.log",
+    "**/tables_flushed",
+    "**/sst_error",
+    "**/*sst_in_progress",
 ];
+/// In both arms. rsync, the default, copies what it finds; both nodes' directories have one keyring
+/// here, so its copies would say nothing of machines with keys of their own.
+const BY_BACKUP: [&str; 2] =
+    ["--mysqld=--wsrep_sst_method=mariabackup", "--mysqld=--wsrep_sst_auth=root:"];
 /// Programs that work on the servers' files within the tests.
 const LISTED: [&str; 3] = ["mariadb-test", "mariadb", "perl"];
 
@@ -86,42 +103,67 @@ impl Suite {
         names.sort_unstable();
         Ok(names.into_iter().step_by(self.every).map(|it| format!("{}.{it}", self.name)).collect())
     }
+}
 
-    /// Runs these tests in an arm.
-    ///
-    /// # Errors
-    /// When they do not run to the end.
-    pub fn run(self, arm: Arm, tests: &[String]) -> Result<Outcomes> {
-        let place = Workspace::new()?;
-        let dir = place.make_dir("p")?;
-        let mut tool = place.tool("perl");
-        if arm == Arm::Sealed {
-            let key = format!("file:{}", place.join("home/p.key").display());
-            let init = place.tool(place.programs()?.command).arg("init").arg(&dir);
-            let init = init.args(["--profile", "mariadb", "--no-recovery", "--provider", &*key]);
-            let init = SCRIPTS_OWN.iter().fold(init, |it, glob| it.args(["--plain", *glob]));
-            LISTED.iter().fold(init, |it, name| it.args(["--program", *name])).run()?;
-            tool = tool.under(arm, &dir);
-        }
-        let output = tool
-            .within(Path::new(TESTS))
-            .arg("mysql-test-run.pl")
-            .arg(format!("--vardir={}", dir.join("var").display()))
-            .args([
-                "--force",
-                "--max-test-fail=0",
-                "--retry=2",
-                "--mysqld=--innodb-use-native-aio=0",
-            ])
-            .args([format!("--suite={}", self.name)])
-            .args(tests)
-            .limit(LIMIT)
-            .attempt()?;
-        let found = read(&output.stdout);
-        let ended = output.stdout.contains("\nCompleted: ");
-        ensure(ended && !found.is_empty(), || format!("{} {arm}: {}", self.name, output.text()))?;
-        Ok(found)
+/// Runs these tests of MariaDB's in an arm; `name` is that of the run.
+///
+/// # Errors
+/// When they do not run to the end.
+pub fn run(name: &str, arm: Arm, tests: &[String]) -> Result<Outcomes> {
+    let place = Workspace::new()?;
+    let dir = place.make_dir("p")?;
+    let mut tool = place.tool("perl").arg("mysql-test-run.pl");
+    if arm == Arm::Sealed {
+        let key = format!("file:{}", place.join("home/p.key").display());
+        let init = place.tool(place.programs()?.command).arg("init").arg(&dir);
+        let init = init.args(["--profile", "mariadb", "--no-recovery", "--provider", &*key]);
+        let init = SCRIPTS_OWN.iter().fold(init, |it, glob| it.args(["--plain", *glob]));
+        LISTED.iter().fold(init, |it, name| it.args(["--program", *name])).run()?;
+        tool = tool.under(arm, &dir);
     }
+    let suites: BTreeSet<&str> = tests.iter().filter_map(|it| it.split('.').next()).collect();
+    let suites: Vec<&str> = suites.into_iter().collect();
+    if suites.contains(&"galera") {
+        tool = tool.args(BY_BACKUP);
+    }
+    let output = tool
+        .within(Path::new(TESTS))
+        .arg(format!("--vardir={}", dir.join("var").display()))
+        .args(["--force", "--max-test-fail=0", "--retry=2", "--mysqld=--innodb-use-native-aio=0"])
+        .arg(format!("--suite={}", suites.join(",")))
+        .args(tests)
+        .limit(LIMIT)
+        .attempt()?;
+    if let Some(logs) = env::var_os("TIDELOCK_MTR_LOGS") {
+        keep(&place, &dir.join("var/log"), &Path::new(&logs).join(format!("{name}.{arm}")))?;
+    }
+    let found = read(&output.stdout);
+    let ended = output.stdout.contains("\nCompleted: ");
+    ensure(ended && !found.is_empty(), || format!("{name} {arm}: {}", output.text()))?;
+    Ok(found)
+}
+
+/// Copies what mysql-test-run.pl wrote.
+fn keep(place: &Workspace, log: &Path, to: &Path) -> Result<()> {
+    let making = || Error::io(format!("making {}", to.display()));
+    fs::create_dir_all(to).map_err(making())?;
+    place.tool("cp").as_ourselves().args(["-r", "-T"]).arg(log).arg(to).run().map(drop)
+}
+
+/// What both arms came to, for `mtr/lists`: one line for each test.
+#[must_use]
+pub fn list(plain: &Outcomes, sealed: &Outcomes) -> String {
+    let names: BTreeSet<&String> = plain.keys().chain(sealed.keys()).collect();
+    let word = |all: &Outcomes, name: &str| match all.get(name) {
+        Some(Outcome::Passed) => "pass",
+        Some(Outcome::Failed) => "fail",
+        Some(Outcome::Skipped) => "skip",
+        None => "none",
+    };
+    names.into_iter().fold(String::new(), |mut text, name| {
+        let _ = writeln!(text, "{} {} {name}", word(plain, name), word(sealed, name));
+        text
+    })
 }
 
 /// The lines `maria.alter 'combination' w1 [ pass ]   347`.
