@@ -6,8 +6,8 @@
 //!                                   a node that comes: state transfer by Debian's scripts
 //! ```
 //!
-//! The ring of write sets (GCache) of each node lies in memory, in a directory of /dev/shm that
-//! goes with the node.
+//! The ring of write sets (GCache) of node 0 lies in a directory of /dev/shm that goes with the
+//! node. Those of the others are where the provider puts them, in the data directory.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write as _;
@@ -16,7 +16,9 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rustix::process::Signal;
 use tempfile::TempDir;
+use tidelock_servers::Process;
 use tidelock_servers::mariadb::MariaDb;
 use tidelock_servers::{Arm, Error, Result, Workspace, ensure};
 
@@ -26,9 +28,6 @@ use crate::maria::SMALL;
 const PROVIDER: &str = "/usr/lib/galera/libgalera_smm.so";
 /// What a cluster takes at most to be whole again, on a machine that does many other things.
 const PATIENCE: Duration = Duration::from_secs(600);
-/// Spares the keyring when a joining node's directory is emptied (docs/engines/mariadb.md).
-const SPARED: &str = r".*\.pem$\|.*\.tidelock$\|.*galera\.cache$\|.*sst_in_progress$\|.*\.sst$\|.*gvwstate\.dat$\|.*grastate\.dat$\|.*\.err$\|.*\.log$";
-
 /// What Debian's scripts need and is not installed, by its package.
 #[must_use]
 pub fn missing() -> Option<&'static str> {
@@ -37,6 +36,7 @@ pub fn missing() -> Option<&'static str> {
         ("/usr/bin/mariadb-backup", "mariadb-backup"),
         ("/usr/bin/socat", "socat"),
         ("/usr/bin/ss", "iproute2"),
+        ("/usr/bin/rsync", "rsync"),
     ];
     let absent = |path: &str| !Path::new(path).exists();
     needed.into_iter().find(|(path, _)| absent(path)).map(|(_, package)| package)
@@ -59,38 +59,60 @@ pub struct Node<'p> {
     group: String,
 }
 
-/// Sealed nodes of one cluster, none of them started. Node 0 has system tables; the others are
-/// empty protected directories, each with a keyring of its own.
+/// How a node gets the state of another one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Transfer {
+    /// By mariadb-backup and mbstream.
+    Backup,
+    /// By rsync, and a binary log on each node.
+    Rsync,
+}
+
+/// Nodes of one cluster, none of them started. Node 0 has system tables; the others are empty
+/// directories. Each sealed one has a keyring of its own.
 ///
 /// # Errors
 /// When one cannot be made.
-pub fn nodes<'p>(place: &'p Workspace, count: usize) -> Result<Vec<Node<'p>>> {
-    let ports = ports(count)?;
+pub fn nodes<'p>(place: &'p Workspace, arms: &[Arm], transfer: Transfer) -> Result<Vec<Node<'p>>> {
+    let ports = ports(arms.len())?;
     let all: Vec<String> = ports.iter().map(|it| format!("127.0.0.1:{}", it.group)).collect();
     let group = format!("gcomm://{}", all.join(","));
-    ports.iter().enumerate().map(|(number, ports)| node(place, number, ports, &group)).collect()
+    let all = ports.iter().zip(arms).enumerate();
+    all.map(|(number, (ports, arm))| node(place, number, *arm, transfer, ports, &group)).collect()
 }
 
-fn node<'p>(place: &'p Workspace, number: usize, ports: &Ports, group: &str) -> Result<Node<'p>> {
+fn node<'p>(
+    place: &'p Workspace,
+    number: usize,
+    arm: Arm,
+    transfer: Transfer,
+    ports: &Ports,
+    group: &str,
+) -> Result<Node<'p>> {
     let name = format!("n{number}");
     let ring = tempfile::Builder::new().prefix("tl-ring-").tempdir_in("/dev/shm");
     let ring = ring.map_err(Error::io("making a directory in memory"))?;
     place.account().give(ring.path())?;
-    let maria = MariaDb::at(place, &name, Arm::Sealed)?;
+    let maria = MariaDb::at(place, &name, arm)?;
     for (name, value) in SMALL {
         maria.set(name, value)?;
     }
     match number {
         0 => maria.install()?,
-        _ => maria.protect()?,
+        _ if arm == Arm::Sealed => maria.protect()?,
+        _ => drop(place.make_dir(&name)?),
     }
-    let options = format!(
-        "gmcast.listen_addr=tcp://127.0.0.1:{}; ist.recv_addr=127.0.0.1:{}; gcache.dir={}; \
-         gcache.size=32M",
-        ports.group,
-        ports.increments,
-        ring.path().display()
+    let mut options = format!(
+        "gmcast.listen_addr=tcp://127.0.0.1:{}; ist.recv_addr=127.0.0.1:{}; gcache.size=32M",
+        ports.group, ports.increments,
     );
+    if number == 0 {
+        options = format!("{options}; gcache.dir={}", ring.path().display());
+    }
+    let method = match transfer {
+        Transfer::Backup => "mariabackup",
+        Transfer::Rsync => "rsync",
+    };
     let address = format!("127.0.0.1:{}", ports.group);
     let receives = format!("127.0.0.1:{}", ports.transfer);
     for (name, value) in [
@@ -103,7 +125,7 @@ fn node<'p>(place: &'p Workspace, number: usize, ports: &Ports, group: &str) -> 
         ("wsrep_node_name", &name),
         ("wsrep_node_address", &address),
         ("wsrep_provider_options", &options),
-        ("wsrep_sst_method", "mariabackup"),
+        ("wsrep_sst_method", method),
         ("wsrep_sst_auth", "root:"),
         ("wsrep_sst_receive_address", &receives),
         // A read sees what any node has acknowledged.
@@ -112,7 +134,11 @@ fn node<'p>(place: &'p Workspace, number: usize, ports: &Ports, group: &str) -> 
         maria.set(name, value)?;
     }
     let node = Node { maria, ring, group: group.into() };
-    node.append(&format!("[sst]\ncpat = \"{}\"\n[mysqld]\n", SPARED.replace('\\', "\\\\")))?;
+    if transfer == Transfer::Rsync {
+        node.maria.set("log_bin", "on")?;
+        // The script's shell writes names of binary logs there, and has no keys.
+        node.append("[sst]\ntmpdir = /tmp\n[mysqld]\n")?;
+    }
     Ok(node)
 }
 
@@ -156,6 +182,56 @@ impl<'p> Node<'p> {
         joined
     }
 
+    /// As [`Node::found`] after a crash of the only node, which its state file has to be told.
+    ///
+    /// # Errors
+    /// When it does not come up.
+    pub fn found_after_a_crash(&self) -> Result<()> {
+        let path = self.maria.dir().join("grastate.dat");
+        let text = fs::read_to_string(&path).map_err(Error::io("reading the state"))?;
+        let safe = text.replace("safe_to_bootstrap: 0", "safe_to_bootstrap: 1");
+        fs::write(&path, safe).map_err(Error::io("writing the state"))?;
+        self.found()
+    }
+
+    /// Starts it to join the others, and calls `then` as soon as it has been given the first files
+    /// of a transfer, and before the last ones. Then it is ended, if it is still there.
+    ///
+    /// # Errors
+    /// When there is no transfer.
+    pub fn join_until(
+        &self,
+        donor: &Node<'_>,
+        then: impl FnOnce(Process) -> Result<()>,
+    ) -> Result<()> {
+        const FIRST: &str = "Transfer of InnoDB data files done";
+        const WAIT: Duration = Duration::from_secs(5);
+        self.maria.set("wsrep_cluster_address", &self.group)?;
+        let before = donor.logged(FIRST)?;
+        let mut server = self.maria.server_tool("mariadbd")?.limit(300).spawn()?;
+        let begin = Instant::now();
+        while donor.logged(FIRST)? == before {
+            let runs = server.runs() && begin.elapsed() < PATIENCE;
+            let log = || fs::read(self.maria.log()).unwrap_or_default();
+            let told = || format!("no transfer:\n{}", String::from_utf8_lossy(&log()));
+            ensure(runs, told)?;
+            thread::sleep(Duration::from_millis(5));
+        }
+        let process = i32::try_from(server.id()).ok().and_then(Process::new);
+        let process = process.ok_or_else(|| Error::Unexpected("no process id".into()))?;
+        then(process)?;
+        // Without its donor it waits for another one.
+        process.wait_gone(WAIT).or_else(|_| process.signal(Signal::KILL))?;
+        drop(server.wait());
+        // The script and its daemon end soon after. Nobody reaps them while the test runs, so the
+        // next script would take them for alive.
+        thread::sleep(WAIT);
+        for name in ["wsrep_sst.pid", "rsync_sst.pid"] {
+            let _ = fs::remove_file(self.maria.dir().join(name));
+        }
+        Ok(())
+    }
+
     /// Waits for this value of a status variable.
     ///
     /// # Errors
@@ -188,8 +264,8 @@ impl<'p> Node<'p> {
     /// # Errors
     /// When it cannot be read.
     pub fn logged(&self, words: &str) -> Result<usize> {
-        let log = fs::read_to_string(self.maria.log()).map_err(Error::io("reading the log"))?;
-        Ok(log.matches(words).count())
+        let log = fs::read(self.maria.log()).map_err(Error::io("reading the log"))?;
+        Ok(String::from_utf8_lossy(&log).matches(words).count())
     }
 
     /// Where its write sets lie, in memory.

@@ -1,15 +1,22 @@
 //! Three sealed nodes of Galera, each with keys of its own: state transfers, lost nodes, rolling
 //! rotation, beside writers whose acknowledged transactions are counted.
 
-use tidelock_testkit::galera::{Node, missing, nodes};
+use rustix::process::Signal;
+use tidelock_testkit::galera::{Node, Transfer, missing, nodes};
 use tidelock_testkit::maria::{Inserter, search};
 use tidelock_testkit::marker::Marker;
 use tidelock_testkit::pg::{Arm, Result, Workspace, ensure, skip};
 
 /// Acknowledged beside what the test does.
 const ROWS: u64 = 40;
-/// Debian's script says so on the node that joins.
+/// Debian's scripts say so on the node that joins.
 const WHOLE: &str = "Proceeding with SST";
+const BY_RSYNC: &str = "rsync SST completed on joiner";
+/// Beyond 4 MiB, the provider spills a write set to files that it maps; and beyond the 32 MiB of
+/// the ring it makes another file.
+const LARGE: &str = "USE d; CREATE TABLE d.large (k INT PRIMARY KEY, b TEXT) ENGINE = InnoDB;
+     INSERT INTO d.large SELECT seq, RPAD('TEXT', 4000, 'TEXT') FROM seq_1_to_20000";
+const IS_LARGE: &str = "SELECT COUNT(*), SUM(LENGTH(b)) FROM d.large";
 
 #[test]
 #[ignore = "long: make test-full"]
@@ -20,7 +27,7 @@ fn three_nodes_lose_no_acknowledged_row() -> Result<()> {
     }
     let place = Workspace::new()?;
     let marker = Marker::new();
-    let nodes = nodes(&place, 3)?;
+    let nodes = nodes(&place, &[Arm::Sealed; 3], Transfer::Backup)?;
     let [a, b, c] = &nodes[..] else { unreachable!("three were asked for") };
     a.found()?;
     let text = marker.text();
@@ -36,6 +43,11 @@ fn three_nodes_lose_no_acknowledged_row() -> Result<()> {
     a.wait_for("wsrep_cluster_size", "3")?;
     for node in [b, c] {
         ensure(node.logged(WHOLE)? == 1, || "the first transfer is not the whole".into())?;
+    }
+    // One transaction that no file of the provider has room for in the clear.
+    a.maria.sql(&LARGE.replace("TEXT'", &format!("{text}'")))?;
+    for node in &nodes {
+        node.maria.expect(IS_LARGE, "20000\t80000000")?;
     }
     let mut writers = Writers::start([a, b, c])?;
 
@@ -60,6 +72,16 @@ fn three_nodes_lose_no_acknowledged_row() -> Result<()> {
             let command = place.programs()?.command;
             place.tool(command).args(words).arg("-D").arg(node.maria.dir()).run().map(drop)
         };
+        // The principal key while the node writes, then the data key.
+        let listed = place.tool(place.programs()?.command).args(["key", "list", "--json", "-D"]);
+        let listed = listed.arg(node.maria.dir()).run()?.stdout;
+        let listed: serde_json::Value = serde_json::from_str(&listed).expect("a document");
+        let slots = listed["slots"].as_array().expect("slots");
+        let slot = slots.iter().find(|slot| slot["kind"] == "file").expect("a key file");
+        let next = format!("file:{}", place.join(&format!("home/next-{number}.key")).display());
+        let slot = slot["id"].as_str().expect("an id");
+        tidelock(&["key", "rotate", "--slot", slot, "--to", &next])?;
+        writers.go_on()?;
         tidelock(&["key", "new-data-key"])?;
         writers.stop(number);
         node.maria.stop()?;
@@ -81,9 +103,87 @@ fn three_nodes_lose_no_acknowledged_row() -> Result<()> {
     }
     search(&marker, Arm::Sealed, &dirs)?;
     // The control: write sets lie in memory, as the page says.
-    let rings: Vec<_> = nodes.iter().map(Node::ring).collect();
-    let seen = marker.search(&rings).expect("memory can be read");
+    let seen = marker.search(&[a.ring()]).expect("memory can be read");
     ensure(!seen.findings.is_empty(), || "the control finds nothing".into())
+}
+
+#[test]
+#[ignore = "long: make test-full"]
+fn a_state_comes_by_rsync_whoever_is_killed_meanwhile() -> Result<()> {
+    if let Some(package) = missing() {
+        skip::missing(package);
+        return Ok(());
+    }
+    let place = Workspace::new()?;
+    let marker = Marker::new();
+    let arms = [Arm::Sealed, Arm::Sealed, Arm::Plain];
+    let nodes = nodes(&place, &arms, Transfer::Rsync)?;
+    let [a, b, c] = &nodes[..] else { unreachable!("three were asked for") };
+
+    // Without keys for rsync, a server is not even started.
+    let refused = a.maria.server_tool("mariadbd")?.fails()?;
+    let told = refused.text();
+    ensure(told.contains("--program rsync --program tar"), || told.clone())?;
+    for node in [a, b] {
+        let tool = place.tool(place.programs()?.command).args(["profile", "set", "-D"]);
+        tool.arg(node.maria.dir()).args(["--program", "rsync", "--program", "tar"]).run()?;
+    }
+    a.found()?;
+    let text = marker.text();
+    a.maria.sql(&format!(
+        "CREATE DATABASE d; USE d; CREATE TABLE d.told (b TEXT) ENGINE = InnoDB;
+         INSERT INTO d.told SELECT CONCAT('{text}', seq) FROM seq_1_to_20000;
+         CREATE TABLE d.aria (b TEXT) ENGINE = Aria; CREATE TABLE d.isam (b TEXT) ENGINE = MyISAM;
+         INSERT INTO d.aria SELECT * FROM d.told; INSERT INTO d.isam SELECT * FROM d.told"
+    ))?;
+    let has_all = |node: &Node<'_>| -> Result<()> {
+        for table in ["told", "aria", "isam"] {
+            let count = format!("SELECT COUNT(*), SUM(b LIKE '{text}%') FROM d.{table}");
+            node.maria.expect(&count, "20000\t20000")?;
+        }
+        let checked = node.maria.sql("CHECK TABLE d.told, d.aria, d.isam")?;
+        ensure(checked.matches("OK").count() == 3, || checked)
+    };
+
+    // The node that joins is killed in the middle.
+    b.join_until(a, |joiner| joiner.signal(Signal::KILL))?;
+    // One of two is no majority.
+    a.wait_for("wsrep_cluster_status", "non-Primary")?;
+    a.maria.sql("SET GLOBAL wsrep_provider_options = 'pc.bootstrap=true'")?;
+    a.wait_for("wsrep_local_state_comment", "Synced")?;
+    has_all(a)?;
+    // The donor is killed in the middle; the other one cannot go on.
+    b.join_until(a, |_| a.maria.kill_nine())?;
+    a.found_after_a_crash()?;
+    has_all(a)?;
+    b.join()?;
+    ensure(b.logged(BY_RSYNC)? > 0, || "not by rsync".into())?;
+    has_all(b)?;
+    a.maria.sql(LARGE)?;
+    b.maria.expect(IS_LARGE, "20000\t80000000")?;
+    let sealed = [a.maria.dir(), b.maria.dir()];
+    search(&marker, Arm::Sealed, &sealed)?;
+
+    // A cluster moves node by node: from a sealed donor to a plain node,
+    c.join()?;
+    ensure(c.logged(BY_RSYNC)? == 1, || "not by rsync".into())?;
+    has_all(c)?;
+    // and from a plain donor to a sealed one, over its old files.
+    for node in [a, b] {
+        node.maria.stop()?;
+    }
+    search(&marker, Arm::Sealed, &sealed)?;
+    let before = b.logged(BY_RSYNC)?;
+    std::fs::remove_file(b.maria.dir().join("grastate.dat")).expect("its state is plain");
+    b.join()?;
+    ensure(b.logged(BY_RSYNC)? == before + 1, || "the state is not from the plain node".into())?;
+    has_all(b)?;
+    b.maria.stop()?;
+    c.maria.stop()?;
+    place.tool(place.programs()?.command).args(["verify", "-D"]).arg(b.maria.dir()).run()?;
+    search(&marker, Arm::Sealed, &sealed)?;
+    // The control.
+    search(&marker, Arm::Plain, &[c.maria.dir()]).map(drop)
 }
 
 /// A client on each node, with a table of its own, and how far each has got.
