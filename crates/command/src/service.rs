@@ -115,6 +115,7 @@ impl ServiceCommand {
             Self::Install(install) => install.run(),
             Self::Remove(remove) => remove.run(),
             Self::Unlock(named) => {
+                run::without_library()?;
                 let record = named.installed()?;
                 run::warn_of_changes(&record, &named.unit, &named.root);
                 run::unlock(&record)

@@ -74,6 +74,19 @@ pub(super) fn unlock(record: &Record) -> Result<()> {
     publish(&record.socket, &socket, &command)
 }
 
+/// Begins again without the library. systemd gives it to every command of a unit; where no agent
+/// runs yet, what this command starts would end for want of keys.
+pub(super) fn without_library() -> Result<()> {
+    const AGENT: &str = "TIDELOCK_AGENT";
+    if std::env::var_os(AGENT).is_none() {
+        return Ok(());
+    }
+    let program = std::env::current_exe().map_err(Error::io("find", "/proc/self/exe"))?;
+    let mut again = Command::new(&program);
+    again.args(std::env::args_os().skip(1)).env_remove("LD_PRELOAD").env_remove(AGENT);
+    Err(Error::io("run", program)(again.exec()))
+}
+
 /// Says so if the unit's file runs other commands before its server than it did when the drop-in
 /// was written.
 pub(super) fn warn_of_changes(record: &Record, unit: &Unit, root: &Path) {

@@ -11,8 +11,8 @@ pub const LOCK: &str = "lock";
 /// Where in [`LOCK`] the keyring's generation is announced to running programs: 8 bytes, native
 /// order.
 pub const ANNOUNCED_AT: u64 = 8;
-/// A symbolic link that is everywhere: descriptors of sealed files that a program holds refer to the
-/// link itself. Not one in the directory: some tools of backup stop at links.
+/// A symbolic link that is everywhere: descriptors of sealed files that a program holds refer to
+/// the link itself. Not one in the directory: some tools of backup stop at links.
 pub const ANCHOR: &str = "/proc/self";
 
 /// The list of programs beside a socket, one a line: who may ask for keys.
