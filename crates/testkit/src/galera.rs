@@ -226,8 +226,10 @@ impl<'p> Node<'p> {
         // The script and its daemon end soon after. Nobody reaps them while the test runs, so the
         // next script would take them for alive.
         thread::sleep(WAIT);
-        for name in ["wsrep_sst.pid", "rsync_sst.pid"] {
-            let _ = fs::remove_file(self.maria.dir().join(name));
+        for dir in [self.maria.dir(), donor.maria.dir()] {
+            for name in ["wsrep_sst.pid", "rsync_sst.pid"] {
+                let _ = fs::remove_file(dir.join(name));
+            }
         }
         Ok(())
     }
