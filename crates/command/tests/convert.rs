@@ -17,7 +17,6 @@ const CALLS: &[&str] = &[
     "fchown",
     "fchmod",
     "fsetxattr",
-    "utimensat",
     "fsync",
     "syncfs",
     "linkat",
@@ -71,8 +70,8 @@ for top, dirs, files in sorted(os.walk(sys.argv[1], followlinks=True)):
         s = os.stat(path)
         notes = [os.getxattr(path, a) for a in os.listxattr(path) if a.startswith("user.")]
         small = s.st_blocks * 512 < s.st_size // 2
-        print(path[len(sys.argv[1]):], s.st_size, oct(s.st_mode), s.st_nlink, s.st_mtime_ns, notes,
-              small, hashlib.sha256(open(path, "rb").read()).hexdigest())
+        print(path[len(sys.argv[1]):], s.st_size, oct(s.st_mode), s.st_nlink, notes, small,
+              hashlib.sha256(open(path, "rb").read()).hexdigest())
 END
 }
 "#;

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use rustix::fs::{Advice, Mode, OFlags, Timespec, Timestamps, fadvise, fchown, futimens, open};
+use rustix::fs::{Advice, Mode, OFlags, fadvise, fchown, open};
 use rustix::io::Errno;
 use tidelock_cipher::KeySlot;
 use tidelock_format::{PROBE_LEN, PlainSize, Probe, UNIT_USIZE};
@@ -359,7 +359,9 @@ fn refuse_twice_sealed(
     Ok(())
 }
 
-/// Mode, owner, extended attributes and times, in an order in which none undoes another.
+/// Mode, owner and extended attributes, in an order in which none undoes another. The time of the
+/// last change stays that of the conversion: tools of backup that go by time and size must read the
+/// file again, and a file under other keys may have the size that it had.
 fn attributes(from: &File, to: &File, path: &Path) -> Result<()> {
     let found = from.metadata().map_err(Error::io("look at", path))?;
     let set = || -> io::Result<()> {
@@ -370,15 +372,9 @@ fn attributes(from: &File, to: &File, path: &Path) -> Result<()> {
             fchown(to, Some(user), Some(group))?;
         }
         extended_attributes(from, to)?;
-        to.set_permissions(Permissions::from_mode(found.mode() & 0o7777))?;
-        let time = |seconds, nanoseconds| Timespec { tv_sec: seconds, tv_nsec: nanoseconds };
-        let times = Timestamps {
-            last_access: time(found.atime(), found.atime_nsec()),
-            last_modification: time(found.mtime(), found.mtime_nsec()),
-        };
-        Ok(futimens(to, &times)?)
+        to.set_permissions(Permissions::from_mode(found.mode() & 0o7777))
     };
-    set().map_err(Error::io("set the owner, mode, attributes and times of", path))
+    set().map_err(Error::io("set the owner, mode and attributes of", path))
 }
 
 fn extended_attributes(from: &File, to: &File) -> io::Result<()> {

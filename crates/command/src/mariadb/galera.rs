@@ -115,8 +115,8 @@ fn refuse_sealed_notes(settings: &Settings, sst: &[OsString], roots: &[&Path]) -
     if !settings.has_binary_log() {
         return Ok(());
     }
-    let of_sst = sst.iter().filter_map(|option| option.as_bytes().strip_prefix(b"--tmpdir="));
-    let given = settings.tmpdir().map(OsStrExt::as_bytes).or_else(|| of_sst.last());
+    let mut of_sst = sst.iter().filter_map(|option| option.as_bytes().strip_prefix(b"--tmpdir="));
+    let given = settings.tmpdir().map(OsStrExt::as_bytes).or_else(|| of_sst.next_back());
     let given = given.map(|place| Path::new(std::ffi::OsStr::from_bytes(place)));
     if given.is_some_and(|place| !is_below(place, roots)) {
         return Ok(());

@@ -47,6 +47,20 @@ pub unsafe fn openat_2(at: c_int, path: *const c_char, flags: c_int) -> c_int {
     unsafe { openat(at, path, flags, 0) }
 }
 
+/// A function of glibc 2.43. Its way of resolving a path is not ours; programs fall back to openat.
+pub unsafe fn openat2(
+    at: c_int,
+    path: *const c_char,
+    how: *const libc::c_void,
+    size: libc::size_t,
+) -> c_int {
+    if crate::process::process().is_some() || guard::is_at_work() {
+        return crate::raw::fail(tidelock_engine::Errno::NOSYS);
+    }
+    // SAFETY: the program's own arguments.
+    unsafe { raw!(SYS_openat2, at, path, how, size) }
+}
+
 pub unsafe fn open_by_handle_at(mount: c_int, handle: *mut libc::c_void, flags: c_int) -> c_int {
     // SAFETY: the program's own arguments.
     let _process = process_or!(unsafe { raw!(SYS_open_by_handle_at, mount, handle, flags) });

@@ -20,6 +20,10 @@ hooks {
         open::openat_2(at: c_int, path: *const c_char, flags: c_int) -> c_int: __openat_2,
             __openat64_2;
     }
+    "Its way of resolving a path is not ours: ENOSYS; programs fall back to openat." {
+        open::openat2(at: c_int, path: *const c_char, how: *const c_void, size: size_t) -> c_int:
+            openat2;
+    }
     "Opened by us under a random name: libc would open it within itself." {
         temporary::mkstemp(template: *mut c_char) -> c_int: mkstemp, mkstemp64;
         temporary::mkostemp(template: *mut c_char, flags: c_int) -> c_int: mkostemp, mkostemp64;
