@@ -102,7 +102,14 @@ impl Lab<'_> {
                 Some(bench) => bench,
                 none => {
                     let capacity = self.capacity(experiment, cell)?;
-                    none.insert(Bench::make(servers, work, cell, capacity, seed, stop)?)
+                    none.insert(Bench::make(
+                        servers,
+                        work,
+                        cell,
+                        capacity,
+                        (seed, first.block),
+                        stop,
+                    )?)
                 }
             };
             for (step, measured) in block.iter().zip(bench.block(block, stop)?) {

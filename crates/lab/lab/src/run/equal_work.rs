@@ -61,7 +61,7 @@ struct Part {
 
 impl<'s, 'p> Bench<'s, 'p> {
     /// Connects to all servers, brings them to the same state, and runs one round that does not
-    /// count: new connections have empty caches.
+    /// count: new connections have empty caches. `first` is the first block that it measures.
     ///
     /// # Errors
     /// When a connection or a transaction fails.
@@ -70,12 +70,13 @@ impl<'s, 'p> Bench<'s, 'p> {
         work: &Work,
         cell: &Cell,
         capacity: f64,
-        seed: u64,
+        (seed, first): (u64, u32),
         stop: &AtomicBool,
     ) -> Result<Self> {
         let mut loads = BTreeMap::new();
+        let draws = sysbench::seed((seed, cell, "equal work", first));
         for server in &servers.servers {
-            loads.insert(server.instance(), Load::open(server, work, cell, stop)?);
+            loads.insert(server.instance(), Load::open(server, work, cell, draws, stop)?);
         }
         let mut hasher = DefaultHasher::new();
         (seed, cell, "equal work").hash(&mut hasher);
@@ -162,7 +163,13 @@ impl<'s, 'p> Bench<'s, 'p> {
 
 impl Load {
     /// Brings a server to the state in which its trials begin, and connects to it.
-    fn open(server: &Server<'_>, work: &Work, cell: &Cell, stop: &AtomicBool) -> Result<Self> {
+    fn open(
+        server: &Server<'_>,
+        work: &Work,
+        cell: &Cell,
+        draws: u32,
+        stop: &AtomicBool,
+    ) -> Result<Self> {
         match (&server.database, work) {
             (Database::Postgres(cluster), Work::Pgbench(work)) => {
                 trial::prepare(cluster, work, stop)?;
@@ -172,7 +179,7 @@ impl Load {
             }
             (Database::Maria(maria), Work::Sysbench(work)) => {
                 sysbench::prepare(maria, work, &cell.0, stop)?;
-                Ok(Self::Sysbench(Paced::open(maria, work, &cell.0)?))
+                Ok(Self::Sysbench(Paced::open(maria, work, &cell.0, draws)?))
             }
             _ => Err(Error::Other(format!("{cell} has no equal work on this engine"))),
         }

@@ -121,8 +121,8 @@ impl Lab<'_> {
             warm_up::run(server, work, cell, 2, stop)?;
         }
         let plain = servers.of(PLAIN, 0)?;
-        let capacity = warm_up::rate(plain, work, cell, 2, stop)?.ok_or_else(lacks)?;
-        let mut bench = Bench::make(&servers, work, cell, capacity, self.manifest.seed, stop)?;
+        let capacity = warm_up::rate(plain, work, cell, (2, 2), stop)?.ok_or_else(lacks)?;
+        let mut bench = Bench::make(&servers, work, cell, capacity, (self.manifest.seed, 0), stop)?;
         let steps = plan::steps(cell, Phase::EqualWork, 1000, &both, self.manifest.seed);
         let (start, mut trials, mut count) = (Instant::now(), Vec::new(), 0);
         for block in steps.chunk_by(|a, b| a.block == b.block) {

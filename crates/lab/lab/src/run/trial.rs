@@ -75,7 +75,8 @@ pub(super) fn measure(
         }
         (Database::Maria(maria), Work::Sysbench(sysbench)) => {
             sysbench::prepare(maria, sysbench, levels, stop)?;
-            let run = || sysbench::measure(maria, sysbench, levels, None, stop);
+            let seed = sysbench::seed((&step.cell, step.block));
+            let run = || sysbench::measure(maria, sysbench, levels, None, seed, stop);
             Ok(vec![observe(server, None, writes(work), stop, run)?])
         }
         _ => Err(Error::Other(format!("{} does not run on this engine", step.cell.workload()))),

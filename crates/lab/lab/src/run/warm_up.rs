@@ -37,8 +37,8 @@ pub(super) fn run(
         }
         (_, Work::Pgbench(_) | Work::Sysbench(_)) => {
             let mut last = 0.0;
-            for _ in 0..most {
-                let Some(now) = rate(server, work, cell, 1, stop)? else { break };
+            for number in 0..most {
+                let Some(now) = rate(server, work, cell, (1, number), stop)? else { break };
                 if (now / last - 1.0).abs() < STEADY {
                     break;
                 }
@@ -50,7 +50,7 @@ pub(super) fn run(
     Ok(())
 }
 
-/// Transactions a second at capacity, over so many seconds; `None` of what has no such rate.
+/// Transactions a second at capacity, over so many seconds in run `number`; `None` of what has no such rate.
 ///
 /// # Errors
 /// As [`run`].
@@ -58,7 +58,7 @@ pub(super) fn rate(
     server: &Server<'_>,
     work: &Work,
     cell: &Cell,
-    seconds: u32,
+    (seconds, number): (u32, u32),
     stop: &AtomicBool,
 ) -> Result<Option<f64>> {
     let done = match (&server.database, work) {
@@ -66,7 +66,8 @@ pub(super) fn rate(
             pgbench::measure(cluster, work, &cell.0, Some(seconds), None, stop)?
         }
         (Database::Maria(maria), Work::Sysbench(work)) if work.script.is_oltp() => {
-            sysbench::measure(maria, work, &cell.0, Some(seconds), stop)?
+            let seed = sysbench::seed((cell, "warm-up", number));
+            sysbench::measure(maria, work, &cell.0, Some(seconds), seed, stop)?
         }
         _ => return Ok(None),
     };

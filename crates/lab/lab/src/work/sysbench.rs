@@ -7,6 +7,7 @@
 mod paced;
 
 use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash, Hasher as _};
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
@@ -19,6 +20,15 @@ use crate::experiment::Sysbench;
 
 pub(crate) use paced::Paced;
 
+/// What a run draws from: the same in all arms, and another in each run. An update that finds what
+/// it writes there already writes nothing.
+pub(crate) fn seed(of: impl Hash) -> u32 {
+    let mut hasher = DefaultHasher::new();
+    of.hash(&mut hasher);
+    // An `int` of sysbench, for which 0 means the time of day.
+    u32::try_from(hasher.finish() >> 33).unwrap_or(1).max(1)
+}
+
 /// Makes the tables of `oltp_*`, so many with so many rows each.
 ///
 /// # Errors
@@ -30,7 +40,7 @@ pub(crate) fn fill(
 ) -> Result<()> {
     maria.sql(&format!("CREATE DATABASE {DATABASE}"))?;
     let (tables, rows) = (tables.to_string(), rows.to_string());
-    let tool = sysbench(maria, "oltp_read_write", DATABASE, 1, &tables, &rows);
+    let tool = sysbench(maria, "oltp_read_write", DATABASE, 1, (&tables, &rows), 1);
     run(tool.arg("prepare").limit(FILL_LIMIT).log(maria.log()), stop)?;
     maria.write_out().map_err(Error::from)
 }
@@ -48,7 +58,7 @@ pub(crate) fn prepare(
     if !work.script.is_oltp() {
         maria.sql(&format!("DROP DATABASE IF EXISTS {BULK}; CREATE DATABASE {BULK}"))?;
         let threads = work.threads.number(levels)?;
-        let tool = sysbench(maria, work.script.name(), BULK, threads, "1", "1");
+        let tool = sysbench(maria, work.script.name(), BULK, threads, ("1", "1"), 1);
         run(tool.arg("prepare").limit(FILL_LIMIT).log(maria.log()), stop)?;
     }
     if maria.sql("SELECT @@log_bin")? == "1" {
@@ -57,7 +67,7 @@ pub(crate) fn prepare(
     maria.write_out().map_err(Error::from)
 }
 
-/// One run, of `seconds` if given; its units are transactions or rows.
+/// One run, of `seconds` if given, which draws from `seed`; its units are transactions or rows.
 ///
 /// # Errors
 /// When sysbench or one of its statements fails, or the lab is interrupted.
@@ -66,13 +76,14 @@ pub(crate) fn measure(
     work: &Sysbench,
     levels: &BTreeMap<String, String>,
     seconds: Option<u32>,
+    seed: u32,
     stop: &AtomicBool,
 ) -> Result<Done> {
     let seconds = match seconds {
         Some(seconds) => seconds,
         None => work.seconds.number(levels)?,
     };
-    let tool = of(maria, work, levels, work.script.name())?;
+    let tool = of(maria, work, levels, work.script.name(), seed)?;
     if work.script.is_oltp() {
         let length = [format!("--time={seconds}"), "--report-interval=1".to_owned()];
         let limit = u64::from(seconds) * 3 + 120;
@@ -110,12 +121,13 @@ fn of<'p>(
     work: &Sysbench,
     levels: &BTreeMap<String, String>,
     script: &str,
+    seed: u32,
 ) -> Result<Tool<'p>> {
     let database = if work.script.is_oltp() { DATABASE } else { BULK };
     let (tables, rows) = (work.tables.text(levels)?, work.rows.text(levels)?);
     let threads = work.threads.number(levels)?;
     let args: Vec<String> = work.args.iter().map(|arg| arg.text(levels)).collect::<Result<_>>()?;
-    Ok(sysbench(maria, script, database, threads, &tables, &rows).args(args))
+    Ok(sysbench(maria, script, database, threads, (&tables, &rows), seed).args(args))
 }
 
 fn sysbench<'p>(
@@ -123,16 +135,15 @@ fn sysbench<'p>(
     script: &str,
     database: &str,
     threads: u32,
-    tables: &str,
-    rows: &str,
+    (tables, rows): (&str, &str),
+    seed: u32,
 ) -> Tool<'p> {
     let socket = maria.socket();
     let tool = maria.workspace().tool("sysbench").arg(script).arg("--db-driver=mysql");
     tool.arg(format!("--mysql-socket={}", socket.display()))
         .args(["--mysql-user=root", &format!("--mysql-db={database}")])
         .args([format!("--threads={threads}"), format!("--tables={tables}")])
-        // The same draws in all arms.
-        .args([format!("--table-size={rows}"), "--rand-seed=1".to_owned()])
+        .args([format!("--table-size={rows}"), format!("--rand-seed={seed}")])
 }
 
 /// What sysbench says at its end.
@@ -219,7 +230,7 @@ mod tests {
         let levels = BTreeMap::from([("t".to_owned(), "2".to_owned())]);
         let bulk = work(SysbenchScript::BulkInsert, "3001");
         prepare(&maria, &bulk, &levels, &go).unwrap();
-        let done = measure(&maria, &bulk, &levels, None, &go).unwrap();
+        let done = measure(&maria, &bulk, &levels, None, 1, &go).unwrap();
         assert!(done.units == 3001.0 && done.metrics["elapsed"] > 0.0, "{done:?}");
         let rows = "SELECT (SELECT COUNT(*) FROM sbbulk.sbtest1) + COUNT(*) FROM sbbulk.sbtest2";
         maria.expect(rows, "3001").unwrap();
@@ -233,13 +244,13 @@ mod tests {
         let write = work(SysbenchScript::OltpWriteOnly, "500");
         prepare(&maria, &write, &levels, &go).unwrap();
         let before = commits();
-        let done = measure(&maria, &write, &levels, None, &go).unwrap();
+        let done = measure(&maria, &write, &levels, None, 2, &go).unwrap();
         // BEGIN, two updates, delete, insert, COMMIT: six of each transaction, and those that a
         // deadlock began again.
         let statements = (commits() - before) / done.units;
         assert!((5.9..6.5).contains(&statements), "{statements} {done:?}");
 
-        let mut paced = Paced::open(&maria, &write, &levels).unwrap();
+        let mut paced = Paced::open(&maria, &write, &levels, 3).unwrap();
         let schedule = super::super::pace::Schedule::draw(1, 100.0, 0.5);
         for _ in 0..2 {
             let before = commits();

@@ -41,6 +41,7 @@ impl Paced {
         maria: &MariaDb<'_>,
         work: &Sysbench,
         levels: &BTreeMap<String, String>,
+        seed: u32,
     ) -> Result<Self> {
         let place = maria.workspace();
         let beside = place.make_dir(&format!("p-{}", maria.name()))?;
@@ -50,7 +51,7 @@ impl Paced {
         let done = pipe(place, &paths[1], OFlags::empty())?;
         let script = beside.join("paced.lua");
         place.write(&script, include_str!("paced.lua"))?;
-        let tool = super::of(maria, work, levels, &script.display().to_string())?
+        let tool = super::of(maria, work, levels, &script.display().to_string(), seed)?
             .args(["--time=0", "--events=0"])
             .env("TIDELOCK_LAB_SCRIPT", work.script.name())
             .env("TIDELOCK_LAB_DUE", &paths[0])
