@@ -17,6 +17,9 @@ const BY_RSYNC: &str = "rsync SST completed on joiner";
 const LARGE: &str = "USE d; CREATE TABLE d.large (k INT PRIMARY KEY, b TEXT) ENGINE = InnoDB;
      INSERT INTO d.large SELECT seq, RPAD('TEXT', 4000, 'TEXT') FROM seq_1_to_20000";
 const IS_LARGE: &str = "SELECT COUNT(*), SUM(LENGTH(b)) FROM d.large";
+/// Keys have 4 MiB of their own.
+const MANY: &str = "USE d; CREATE TABLE d.many (k INT PRIMARY KEY) ENGINE = InnoDB;
+     INSERT INTO d.many SELECT seq FROM seq_1_to_1000000";
 
 #[test]
 #[ignore = "long: make test-full"]
@@ -48,6 +51,11 @@ fn three_nodes_lose_no_acknowledged_row() -> Result<()> {
     a.maria.sql(&LARGE.replace("TEXT'", &format!("{text}'")))?;
     for node in &nodes {
         node.maria.expect(IS_LARGE, "20000\t80000000")?;
+    }
+    a.maria.sql(MANY)?;
+    for node in &nodes {
+        node.maria.expect("SELECT COUNT(*) FROM d.many", "1000000")?;
+        node.wait_for("wsrep_cluster_size", "3")?;
     }
     let mut writers = Writers::start([a, b, c])?;
 

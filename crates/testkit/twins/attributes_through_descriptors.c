@@ -48,6 +48,9 @@ int main(int argc, char **argv)
     show("FIONREAD", ioctl(fd, FIONREAD, &n));
     say("left to read: %d", n);
     show("fpathconf", fpathconf(fd, _PC_NAME_MAX));
+    show("fpathconf", fpathconf(fd, _PC_FILESIZEBITS));
+    show("fpathconf", fpathconf(fd, _PC_LINK_MAX));
+    show("fpathconf", fpathconf(fd, _PC_ASYNC_IO));
     show("fdatasync", fdatasync(fd));
     show("access to read", access("file", R_OK));
     show("access to run", access("file", X_OK));

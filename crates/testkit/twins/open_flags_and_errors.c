@@ -68,6 +68,7 @@ int main(int argc, char **argv)
     try("unknown bits", open("stray", O_RDWR | O_CREAT | O_EXCL | 0x28, 0600));
     try("all unknown bits", open("once", O_RDONLY | 0x28 | (int)0x8e000000));
     try("O_PATH and others", open("mode-600", O_PATH | O_RDWR | O_TRUNC | O_APPEND));
+    try("O_PATH and O_CREAT", open("mode-600", O_PATH | O_CREAT, 0644));
     show("stat", stat("mode-600", &st));
     say("size %ld", (long)st.st_size);
     return 0;

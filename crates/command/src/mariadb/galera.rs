@@ -40,7 +40,10 @@ pub(super) fn check(
     match method {
         "skip" | "mysqldump" => Ok(()),
         "mariabackup" => by_mariabackup(&sst()?, listed),
-        "rsync" | "rsync_wan" => by_rsync(settings, &sst()?, roots, listed),
+        "rsync" | "rsync_wan" => {
+            refuse_deep_index(settings, datadir)?;
+            by_rsync(settings, &sst()?, roots, listed)
+        }
         _ => Err(Error::refused(
             format!("wsrep_sst_method is {method}, which was never tried with sealed files"),
             "mariabackup works, and rsync too: docs/engines/mariadb.md",
@@ -73,6 +76,23 @@ fn by_mariabackup(sst: &[OsString], listed: Option<&[String]>) -> Result<()> {
         "`tidelock profile set -D DIR --program find`, or set cpat in [sst] so that it spares \
          .tidelock: docs/engines/mariadb.md",
     ))
+}
+
+/// Shells read and write the index of the binary log, which is plain at the top alone.
+fn refuse_deep_index(settings: &Settings, datadir: &Path) -> Result<()> {
+    for base in settings.binary_logs() {
+        if !base.is_empty() && datadir.join(base).parent() != Some(datadir) {
+            return Err(Error::refused(
+                format!(
+                    "the binary log is {}: its index is sealed there, and the shell of a transfer \
+                     by rsync has no keys",
+                    base.display()
+                ),
+                "name the log without a directory, or set wsrep_sst_method = mariabackup",
+            ));
+        }
+    }
+    Ok(())
 }
 
 fn by_rsync(
@@ -165,7 +185,17 @@ mod tests {
             let server = format!("--tmpdir={server}");
             assert!(node(&["--log-bin", &server], sst, &listed).is_err(), "{server} {sst:?}");
         }
-        assert_eq!(node(&["--skip-log-bin"], &[], &listed), Ok(()));
+        for off in ["--skip-log-bin", "--disable-log-bin"] {
+            assert_eq!(node(&["--log-bin=b", off], &[], &listed[..2]), Ok(()), "{off}");
+        }
+        for deep in ["--log-bin=binlog/b", "--log-bin=/e/b", "--log-bin-index=i/b.index"] {
+            let options = ["--log-bin", deep];
+            let why = node(&options, &["--tmpdir=/tmp"], &listed).unwrap_err();
+            assert!(why.contains("its index is sealed"), "{why}");
+        }
+        for top in ["--log-bin=b", "--log-bin=./b", "--log-bin=/d/b"] {
+            assert_eq!(node(&[top], &["--tmpdir=/tmp"], &listed), Ok(()), "{top}");
+        }
     }
 
     #[test]

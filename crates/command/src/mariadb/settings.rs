@@ -31,7 +31,7 @@ const ROWS: [(&str, Value); 19] = [
     ("innodb_log_group_home_dir", Value::Place),
     ("innodb_undo_directory", Value::Place),
     ("aria_log_dir_path", Value::Place),
-    ("log_bin", Value::Place),
+    (BINARY_LOG, Value::Place),
     ("relay_log", Value::Place),
     // With the password of the replication user.
     ("master_info_file", Value::Place),
@@ -47,6 +47,8 @@ const ROWS: [(&str, Value); 19] = [
 /// Logs that people and their tools read: they hold statements.
 const LOGS: [&str; 2] = ["general_log_file", "slow_query_log_file"];
 const DIRECTORY: &str = "datadir";
+const BINARY_LOG: &str = "log_bin";
+const BINARY_LOG_INDEX: &str = "log_bin_index";
 /// Galera, and how it brings a node up to date.
 const GALERA: &str = "wsrep_on";
 const TRANSFER: &str = "wsrep_sst_method";
@@ -76,11 +78,15 @@ impl Settings {
         let mut found: Vec<(&'static str, OsString)> = Vec::new();
         let mut rest = options.iter().map(|option| option.as_bytes());
         while let Some(option) = rest.next() {
+            if let Some(off) = switched_off(option) {
+                found.retain(|(name, _)| *name != off);
+                continue;
+            }
             let Some((setting, value)) = parse(option) else { continue };
             // `--tmpdir PLACE`; log_bin alone has a default below the directory.
             let value = match (value, setting) {
                 (Some(value), _) => value,
-                (None, "log_bin" | GALERA) => b"",
+                (None, BINARY_LOG | GALERA) => b"",
                 (None, _) => rest.next().unwrap_or_default(),
             };
             let value = OsString::from_vec(value.to_vec());
@@ -122,7 +128,16 @@ impl Settings {
 
     /// True if the server writes one.
     pub(super) fn has_binary_log(&self) -> bool {
-        self.value("log_bin").is_some()
+        self.value(BINARY_LOG).is_some()
+    }
+
+    /// Where it lies, and its index, if settings say so.
+    pub(super) fn binary_logs(&self) -> impl Iterator<Item = &OsStr> {
+        let has = self.has_binary_log();
+        [BINARY_LOG, BINARY_LOG_INDEX]
+            .into_iter()
+            .filter(move |_| has)
+            .filter_map(|it| self.value(it))
     }
 
     /// Where temporary files go, if a setting says so.
@@ -187,16 +202,28 @@ fn parse(option: &[u8]) -> Option<(&'static str, Option<&[u8]>)> {
         Some(at) => (option.get(..at)?, option.get(at + 1..)),
         None => (option, None),
     };
-    let name: Vec<u8> = name.iter().map(|byte| if *byte == b'-' { b'_' } else { *byte }).collect();
-    let name = name.strip_prefix(b"loose_").unwrap_or(&name);
+    let name = name_of(name);
     let known = || ROWS.iter().map(|(it, _)| *it).chain(LOGS).chain(OTHER);
     let exact = known().find(|setting| setting.as_bytes() == name);
-    let cut = || known().find(|setting| name.len() >= SHORTEST && is_cut(setting, name));
+    let cut = || known().find(|setting| name.len() >= SHORTEST && is_cut(setting, &name));
     exact.or_else(cut).map(|setting| (setting, value))
 }
 
+/// What `--skip-NAME` or `--disable-NAME` takes back, of what may be on or off.
+fn switched_off(option: &[u8]) -> Option<&'static str> {
+    let name = name_of(option.strip_prefix(b"--")?);
+    let name = name.strip_prefix(b"skip_").or_else(|| name.strip_prefix(b"disable_"))?;
+    [BINARY_LOG, GALERA].into_iter().find(|setting| setting.as_bytes() == name)
+}
+
+/// A name with one letter for `-` and `_`.
+fn name_of(text: &[u8]) -> Vec<u8> {
+    let name: Vec<u8> = text.iter().map(|byte| if *byte == b'-' { b'_' } else { *byte }).collect();
+    name.strip_prefix(b"loose_").map(<[u8]>::to_vec).unwrap_or(name)
+}
+
 /// The rest that matters.
-const OTHER: [&str; 4] = [DIRECTORY, GALERA, TRANSFER, PROVIDER];
+const OTHER: [&str; 5] = [DIRECTORY, GALERA, TRANSFER, PROVIDER, BINARY_LOG_INDEX];
 /// No setting of these can be named by fewer letters.
 const SHORTEST: usize = 4;
 /// Names of other settings that are the beginning of ours.

@@ -7,8 +7,9 @@ use std::path::{Path, PathBuf};
 
 use crate::service::plan::{Unit, below};
 
-/// It comes before the drop-ins of the operator, so that what they append or reset stays so.
-const FILE: &str = "00-tidelock.conf";
+/// It comes before the drop-ins of the operator, so that what they append or reset stays so: also
+/// before `00-NAME.conf`.
+pub(super) const FILE: &str = "0-tidelock.conf";
 /// Where systemd looks for a unit's file, in its order.
 const FOLDERS: [&str; 5] = [
     "etc/systemd/system",
@@ -56,10 +57,7 @@ fn commands(text: &str) -> Vec<String> {
         if bare.starts_with('[') {
             in_service = bare == "[Service]";
         }
-        let value = bare.split_once('=').filter(|(key, _)| key.trim_end() == KEY);
-        let Some((_, value)) = value.filter(|_| in_service) else { continue };
-        if value.trim().is_empty() {
-            all.clear();
+        if bare.starts_with(['#', ';']) {
             continue;
         }
         let mut whole = format!("{bare}\n");
@@ -69,7 +67,16 @@ fn commands(text: &str) -> Vec<String> {
             goes_on = line.ends_with('\\') || line.trim_start().starts_with(['#', ';']);
             whole += &format!("{line}\n");
         }
-        all.push(whole);
+        match bare.split_once('=') {
+            Some((key, value)) if in_service && key.trim_end() == KEY => {
+                if value.trim().is_empty() {
+                    all.clear();
+                } else {
+                    all.push(whole);
+                }
+            }
+            _ => {}
+        }
     }
     all
 }
@@ -80,6 +87,8 @@ mod tests {
 
     const TEXT: &str = "[Unit]\nExecStartPre=/not/here\n[Service]\nExecStartPre=/before a reset\n\
                         ExecStartPre=\n ExecStartPre = +/usr/bin/install -d /run/x\nUser=mysql\n\
+                        # ExecStartPre=/not/this \\\n\
+                        ExecReload=/bin/sh -c \"one; \\\n[ two ] \\\n[Install]\"\n\
                         ExecStartPre=/bin/sh -c \"one; \\\n# in the middle\n two \\\n three\"\n\
                         ExecStart=/usr/sbin/server\n[Install]\nExecStartPre=/nor/here\n";
 

@@ -174,12 +174,12 @@ impl Plan {
             let _ = writeln!(text, "Wants=network-online.target\nAfter=network-online.target");
         }
         text.push_str("[Service]\n");
-        match before::text(unit, &unlock, root) {
-            Some(text) => written.push(Written { path: before::path(unit), block: false, text }),
-            None => {
-                let _ = writeln!(text, "{unlock}");
-            }
+        if let Some(text) = before::text(unit, &unlock, root) {
+            written.push(Written { path: before::path(unit), block: false, text });
         }
+        // Also behind the unit's own commands: a drop-in may have reset the list, and an agent waits
+        // 30 s for its first client.
+        let _ = writeln!(text, "{unlock}");
         let _ = writeln!(text, "ExecStartPost=+{program} service check {unit}");
         for choice in &target.config.providers {
             if let Some(credential) = choice.credential() {

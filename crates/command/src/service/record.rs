@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::{Error, Result};
 use crate::folder::Entry;
 use crate::owner::Owner;
+use crate::service::before;
 use crate::service::plan::{Unit, below};
 
 const BEGIN: &str = "# tidelock: begin (`tidelock service remove` takes this away)\n";
@@ -145,7 +146,10 @@ impl Record {
 
     /// The library that the server is started with.
     pub(super) fn library(&self) -> Option<PathBuf> {
-        let after = self.written.iter().find_map(|it| it.text.split_once("LD_PRELOAD"))?.1;
+        // Not in the unit's own commands, which are repeated there.
+        let own = |it: &&Written| it.path.file_name() != Some(before::FILE.as_ref());
+        let mut written = self.written.iter().filter(own);
+        let after = written.find_map(|it| it.text.split_once("LD_PRELOAD"))?.1;
         let mut words = after.split([' ', '=', '\'', '\n']).filter(|word| !word.is_empty());
         words.next().map(PathBuf::from)
     }

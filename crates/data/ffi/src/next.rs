@@ -8,7 +8,7 @@
 #![expect(unsafe_code, reason = "functions found by name")]
 #![expect(non_snake_case, reason = "the names of libc")]
 
-use core::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use core::ffi::{CStr, c_char, c_int, c_long, c_uint, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering::Acquire, Ordering::Release};
 
 use libc::{DIR, FILE, aiocb, dirent, mode_t, off_t, pid_t, sigevent, size_t, statvfs, wchar_t};
@@ -106,6 +106,7 @@ next! {
         Order) -> c_int, else -1;
     fchmodat(at: c_int, path: *const c_char, mode: mode_t, flags: c_int) -> c_int, else -1;
     faccessat(at: c_int, path: *const c_char, mode: c_int, flags: c_int) -> c_int, else -1;
+    fpathconf(fd: c_int, name: c_int) -> c_long, else -1;
     fstatvfs(fd: c_int, into: *mut statvfs) -> c_int, else -1;
     posix_fallocate(fd: c_int, at: off_t, len: off_t) -> c_int, else libc::ENOSYS;
     ttyname(fd: c_int) -> *mut c_char, else NULL.cast();

@@ -249,6 +249,8 @@ impl System for Linux {
             Links::Follow => rustix::fs::openat(borrow(at), path, flags, mode),
             Links::Refuse => {
                 let flags = as_open_takes(flags);
+                // open(2) leaves the mode out too.
+                let mode = if flags.contains(OFlags::PATH) { Mode::empty() } else { mode };
                 rustix::fs::openat2(borrow(at), path, flags, mode, ResolveFlags::NO_SYMLINKS)
             }
         };

@@ -3,7 +3,8 @@
 //! ```text
 //!   galera.cache        the ring of write sets, for nodes that have missed some
 //!   gcache.page.000000  write sets that the ring has no room for
-//!   0x0000002b_data.000000   the part of one large transaction that is beyond 4 MiB
+//!   0x0000002b_data.000000   the rows of one large transaction that are beyond 4 MiB
+//!   0x0000002b_keys.000000   its keys beyond 4 MiB; the same for _unrd and _annt
 //! ```
 //!
 //! Galera writes to them by shared maps and never reads them otherwise. A refused map of the last
@@ -21,12 +22,15 @@ pub(crate) fn is_galeras(path: &[u8]) -> bool {
     name == b"galera.cache" || page(name) || is_transaction(name) == Some(true)
 }
 
-/// The transaction's number, then that of the part.
+/// The transaction's number, what is in the file (keys, rows, rows in any order, notes), and the
+/// number of the part. Each of the four has 4 MiB of memory of its own before.
 fn is_transaction(name: &[u8]) -> Option<bool> {
-    const BETWEEN: &[u8] = b"_data.";
+    const WHAT: [&[u8]; 4] = [b"_keys.", b"_data.", b"_unrd.", b"_annt."];
     let rest = name.strip_prefix(b"0x")?;
-    let at = rest.windows(BETWEEN.len()).position(|part| part == BETWEEN)?;
-    Some(is_number(rest.get(..at)?, 8) && is_number(rest.get(at + BETWEEN.len()..)?, 6))
+    let at = rest.iter().position(|byte| *byte == b'_')?;
+    let (number, behind) = rest.split_at_checked(at)?;
+    let part = WHAT.iter().find_map(|what| behind.strip_prefix(*what))?;
+    Some(is_number(number, 8) && is_number(part, 6))
 }
 
 fn is_number(text: &[u8], digits: usize) -> bool {
@@ -46,6 +50,9 @@ mod tests {
             "/d/gcache.page.1000000",
             "/d/0x0000002b_data.000000",
             "/d/0x10000002b_data.000012",
+            "/d/0x0000002b_keys.000000",
+            "/d/0x0000002b_unrd.000000",
+            "/d/0x0000002b_annt.000000",
         ] {
             assert!(is_galeras(name.as_bytes()), "{name}");
         }

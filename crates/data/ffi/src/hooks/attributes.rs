@@ -165,6 +165,12 @@ pub unsafe fn fstatfs(fd: c_int, into: *mut statfs) -> c_int {
     on_hidden!(SYS_fstatfs, fd, into)
 }
 
+pub unsafe fn fpathconf(fd: c_int, name: c_int) -> core::ffi::c_long {
+    let (fd, _file) = try_or_fail!(beneath(fd));
+    // SAFETY: the contract of fpathconf, with a descriptor of the same file.
+    unsafe { next::fpathconf(fd, name) }
+}
+
 pub unsafe fn fstatvfs(fd: c_int, into: *mut statvfs) -> c_int {
     let (fd, _file) = try_or_fail!(beneath(fd));
     // SAFETY: the contract of fstatvfs, with a descriptor of the same file.

@@ -142,6 +142,7 @@ hooks {
         attributes::utimensat(at: c_int, path: *const c_char, times: *const timespec, flags: c_int)
             -> c_int: utimensat;
         attributes::fstatfs(fd: c_int, into: *mut statfs) -> c_int: fstatfs, fstatfs64;
+        attributes::fpathconf(fd: c_int, name: c_int) -> c_long: fpathconf;
         attributes::fstatvfs(fd: c_int, into: *mut statvfs) -> c_int: fstatvfs, fstatvfs64;
         attributes::fgetxattr(fd: c_int, name: *const c_char, into: *mut c_void, len: size_t) ->
             ssize_t: fgetxattr;
@@ -451,7 +452,7 @@ passes {
         llistxattr lremovexattr
     }
     "About the file system." {
-        statvfs statvfs64 pathconf fpathconf sync mount umount umount2 quotactl
+        statvfs statvfs64 pathconf sync mount umount umount2 quotactl
         swapoff
         fsconfig fsmount fsopen fspick mount_setattr move_mount open_tree
     }

@@ -189,7 +189,9 @@ fn mariadb_files_have_the_class_of_their_writer() {
         ("d/db.opt", Class::Bytes),
         ("d/t.isl", Class::Bytes),
         ("binlog.000001", Class::Bytes),
-        ("binlog.index", Class::Bytes),
+        ("d/x.index", Class::Bytes),
+        ("d/sqlAb3dE9", Class::Bytes),
+        ("sql01.log", Class::Bytes),
         ("relay-bin.000002", Class::Bytes),
         ("master.info", Class::Bytes),
         ("aria_log.00000001", Class::Bytes),
@@ -204,7 +206,16 @@ fn mariadb_files_have_the_class_of_their_writer() {
     ] {
         assert_eq!(policy.decide(path.as_bytes()), Decision::Seal(class), "{path}");
     }
-    for path in ["host.pid", "mysqld.sock", "tc.log", "debian-10.11.flag", "mysql_upgrade_info"] {
+    for path in [
+        "host.pid",
+        "mysqld.sock",
+        "tc.log",
+        "debian-10.11.flag",
+        "mysql_upgrade_info",
+        "mysql_upgrade-Ab3dE9",
+        "sqlAb3dE9",
+        "binlog.index",
+    ] {
         assert!(is_plain(&policy, path), "{path}");
     }
     assert!(policy.lists(b"/usr/sbin/mariadbd") && policy.lists(b"/usr/bin/mariadb-backup"));
