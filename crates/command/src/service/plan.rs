@@ -177,8 +177,8 @@ impl Plan {
         if let Some(text) = before::text(unit, &unlock, root) {
             written.push(Written { path: before::path(unit), block: false, text });
         }
-        // Also behind the unit's own commands: a drop-in may have reset the list, and an agent waits
-        // 30 s for its first client.
+        // Also behind the unit's own commands: a drop-in may have reset the list, and an agent
+        // waits 30 s for its first client.
         let _ = writeln!(text, "{unlock}");
         let _ = writeln!(text, "ExecStartPost=+{program} service check {unit}");
         for choice in &target.config.providers {

@@ -50,7 +50,8 @@ pub(super) fn run(
     Ok(())
 }
 
-/// Transactions a second at capacity, over so many seconds in run `number`; `None` of what has no such rate.
+/// Transactions a second at capacity, over so many seconds in run `number`; `None` of what has no
+/// such rate.
 ///
 /// # Errors
 /// As [`run`].
