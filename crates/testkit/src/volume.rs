@@ -5,7 +5,7 @@
 //! loses or reorders its own cache is not modelled. Needs root and the programs of xfsprogs.
 
 use std::{
-    env,
+    env, fs,
     path::Path,
     process::Command,
     time::{Duration, Instant},
@@ -15,6 +15,7 @@ use rustix::process::Signal;
 pub(crate) use tidelock_lab::host::run_program as run;
 use tidelock_lab::host::{self, Image};
 pub use tidelock_lab::host::{FileSystem, VolumeError};
+use tidelock_servers::Process;
 
 /// A mounted volume. Dropping it ends what still runs on it, unmounts it and removes its image.
 #[derive(Debug)]
@@ -49,6 +50,26 @@ impl Volume {
     pub fn cut(&self) -> Result<(), VolumeError> {
         // Without -f the log is not flushed: XFS_FSOP_GOING_FLAGS_NOLOGFLUSH, which ext4 knows too.
         run(Command::new("xfs_io").args(["-x", "-c", "shutdown"]).arg(self.root()))
+    }
+
+    /// The same after every process that uses the volume was stopped (SIGSTOP). Otherwise a server
+    /// that overlooks errors of its disk would acknowledge, behind the cut, what can be on no disk;
+    /// so would one whose fsync overlaps the cut, which can return 0 on XFS (decision 4).
+    ///
+    /// # Errors
+    /// As [`Volume::cut`].
+    pub fn stop_users_and_cut(&self) -> Result<(), VolumeError> {
+        let users = self.0.users();
+        for process in &users {
+            let _gone_already = process.signal(Signal::STOP);
+        }
+        let until = Instant::now() + Duration::from_secs(10);
+        // All threads: one that is on a processor stops when it next enters the kernel.
+        let runs = |process: &Process| states(*process).contains(&'R');
+        while users.iter().any(runs) && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        self.cut()
     }
 
     /// What a machine does after a power failure: nothing survives but the image.
@@ -87,6 +108,15 @@ impl Volume {
     }
 }
 
+/// The states of a process's threads, as /proc has them.
+fn states(process: Process) -> Vec<char> {
+    let tasks = fs::read_dir(format!("/proc/{}/task", process.id())).into_iter().flatten();
+    let state = |stat: String| stat.rsplit_once(") ")?.1.chars().next();
+    let stats =
+        tasks.flatten().filter_map(|task| fs::read_to_string(task.path().join("stat")).ok());
+    stats.filter_map(state).collect()
+}
+
 impl Drop for Volume {
     fn drop(&mut self) {
         if let Err(error) = self.unmount() {
@@ -98,7 +128,6 @@ impl Drop for Volume {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::fs;
 
     use tidelock_servers::skip;
 

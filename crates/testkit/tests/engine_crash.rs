@@ -286,3 +286,40 @@ fn a_lost_header_is_told_and_replaced_only_in_recovery() {
         assert!(seen.iter().filter(|&&byte| byte == 0).count() < 200);
     });
 }
+
+/// Writes to a synced file; true if the bytes are there after each of some crashes.
+fn survives(layout: Layout, flags: i32, path: &'static str, at: u64, len: usize) -> bool {
+    let driver = Driver::new(SimDisk::new(layout), 1);
+    let write = |at, bytes: Vec<u8>| {
+        let count = bytes.len();
+        let action = Action::Pwrite { who: 0, fd: 0, at, pieces: vec![bytes] };
+        assert_eq!(format!("{:?}", driver.apply(&action)), count.to_string());
+    };
+    driver.apply(&Action::Open { who: 0, path, flags: 0o102 | flags });
+    write(0, data(1, 3 * UNIT_USIZE + 100));
+    driver.apply(&Action::Sync { who: 0, fd: 0 });
+    write(at, data(2, len));
+    let now = driver.content(path).expect("it can be read");
+    let mut dice = Dice(at * 31 + len as u64);
+    (0..40).all(|_| {
+        let after = Driver::new(driver.disk().after_crash(&mut |below| dice.below(below)), 1);
+        after.content(path).is_ok_and(|seen| seen == now)
+    })
+}
+
+/// Beside it stands the same without O_DIRECT, which may lose the bytes: or the disk of the
+/// simulation would lose nothing.
+#[test]
+fn a_direct_write_within_a_synced_file_is_there_after_a_crash() {
+    const DIRECT: i32 = 0o40_000;
+    with_room(|| {
+        for layout in [Layout::DEFAULT, Layout::new(16_384).expect("a known layout")] {
+            for path in PATHS {
+                for (at, len) in [(0, 4096), (4096, 8192), (5, 9000), (8191, 2), (12_288, 100)] {
+                    assert!(survives(layout, DIRECT, path, at, len), "{path} at {at}");
+                    assert!(!survives(layout, 0, path, at, len), "{path} at {at}");
+                }
+            }
+        }
+    });
+}

@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 use tidelock_servers::{Bounded as _, alone, skip};
 use tidelock_testkit::acknowledged::{self, Promises};
 use tidelock_testkit::twins::{Product, Workspace};
+use tidelock_testkit::volume::{FileSystem, Volume};
 
 /// What `ci/python-env engines` has made, beside the build.
 fn python() -> Option<PathBuf> {
@@ -123,6 +124,97 @@ fn nothing_that_duckdb_acknowledged_is_lost_by_kill_9() {
 #[ignore = "long: make test-full"]
 fn nothing_that_rocksdb_acknowledged_is_lost_by_kill_9() {
     nothing_acknowledged_is_lost("rocksdb", None);
+}
+
+/// One writer, whose disk loses its power again and again, once plain and once sealed.
+fn nothing_acknowledged_is_lost_by_power_cuts(engine: &str, program: Option<&str>, sealed: bool) {
+    let Some(python) = python() else {
+        skip::missing("target/python-engines (ci/python-env engines)");
+        return;
+    };
+    if let Some(program) = program.filter(|program| !Path::new(program).exists()) {
+        skip::missing(program);
+        return;
+    }
+    if skip::unless_root("a volume of one's own") {
+        return;
+    }
+    let product = Product::find().unwrap_or_else(|error| panic!("{error}"));
+    let place = Workspace::new(engine).unwrap();
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("engines/engine.py");
+    for kind in FileSystem::ALL {
+        let mut volume = Volume::create(kind, 400).unwrap();
+        let dir = volume.root().join("data");
+        if sealed {
+            let key = format!("file:{}", place.plain().join(format!("{kind}.key")).display());
+            let mut init = place.command(&product);
+            init.arg("init").arg(&dir).args(["--profile", engine, "--no-recovery"]);
+            let done = init.args(["--provider", &key]).finish().unwrap();
+            assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+        } else {
+            fs::create_dir(&dir).unwrap();
+        }
+        // On another file system, which keeps its power.
+        let record = place.plain().join(format!("{kind}.record"));
+        let run = |what: &str| -> Command {
+            let exec = place.command(&product);
+            let mut command = alone(if sealed { exec.get_program() } else { python.as_os_str() });
+            let given = exec.get_envs().filter_map(|(name, value)| Some((name, value?)));
+            command.env_clear().envs(given);
+            if sealed {
+                command.arg("exec").arg("-D").arg(&dir).arg("--").arg(&python);
+            }
+            command.arg(&script).args([engine, what]).arg(&dir);
+            command
+        };
+        let mut promises = Promises::new(&record);
+        let mut last = 0;
+        for round in 0..ROUNDS {
+            let mut writer = run("write");
+            writer.arg(&record);
+            let cut = || volume.stop_users_and_cut().map_err(std::io::Error::other);
+            let lines = 10 + round * 37 % 101;
+            acknowledged::cut_after(&mut [writer], &record, lines, cut).unwrap();
+            volume.remount().unwrap();
+            last = promises.check(&mut run("check")).unwrap_or_else(|why| panic!("{kind}: {why}"));
+        }
+        println!(
+            "{engine} on {kind}: {ROUNDS} cuts, {last} commits were acknowledged, none is lost"
+        );
+        if sealed {
+            place.verify(&product, &dir).unwrap_or_else(|error| panic!("{error}"));
+        }
+    }
+}
+
+#[test]
+#[ignore = "long: make test-full"]
+fn nothing_that_plain_redis_acknowledged_is_lost_by_power_cuts() {
+    nothing_acknowledged_is_lost_by_power_cuts("redis", Some(REDIS), false);
+}
+
+#[test]
+#[ignore = "long: make test-full"]
+fn nothing_that_redis_acknowledged_is_lost_by_power_cuts() {
+    nothing_acknowledged_is_lost_by_power_cuts("redis", Some(REDIS), true);
+}
+
+#[test]
+#[ignore = "long: make test-full"]
+fn nothing_that_plain_rocksdb_acknowledged_is_lost_by_power_cuts() {
+    nothing_acknowledged_is_lost_by_power_cuts("rocksdb", None, false);
+}
+
+#[test]
+#[ignore = "long: make test-full"]
+fn nothing_that_rocksdb_acknowledged_is_lost_by_power_cuts() {
+    nothing_acknowledged_is_lost_by_power_cuts("rocksdb", None, true);
+}
+
+#[test]
+#[ignore = "long: make test-full"]
+fn nothing_that_duckdb_acknowledged_is_lost_by_power_cuts() {
+    nothing_acknowledged_is_lost_by_power_cuts("duckdb", None, true);
 }
 
 /// What each engine says plain is "ok"; on a protected directory one line names the file.

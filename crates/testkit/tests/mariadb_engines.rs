@@ -6,9 +6,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use tidelock_testkit::arms;
-use tidelock_testkit::maria::{Inserter, started};
+use tidelock_testkit::maria::{Inserter, SMALL, started};
 use tidelock_testkit::pg::mariadb::MariaDb;
-use tidelock_testkit::pg::{Arm, Error, Result, Workspace, ensure};
+use tidelock_testkit::pg::{Arm, Error, Result, Workspace, ensure, skip};
+use tidelock_testkit::volume::{FileSystem, Volume, VolumeError};
 
 /// Clients write all the time; the server is killed, recovers, and has what it acknowledged.
 fn survives_kills(arm: Arm, settings: &[(&str, &str)]) -> Result<()> {
@@ -64,6 +65,71 @@ fn acknowledged_rows_survive_kills_with_buffered_writes(arm: Arm) -> Result<()> 
     )
 }
 arms!(acknowledged_rows_survive_kills_with_buffered_writes: sealed; slow);
+
+/// The same with the power of the disk cut, by a server that syncs what it acknowledges. With
+/// buffered writes (innodb_flush_method = fsync) the plain server loses rows as well
+/// (docs/decisions/0022).
+fn survives_power_cuts(arm: Arm, fs: FileSystem) -> Result<()> {
+    if skip::unless_root("a volume of one's own") {
+        return Ok(());
+    }
+    let failed = |why: VolumeError| Error::Unexpected(why.to_string());
+    let mut volume = Volume::create(fs, 1200).map_err(failed)?;
+    let place = Workspace::new()?;
+    place.account().give(volume.root())?;
+    let maria = MariaDb::at(&place, "m", arm)?.on(volume.root().join("m"));
+    let durable = [
+        ("innodb_flush_method", "O_DIRECT"),
+        ("innodb_flush_log_at_trx_commit", "1"),
+        ("innodb_doublewrite", "ON"),
+        ("log_bin", "on"),
+        ("sync_binlog", "1"),
+    ];
+    let small = SMALL.iter().filter(|(name, _)| !SYNCS_NOTHING.contains(name));
+    for (name, value) in small.chain(&durable) {
+        maria.set(name, value)?;
+    }
+    maria.install()?;
+    maria.start()?;
+    maria.sql("CREATE DATABASE d")?;
+    let tables = ["d.a", "d.b", "d.c"];
+    for table in tables {
+        maria.sql(&format!("CREATE TABLE {table} (k INT PRIMARY KEY, b TEXT) ENGINE = InnoDB"))?;
+    }
+    let mut last = [0; 3];
+    for round in 0..CUTS {
+        let mut inserters = Vec::new();
+        for (table, last) in tables.iter().zip(&last) {
+            inserters.push(Inserter::start(&maria, table, *last)?);
+        }
+        for (inserter, last) in inserters.iter().zip(&last) {
+            inserter.wait_beyond(last + 10 + round * 7 % 41)?;
+        }
+        volume.stop_users_and_cut().map_err(failed)?;
+        // Ends the server.
+        volume.remount().map_err(failed)?;
+        maria.start()?;
+        for (inserter, last) in inserters.iter().zip(&mut last) {
+            *last = inserter.compare(&maria)?;
+        }
+    }
+    println!("{fs}: {CUTS} cuts, {last:?} acknowledged, none lost");
+    Ok(())
+}
+
+const CUTS: u64 = 25;
+/// Settings of tests that no power cut comes near.
+const SYNCS_NOTHING: [&str; 2] = ["innodb_flush_method", "debug_no_sync"];
+
+fn acknowledged_rows_survive_power_cuts_on_ext4(arm: Arm) -> Result<()> {
+    survives_power_cuts(arm, FileSystem::Ext4)
+}
+arms!(acknowledged_rows_survive_power_cuts_on_ext4: plain, sealed; slow);
+
+fn acknowledged_rows_survive_power_cuts_on_xfs(arm: Arm) -> Result<()> {
+    survives_power_cuts(arm, FileSystem::Xfs)
+}
+arms!(acknowledged_rows_survive_power_cuts_on_xfs: plain, sealed; slow);
 
 /// Asynchronous calls would go round libc: the server is told that there are none, and says so.
 #[test]

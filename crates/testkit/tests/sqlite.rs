@@ -276,7 +276,7 @@ fn nothing_acknowledged_is_lost_by_power_cuts(fs: FileSystem, mode: &str) {
     let mut promises = Promises::new(&record);
     for round in 0..rounds {
         let mut writer = [place.writer(mode, &record, "a", ENDLESS)];
-        let cut = || volume.cut().map_err(std::io::Error::other);
+        let cut = || volume.stop_users_and_cut().map_err(std::io::Error::other);
         acknowledged::cut_after(&mut writer, &record, 3 + round * 7 % 19, cut).unwrap();
         volume.unmount().unwrap();
         mount(&mut volume);

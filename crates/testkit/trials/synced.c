@@ -1,5 +1,5 @@
-/* Writes through O_DSYNC and O_SYNC that change the size in every way: what they acknowledge is on
- * the disk.
+/* Writes through O_DSYNC and O_SYNC that change the size in every way, and through O_DIRECT that
+ * leave it: what they acknowledge is on the disk.
  *
  * usage: synced DIR make|write [NAME]
  *   make    makes the files of all cases, synced, as they are before
@@ -44,6 +44,9 @@ static const struct step steps[] = {
     {"the-first-unit", 0, 0, 4096, O_DSYNC},
     {"inside", 100, 20, 7, O_DSYNC},
     {"inside-at-the-end", 100, 90, 10, O_DSYNC},
+    {"direct", 12288, 4096, 4096, O_DIRECT},
+    {"direct-from-the-start", 16384, 0, 8192, O_DIRECT},
+    {"direct-by-fcntl", 12288, 8192, 4096, O_DIRECT},
 };
 enum { STEPS = sizeof steps / sizeof *steps };
 
@@ -70,14 +73,16 @@ static void mark(const char *begin, const char *name)
 
 int main(int argc, char **argv)
 {
-    static char bytes[20000];
+    static char bytes[20000] __attribute__((aligned(4096)));
     int fds[STEPS], makes = argc > 2 && !strcmp(argv[2], "make");
     if (argc < 3 || chdir(argv[1]) < 0)
         return 2;
     for (int i = 0; i < STEPS; i++) {
         const struct step *step = &steps[i];
-        fds[i] = open(step->name, makes ? O_RDWR | O_CREAT | O_EXCL : O_RDWR | step->flags, 0600);
-        if (fds[i] < 0)
+        int later = strstr(step->name, "fcntl") ? step->flags : 0;
+        int flags = makes ? O_CREAT | O_EXCL : step->flags & ~later;
+        fds[i] = open(step->name, O_RDWR | flags, 0600);
+        if (fds[i] < 0 || (later && !makes && fcntl(fds[i], F_SETFL, later) < 0))
             die("open");
         for (long at = 0; at < step->before; at++)
             bytes[at] = 'a' + at % 26;

@@ -41,6 +41,7 @@ const O_WRONLY: i32 = 1;
 const O_RDWR: i32 = 2;
 const O_ACCMODE: i32 = 3;
 pub(crate) const O_APPEND: i32 = 0o2000;
+pub(crate) const O_DIRECT: i32 = 0o40_000;
 
 impl OpenFlags {
     /// The visible descriptor shall be closed on exec.
@@ -85,9 +86,10 @@ impl<'p, S: System, C: UnitCipher, P: Decide> OpenFile<'p, S, C, P> {
         }
     }
 
-    /// Changes the flags that may change after open (F_SETFL); of ours that is O_APPEND.
+    /// Changes the flags that may change after open (F_SETFL); of ours those are O_APPEND and, for
+    /// this process, O_DIRECT.
     pub fn set_flags(&self, flags: i32) {
-        let changeable = O_APPEND;
+        let changeable = O_APPEND | O_DIRECT;
         let kept = self.flags().0 & !changeable;
         let all = kept | flags & changeable;
         if self.traits().shared {

@@ -89,6 +89,10 @@ pub trait Kernel {
     /// fdatasync(2), or fsync(2) with `all`.
     fn synchronise(&self, file: Fd, all: bool) -> Result<(), Errno>;
 
+    /// Waits until the disk has what was written to a range of the file. What the file system
+    /// knows of the file, such as its size, may still be on its way (`sync_file_range(2)`).
+    fn write_out(&self, file: Fd, at: DiskOffset, len: u64) -> Result<(), Errno>;
+
     /// The words that all processes of directory `root` share.
     fn words(&self, root: Root) -> &Words;
 

@@ -15,7 +15,7 @@ use tidelock_cipher::{KeySlot, UnitCipher, open_units, seal_units};
 use tidelock_format::{BLOCK_USIZE, PlainSize, Span, UNIT, ZeroRule};
 
 use crate::errno::Errno;
-use crate::file::{OpenFile, place, whole_blocks};
+use crate::file::{O_DIRECT, OpenFile, place, whole_blocks};
 use crate::gate::{Alone, Denied, Shared, Signals, wait_until_free};
 use crate::kernel::{SCRATCH_MAX, System};
 use crate::roots::Decide;
@@ -133,12 +133,16 @@ impl<'p, S: System, C: UnitCipher, P: Decide> OpenFile<'p, S, C, P> {
         target: Target,
         signals: Signals,
     ) -> Result<(usize, u64), Errno> {
-        loop {
+        let written = loop {
             match self.pass(from, target, signals)? {
                 Pass::Busy => wait_until_free(self.kernel(), self.stripe())?,
-                pass => return self.carry_out(pass, from, target),
+                pass => break self.carry_out(pass, from, target)?,
             }
+        };
+        if self.flags().0 & O_DIRECT != 0 {
+            self.write_out(written.1 - written.0 as u64, written.0 as u64)?;
         }
+        Ok(written)
     }
 
     /// True if these bytes would be written at once, with one system call: that takes little of the

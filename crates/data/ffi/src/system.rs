@@ -186,6 +186,15 @@ impl Kernel for Linux {
         done.map_err(error)
     }
 
+    fn write_out(&self, file: Fd, at: DiskOffset, len: u64) -> Result<(), Errno> {
+        const ALL: u32 = libc::SYNC_FILE_RANGE_WAIT_BEFORE
+            | libc::SYNC_FILE_RANGE_WRITE
+            | libc::SYNC_FILE_RANGE_WAIT_AFTER;
+        let (at, len) = (at.get().cast_signed(), len.cast_signed());
+        let args = [i64::from(file.0), at, len, i64::from(ALL), 0, 0];
+        sys::plain(sys::nr::SYNC_FILE_RANGE, args).map(|_| ())
+    }
+
     #[inline]
     fn words(&self, root: Root) -> &Words {
         served(root).map_or(NOBODY.words(), |served| served.sharing.words())

@@ -16,6 +16,7 @@ pub enum Call {
     SetPosition,
     Seek,
     Synchronise,
+    WriteOut,
     Open,
     Close,
     Duplicate,
@@ -56,7 +57,7 @@ impl Call {
     pub(super) fn may_fail_with(self, error: Errno) -> bool {
         use Call::{
             Allocate, Duplicate, Link, Open, Pread, Pwrite, PwriteFirst, Rename, ReserveHidden,
-            SetSize, Stat, Synchronise,
+            SetSize, Stat, Synchronise, WriteOut,
         };
         match error {
             Errno::NOSPC | Errno::DQUOT => {
@@ -75,6 +76,7 @@ impl Call {
                     | Open
                     | Stat
                     | Synchronise
+                    | WriteOut
                     | Rename
                     | Link
             ),

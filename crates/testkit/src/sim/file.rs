@@ -3,7 +3,8 @@
 //!
 //! The crash model: sizes and holes are ordered metadata (a prefix of their changes survives);
 //! every sector of 512 bytes is as it was at any moment since the last sync, independently of the
-//! others, except that what a surviving cut has removed does not come back.
+//! others, except that what a surviving cut has removed does not come back, and that what was
+//! written out is there, as far as the size that survives shows it.
 
 use std::collections::BTreeSet;
 
@@ -27,6 +28,7 @@ enum Change {
     Write { at: usize, bytes: Vec<u8> },
     Size(usize),
     Punch { at: usize, end: usize },
+    Out { at: usize, end: usize },
 }
 
 impl SimFile {
@@ -59,6 +61,11 @@ impl SimFile {
                 self.weak.insert(index);
             }
         }
+    }
+
+    /// `sync_file_range(2)`, waiting for all.
+    pub(super) fn write_out(&mut self, at: usize, end: usize) {
+        self.change(Change::Out { at, end });
     }
 
     /// True if the 4096-byte block was whole and no hole, ever since the last sync: then a sector
@@ -170,6 +177,12 @@ impl SimFile {
                 let (gone, end, whole) = match *change {
                     Change::Size(size) => (size, usize::MAX, size.next_multiple_of(BLOCK)),
                     Change::Punch { at, end } => (at, end, at),
+                    Change::Out { at, end } => {
+                        if from < end.next_multiple_of(BLOCK) && to > at - at % BLOCK {
+                            earliest = earliest.max(number + 1);
+                        }
+                        continue;
+                    }
                     Change::Write { .. } => continue,
                 };
                 if from < end && to > gone {
@@ -201,6 +214,7 @@ fn apply(bytes: &mut Vec<u8>, change: &Change) {
         }
         Change::Size(size) => bytes.resize(*size, 0),
         Change::Punch { at, end } => bytes[*at..*end].fill(0),
+        Change::Out { .. } => {}
     }
 }
 

@@ -356,6 +356,15 @@ impl Kernel for SimProcess {
         self.sync(file)
     }
 
+    fn write_out(&self, file: Fd, at: DiskOffset, len: u64) -> Result<(), Errno> {
+        self.disk.enter(Call::WriteOut)?;
+        let (_, file) = self.file(file)?;
+        let index = |at: u64| usize::try_from(at).map_err(|_| Errno::INVAL);
+        let (from, to) = (index(at.get())?, index(at.get() + len)?);
+        self.disk.files.borrow_mut()[file].write_out(from, to);
+        Ok(())
+    }
+
     fn words(&self, _root: Root) -> &Words {
         &self.disk.words
     }

@@ -83,6 +83,9 @@ impl Kernel for Thread<'_> {
     fn synchronise(&self, _: Fd, _: bool) -> Result<(), Errno> {
         unreachable!()
     }
+    fn write_out(&self, _: Fd, _: DiskOffset, _: u64) -> Result<(), Errno> {
+        unreachable!()
+    }
     fn scratch(&self, len: usize) -> Result<Vec<u8>, Errno> {
         Ok(vec![0; len])
     }

@@ -5,12 +5,16 @@ use tidelock_cipher::{KeySlot, Sealed, SealedHeader, UnitCipher};
 use tidelock_format::{BLOCK_USIZE, DiskOffset, DiskSize, Layout, PlainOffset};
 
 use crate::errno::Errno;
-use crate::file::OpenFile;
+use crate::file::{OpenFile, place};
 use crate::kernel::System;
 use crate::refusal::Refusal;
 use crate::roots::Decide;
 use crate::roster::{Areas, AtWork};
 use crate::sequence::Writing;
+
+/// How far a file of an odd size can reach beyond its last byte: the rest of the block, and the
+/// bytes that tell the size.
+const ODD: u64 = 2 * BLOCK_USIZE as u64;
 
 impl<S: System, C: UnitCipher, P: Decide> OpenFile<'_, S, C, P> {
     /// Hands sealed bytes to the kernel until all are there or it refuses; how many are.
@@ -143,6 +147,20 @@ impl<S: System, C: UnitCipher, P: Decide> OpenFile<'_, S, C, P> {
         } else {
             self.process.keys.leave(key);
         }
+    }
+
+    /// O_DIRECT: the disk has the bytes when the call returns, although they go by way of the page
+    /// cache. Engines count on it where they forget to sync (docs/decisions/0022).
+    #[cold]
+    pub(super) fn write_out(&self, at: u64, count: u64) -> Result<(), Errno> {
+        let (header, start) = (DiskOffset::HEADER, self.layout().start().get());
+        if at == 0 {
+            return self.kernel().write_out(self.hidden(), header, start + count + ODD);
+        }
+        // The header first: a range that reaches the disk before it would be lost with it
+        // (docs/decisions/0004). On a page that is clean this does nothing.
+        self.kernel().write_out(self.hidden(), header, start)?;
+        self.kernel().write_out(self.hidden(), self.layout().disk(place(at)?), count + ODD)
     }
 
     /// O_DSYNC and O_SYNC: what the call has changed by other means than a write, the size, is
