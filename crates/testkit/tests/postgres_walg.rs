@@ -12,6 +12,21 @@ use tidelock_testkit::marker::Marker;
 use tidelock_testkit::pg::{Arm, Cluster, Error, Result, Tool, Workspace, ensure};
 use tidelock_testkit::tools::{Page, Sees};
 
+/// What was restored, and is stopped, gets other data keys; then it is made plain.
+fn has_2000_rows_under_other_keys_and_plain(new: &Cluster<'_>) -> Result<()> {
+    let place = new.workspace();
+    new.tidelock(&["rekey"])?.arg(new.dir()).run()?;
+    new.start()?;
+    new.expect("SELECT count(*) FROM t", "2000")?;
+    new.stop("fast")?;
+    place.wait_for_agents()?;
+    new.tidelock(&["decrypt"])?.arg(new.dir()).run()?;
+    let plain = Cluster::at(place, "bare", Arm::Plain)?.on(new.dir().to_path_buf());
+    plain.start()?;
+    new.expect("SELECT count(*) FROM t", "2000")?;
+    plain.stop("fast")
+}
+
 #[test]
 #[ignore = "needs WAL-G"]
 fn walg_copies_sealed_files_and_the_key_opens_what_it_restores() -> Result<()> {
@@ -64,16 +79,7 @@ fn walg_copies_sealed_files_and_the_key_opens_what_it_restores() -> Result<()> {
     page.row(sees, template, told)?;
     new.stop("fast")?;
     is_sealed(&new, &marker)?;
-    new.tidelock(&["rekey"])?.arg(new.dir()).run()?;
-    new.start()?;
-    new.expect("SELECT count(*) FROM t", "2000")?;
-    new.stop("fast")?;
-    place.wait_for_agents()?;
-    new.tidelock(&["decrypt"])?.arg(new.dir()).run()?;
-    let plain = Cluster::at(&place, "bare", Arm::Plain)?.on(new.dir().to_path_buf());
-    plain.start()?;
-    new.expect("SELECT count(*) FROM t", "2000")?;
-    plain.stop("fast")?;
+    has_2000_rows_under_other_keys_and_plain(&new)?;
 
     // An increment; then one more after all files were sealed again, at the same sizes.
     configured(&place, &main, &repository, "DELTA", &mut page, DELTA)?;
@@ -167,16 +173,7 @@ fn walg_of_a_standby_copies_its_sealed_files() -> Result<()> {
     new.stop("fast")?;
     is_sealed(&new, &marker)?;
     place.wait_for_agents()?;
-    new.tidelock(&["rekey"])?.arg(new.dir()).run()?;
-    new.start()?;
-    new.expect("SELECT count(*) FROM t", "2000")?;
-    new.stop("fast")?;
-    place.wait_for_agents()?;
-    new.tidelock(&["decrypt"])?.arg(new.dir()).run()?;
-    let plain = Cluster::at(&place, "bare", Arm::Plain)?.on(new.dir().to_path_buf());
-    plain.start()?;
-    new.expect("SELECT count(*) FROM t", "2000")?;
-    plain.stop("fast")?;
+    has_2000_rows_under_other_keys_and_plain(&new)?;
 
     // Plain, encrypted by WAL-G: into a plain directory, and into one with keys of its own.
     let out = Cluster::at(&place, "out", Arm::Plain)?;

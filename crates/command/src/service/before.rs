@@ -5,12 +5,12 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::service::plan::{Unit, below};
+use crate::service::plan::Unit;
 
 /// It comes before the drop-ins of the operator, so that what they append or reset stays so: also
 /// before `00-NAME.conf`.
 pub(super) const FILE: &str = "0-tidelock.conf";
-/// Where systemd looks for a unit's file, in its order.
+/// Where systemd looks for a unit's file, in its order, below the root.
 const FOLDERS: [&str; 5] = [
     "etc/systemd/system",
     "run/systemd/system",
@@ -41,9 +41,10 @@ pub(super) fn text(unit: &Unit, unlock: &str, root: &Path) -> Option<String> {
 /// The unit's own file, or that of its template.
 fn file(unit: &Unit, root: &Path) -> Option<String> {
     let names = [Some(format!("{unit}.service")), unit.template()];
-    let mut paths = names.iter().flatten().flat_map(|name| {
-        FOLDERS.iter().map(move |folder| below(root, &Path::new("/").join(folder).join(name)))
-    });
+    let mut paths = names
+        .iter()
+        .flatten()
+        .flat_map(|name| FOLDERS.iter().map(move |folder| root.join(folder).join(name)));
     paths.find_map(|path| fs::read_to_string(path).ok())
 }
 
