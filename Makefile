@@ -116,6 +116,7 @@ test-full: test
 	ci/mysql
 	ci/extensions
 	ci/sqlite-testfixture
+	ci/redis-tests
 	ci/python-env engines
 	$(call tests,-- --ignored,7200)
 	@for bin in $(MAJORS); do \

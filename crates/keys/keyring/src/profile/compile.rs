@@ -12,6 +12,12 @@ pub enum ProfileError {
     /// A glob that is not valid, or too much of something.
     #[error(transparent)]
     Policy(#[from] PolicyError),
+    /// Other globs have alternatives in braces; here they would be two bytes of a name.
+    #[error("the glob \"{glob}\" has a brace: write a rule for each name, or `[{{]` for a brace")]
+    Brace {
+        /// The pattern.
+        glob: String,
+    },
     /// The last rule must cover everything.
     #[error("the last rule of profile \"{profile}\" is not `**` with a class")]
     NoLastRule {
@@ -131,8 +137,20 @@ impl Profile {
     }
 }
 
-fn glob(pattern: &str) -> Result<Glob, PolicyError> {
-    Glob::new(pattern.as_bytes()).map_err(|why| PolicyError::Glob { glob: pattern.to_owned(), why })
+fn glob(pattern: &str) -> Result<Glob, ProfileError> {
+    let refused = |why| PolicyError::Glob { glob: pattern.to_owned(), why };
+    let glob = Glob::new(pattern.as_bytes()).map_err(refused)?;
+    let mut rest = pattern;
+    while let Some(at) = rest.find(['{', '}', '[']) {
+        if !rest[at..].starts_with('[') {
+            return Err(ProfileError::Brace { glob: pattern.to_owned() });
+        }
+        // The first member of a set may be a `]`.
+        let members = rest[at + 1..].trim_start_matches(['!', '^']);
+        let end = members.char_indices().skip(1).find(|(_, member)| *member == ']');
+        rest = end.map_or("", |(end, _)| &members[end + 1..]);
+    }
+    Ok(glob)
 }
 
 fn rule(given: &super::Rule) -> Result<Rule, ProfileError> {

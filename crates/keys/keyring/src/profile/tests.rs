@@ -32,6 +32,19 @@ fn with_plain(globs: &[&str]) -> Result<Policy, ProfileError> {
     Profile::builtin("postgres").unwrap().compile(&globs, &[])
 }
 
+#[test]
+fn a_brace_that_would_be_a_byte_of_a_name_is_refused() {
+    for glob in ["log/{a,b}", "a}", "[!{]{"] {
+        let refused = with_plain(&[glob]).unwrap_err();
+        assert_eq!(refused, ProfileError::Brace { glob: glob.to_owned() });
+        assert!(refused.to_string().contains("`[{]`"), "{refused}");
+    }
+    let policy = with_plain(&["x/[{]a[}]", "x/[]{}]"]).unwrap();
+    for name in ["x/{a}", "x/{", "x/]"] {
+        assert!(is_plain(&policy, name), "{name}");
+    }
+}
+
 fn is_plain(policy: &Policy, path: &str) -> bool {
     matches!(policy.decide(path.as_bytes()), Decision::Plain(_))
 }
