@@ -166,6 +166,7 @@ impl<'p, S: System, C: UnitCipher, P: Decide> OpenFile<'p, S, C, P> {
         &self.process.cipher
     }
 
+    #[inline]
     pub(crate) fn traits(&self) -> Traits {
         self.slot.traits()
     }

@@ -136,6 +136,7 @@ impl Traits {
             | if self.locks { LOCKS } else { 0 }
     }
 
+    #[inline]
     fn unpack(word: u32) -> Self {
         let [root, ..] = word.to_le_bytes();
         let [class, zero_rule, ..] =
@@ -174,6 +175,7 @@ impl Slot {
         mover: AtomicU64::new(0),
     };
 
+    #[inline]
     pub(crate) fn traits(&self) -> Traits {
         Traits::unpack(self.state.load(Relaxed))
     }
