@@ -63,10 +63,15 @@ impl Volume {
         for process in &users {
             let _gone_already = process.signal(Signal::STOP);
         }
-        let until = Instant::now() + Duration::from_secs(10);
-        // All threads: one that is on a processor stops when it next enters the kernel.
-        let runs = |process: &Process| states(*process).contains(&'R');
-        while users.iter().any(runs) && Instant::now() < until {
+        let until = Instant::now() + Duration::from_secs(30);
+        // All threads, and those that are in a call to the disk when it has returned.
+        let goes_on =
+            |process: &Process| states(*process).iter().any(|state| !"TtZX".contains(*state));
+        while let Some(process) = users.iter().find(|process| goes_on(process)) {
+            if Instant::now() > until {
+                let said = format!("process {} does not stop", process.id());
+                return Err(VolumeError::Refused { command: "SIGSTOP".to_owned(), said });
+            }
             std::thread::sleep(Duration::from_millis(1));
         }
         self.cut()

@@ -323,3 +323,65 @@ fn a_direct_write_within_a_synced_file_is_there_after_a_crash() {
         }
     });
 }
+
+/// What is there of a file after crashes behind a direct write; a lost header is an error.
+fn left(
+    layout: Layout,
+    path: &'static str,
+    (before, at): (usize, u64),
+    synced: bool,
+) -> Vec<Vec<u8>> {
+    const DIRECT: i32 = 0o40_000;
+    let driver = Driver::new(SimDisk::new(layout), 1);
+    let write = |fd, at, bytes| Action::Pwrite { who: 0, fd, at, pieces: vec![bytes] };
+    for flags in [0o102, 0o102 | DIRECT] {
+        driver.apply(&Action::Open { who: 0, path, flags });
+    }
+    if before > 0 {
+        driver.apply(&write(0, 0, data(1, before)));
+    }
+    if synced {
+        driver.apply(&Action::Sync { who: 0, fd: 0 });
+    }
+    driver.apply(&write(1, at, data(2, 2 * UNIT_USIZE)));
+    let now = driver.content(path).expect("it can be read");
+    let mut dice = Dice(at * 37 + before as u64);
+    let mut all = vec![now];
+    for _ in 0..60 {
+        let after = Driver::new(driver.disk().after_crash(&mut |below| dice.below(below)), 1);
+        all.push(after.content(path).expect("its header is there"));
+    }
+    all
+}
+
+/// The size may be lost, since nobody has synced it. Where it is there, so is all that it shows.
+#[test]
+fn a_direct_write_that_grows_a_file_leaves_no_garbage_at_the_old_end() {
+    with_room(|| {
+        for layout in [Layout::DEFAULT, Layout::new(16_384).expect("a known layout")] {
+            for path in PATHS {
+                for (before, at) in [(0, 0), (0, 8192), (100, 8192), (4100, 20_480), (5, 12_289)] {
+                    let all = left(layout, path, (before, at), true);
+                    let grown: Vec<_> =
+                        all[1..].iter().filter(|seen| seen.len() == all[0].len()).collect();
+                    assert!(grown.iter().all(|seen| **seen == all[0]), "{path} {before} {at}");
+                    assert!(grown.len() > 5, "{path} {before} {at}");
+                }
+            }
+        }
+    });
+}
+
+/// The bytes before it may be lost, since nobody has synced them.
+#[test]
+fn a_direct_write_takes_the_header_with_it() {
+    with_room(|| {
+        for layout in [Layout::DEFAULT, Layout::new(16_384).expect("a known layout")] {
+            for path in PATHS {
+                for place in [(100_usize, 8192), (12_288, 4096), (4100, 20_480)] {
+                    left(layout, path, place, false);
+                }
+            }
+        }
+    });
+}

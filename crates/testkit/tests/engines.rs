@@ -126,7 +126,7 @@ fn nothing_that_rocksdb_acknowledged_is_lost_by_kill_9() {
     nothing_acknowledged_is_lost("rocksdb", None);
 }
 
-/// One writer, whose disk loses its power again and again, once plain and once sealed.
+/// One writer, whose disk loses its power again and again.
 fn nothing_acknowledged_is_lost_by_power_cuts(engine: &str, program: Option<&str>, sealed: bool) {
     let Some(python) = python() else {
         skip::missing("target/python-engines (ci/python-env engines)");

@@ -133,16 +133,18 @@ impl<'p, S: System, C: UnitCipher, P: Decide> OpenFile<'p, S, C, P> {
         target: Target,
         signals: Signals,
     ) -> Result<(usize, u64), Errno> {
-        let written = loop {
+        let end_before = if self.flags().0 & O_DIRECT == 0 { None } else { Some(self.size()?.0) };
+        let (count, end) = loop {
             match self.pass(from, target, signals)? {
                 Pass::Busy => wait_until_free(self.kernel(), self.stripe())?,
                 pass => break self.carry_out(pass, from, target)?,
             }
         };
-        if self.flags().0 & O_DIRECT != 0 {
-            self.write_out(written.1 - written.0 as u64, written.0 as u64)?;
+        if let Some(end_before) = end_before {
+            // Behind a gap: what was sealed at the old end goes with it.
+            self.write_out(end_before.min(end - count as u64), end)?;
         }
-        Ok(written)
+        Ok((count, end))
     }
 
     /// True if these bytes would be written at once, with one system call: that takes little of the

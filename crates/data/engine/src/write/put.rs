@@ -152,8 +152,9 @@ impl<S: System, C: UnitCipher, P: Decide> OpenFile<'_, S, C, P> {
     /// O_DIRECT: the disk has the bytes when the call returns, although they go by way of the page
     /// cache. Engines count on it where they forget to sync (docs/decisions/0022).
     #[cold]
-    pub(super) fn write_out(&self, at: u64, count: u64) -> Result<(), Errno> {
+    pub(super) fn write_out(&self, at: u64, end: u64) -> Result<(), Errno> {
         let (header, start) = (DiskOffset::HEADER, self.layout().start().get());
+        let count = end - at;
         if at == 0 {
             return self.kernel().write_out(self.hidden(), header, start + count + ODD);
         }

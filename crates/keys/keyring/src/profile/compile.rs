@@ -146,7 +146,8 @@ fn glob(pattern: &str) -> Result<Glob, ProfileError> {
             return Err(ProfileError::Brace { glob: pattern.to_owned() });
         }
         // The first member of a set may be a `]`.
-        let members = rest[at + 1..].trim_start_matches(['!', '^']);
+        let set = &rest[at + 1..];
+        let members = set.strip_prefix(['!', '^']).unwrap_or(set);
         let end = members.char_indices().skip(1).find(|(_, member)| *member == ']');
         rest = end.map_or("", |(end, _)| &members[end + 1..]);
     }

@@ -34,7 +34,7 @@ fn with_plain(globs: &[&str]) -> Result<Policy, ProfileError> {
 
 #[test]
 fn a_brace_that_would_be_a_byte_of_a_name_is_refused() {
-    for glob in ["log/{a,b}", "a}", "[!{]{"] {
+    for glob in ["log/{a,b}", "a}", "[!{]{", "[!!]{a,b}", "[!^]{x]"] {
         let refused = with_plain(&[glob]).unwrap_err();
         assert_eq!(refused, ProfileError::Brace { glob: glob.to_owned() });
         assert!(refused.to_string().contains("`[{]`"), "{refused}");
