@@ -26,29 +26,46 @@ fn python() -> Option<PathBuf> {
     python.exists().then_some(python)
 }
 
-fn nothing_acknowledged_is_lost(engine: &str, program: Option<&str>) {
+/// The interpreter, if it and the engine's own program are installed.
+fn python_with(program: Option<&str>) -> Option<PathBuf> {
     let Some(python) = python() else {
         skip::missing("target/python-engines (ci/python-env engines)");
-        return;
+        return None;
     };
     if let Some(program) = program.filter(|program| !Path::new(program).exists()) {
         skip::missing(program);
-        return;
+        return None;
     }
+    Some(python)
+}
+
+/// `engine.py ENGINE WHAT DIR` by itself or, with `sealed`, by `tidelock exec`.
+fn engine_script(
+    (product, place): (&Product, &Workspace),
+    python: &Path,
+    (engine, what): (&str, &str),
+    dir: &Path,
+    sealed: bool,
+) -> Command {
+    let exec = place.command(product);
+    // A group of its own, so that a server which the script starts is killed with it.
+    let mut command = alone(if sealed { exec.get_program() } else { python.as_os_str() });
+    command.env_clear().envs(exec.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    if sealed {
+        command.arg("exec").arg("-D").arg(dir).arg("--").arg(python);
+    }
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("engines/engine.py");
+    command.arg(script).args([engine, what]).arg(dir);
+    command
+}
+
+fn nothing_acknowledged_is_lost(engine: &str, program: Option<&str>) {
+    let Some(python) = python_with(program) else { return };
     let product = Product::find().unwrap_or_else(|error| panic!("{error}"));
     let place = Workspace::new(engine).unwrap();
     let dir = place.protect(&product, engine).unwrap_or_else(|error| panic!("{error}"));
     let record = dir.with_extension("record");
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("engines/engine.py");
-    let run = |what: &str| -> Command {
-        let exec = place.command(&product);
-        // A group of its own, so that a server which the script starts is killed with it.
-        let mut command = alone(exec.get_program());
-        command.env_clear().envs(exec.get_envs().filter_map(|(name, value)| Some((name, value?))));
-        command.arg("exec").arg("-D").arg(&dir).arg("--").arg(&python).arg(&script);
-        command.args([engine, what]).arg(&dir);
-        command
-    };
+    let run = |what: &str| engine_script((&product, &place), &python, (engine, what), &dir, true);
     let mut promises = Promises::new(&record);
     let mut last = 0;
     for round in 0..ROUNDS {
@@ -128,20 +145,12 @@ fn nothing_that_rocksdb_acknowledged_is_lost_by_kill_9() {
 
 /// One writer, whose disk loses its power again and again.
 fn nothing_acknowledged_is_lost_by_power_cuts(engine: &str, program: Option<&str>, sealed: bool) {
-    let Some(python) = python() else {
-        skip::missing("target/python-engines (ci/python-env engines)");
-        return;
-    };
-    if let Some(program) = program.filter(|program| !Path::new(program).exists()) {
-        skip::missing(program);
-        return;
-    }
+    let Some(python) = python_with(program) else { return };
     if skip::unless_root("a volume of one's own") {
         return;
     }
     let product = Product::find().unwrap_or_else(|error| panic!("{error}"));
     let place = Workspace::new(engine).unwrap();
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("engines/engine.py");
     for kind in FileSystem::ALL {
         let mut volume = Volume::create(kind, 400).unwrap();
         let dir = volume.root().join("data");
@@ -156,17 +165,8 @@ fn nothing_acknowledged_is_lost_by_power_cuts(engine: &str, program: Option<&str
         }
         // On another file system, which keeps its power.
         let record = place.plain().join(format!("{kind}.record"));
-        let run = |what: &str| -> Command {
-            let exec = place.command(&product);
-            let mut command = alone(if sealed { exec.get_program() } else { python.as_os_str() });
-            let given = exec.get_envs().filter_map(|(name, value)| Some((name, value?)));
-            command.env_clear().envs(given);
-            if sealed {
-                command.arg("exec").arg("-D").arg(&dir).arg("--").arg(&python);
-            }
-            command.arg(&script).args([engine, what]).arg(&dir);
-            command
-        };
+        let run =
+            |what: &str| engine_script((&product, &place), &python, (engine, what), &dir, sealed);
         let mut promises = Promises::new(&record);
         let mut last = 0;
         for round in 0..ROUNDS {

@@ -1,7 +1,8 @@
 //! Redis's own tests: what they say of a server in a protected directory is what they say of a
 //! plain one.
 //!
-//! The whole suite runs, once in each arm: `TIDELOCK_REDIS=unit/aofrw,integration/rdb` runs a part.
+//! The whole suite runs, once in each arm: `TIDELOCK_REDIS=unit/aofrw,integration/rdb` runs a part;
+//! one of integration/rdb and the like belongs to it, or no dump is there to look at.
 
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
@@ -15,7 +16,8 @@ use std::{env, fs};
 use tidelock_servers::{Bounded as _, skip};
 use tidelock_testkit::twins::{Product, Workspace};
 
-const TCLSH: &str = "/usr/bin/tclsh";
+/// `/usr/bin/tclsh` is of another package.
+const TCLSH: &str = "/usr/bin/tclsh8.6";
 const PROGRAMS: [&str; 5] =
     ["redis-server", "redis-cli", "redis-benchmark", "redis-check-aof", "redis-check-rdb"];
 /// Programs that the tests start to copy and read files of a server.

@@ -9,6 +9,7 @@ use tidelock_format::{
 
 use crate::ancestry::O_PATH_DIRECTORY;
 use crate::errno::Errno;
+use crate::file::{O_APPEND, O_DIRECT};
 use crate::gate::Alone;
 use crate::kernel::{Fd, FileStat, Links, SCRATCH_MAX, System};
 use crate::path::PathBuffer;
@@ -25,8 +26,6 @@ const O_RDWR: i32 = 2;
 const O_CREAT: i32 = 0o100;
 const O_EXCL: i32 = 0o200;
 const O_TRUNC: i32 = 0o1000;
-const O_APPEND: i32 = 0o2000;
-const O_DIRECT: i32 = 0o40_000;
 const O_NOFOLLOW: i32 = 0o400_000;
 const O_CLOEXEC: i32 = 0o2_000_000;
 const O_PATH: i32 = 0o10_000_000;
