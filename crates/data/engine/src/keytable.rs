@@ -7,8 +7,8 @@
 //! place.
 //!
 //! ```text
-//!   marks   |64|64| 128 | 256 | ...     keys come into the last region in use; where
-//!   places  |64|64| 128 | 256 | ...     one finds no place, the next region begins
+//!   marks   |16|16| 32 | 64 | ...     keys come into the last region in use; where
+//!   places  |16|16| 32 | 64 | ...     one finds no place, the next region begins
 //! ```
 //!
 //! A process that has few files touches few pages: each is a fault, and a server's connection is a
@@ -29,11 +29,12 @@ use crate::table::OPEN_FILES;
 
 /// How many file keys a process needs places for.
 pub const KEYS: usize = 2 * OPEN_FILES;
-/// Places of the first region, and of the second; each other has as many as all before it.
-const FIRST: usize = 64;
+/// Places of the first region, and of the second; each other has as many as all before it. They
+/// take a page: a connection of a server has the keys of eight files.
+const FIRST: usize = 16;
 /// How far from its home a key may lie.
 const REACH: usize = 16;
-/// So many places are used before keys that nobody uses give way: each costs 3 KiB of locked
+/// So many places are used before keys that nobody uses give way: each costs 2 KiB of locked
 /// memory.
 const KEPT: usize = 4096;
 const WORDS: usize = COPY_LEN / 8;
@@ -185,8 +186,12 @@ impl KeyTable {
     fn take(&self, mut places: impl Iterator<Item = usize>, wanted: u32) -> Option<KeySlot> {
         places.find_map(|place| {
             let entry = self.places.get(place)?;
-            let taken = entry.word.load(Relaxed) == wanted
-                && entry.word.compare_exchange(wanted, BUSY, AcqRel, Relaxed).is_ok();
+            let fits = match self.mark_of(place) {
+                // Without a look at its word: a page that is read and then written is two faults.
+                NEVER => wanted == EMPTY,
+                _ => entry.word.load(Relaxed) == wanted,
+            };
+            let taken = fits && entry.word.compare_exchange(wanted, BUSY, AcqRel, Relaxed).is_ok();
             if !taken {
                 return None;
             }

@@ -32,8 +32,9 @@ const HALF: u16 = 512;
 #[repr(C, align(64))]
 pub(crate) struct Line(pub(crate) AtomicU64);
 
-/// Where a thread says what it is at.
-#[repr(C, align(64))]
+/// Where a thread says what it is at. Four share a line: a thread's post may be any of them, and
+/// each new process reads them all.
+#[repr(C, align(16))]
 pub(crate) struct Post {
     /// The [`Actor`]'s code, or 0.
     pub(crate) owner: AtomicU64,

@@ -20,9 +20,13 @@ use rustix::mm::{Advice, MapFlags, MlockFlags, ProtFlags};
 const ARENA: usize = 256 << 20;
 /// What is locked at once.
 const CHUNK: usize = 256 << 10;
-const SMALLEST: usize = 32;
-/// Classes of 32 bytes to 128 MiB, by powers of two.
-const CLASSES: usize = 23;
+/// Blocks begin at multiples of this.
+const STEP: usize = 16;
+/// Sizes up to here are multiples of [`STEP`]; from here on, four between a power of two and the
+/// next.
+const FINE: usize = 64;
+/// From 16 bytes to 128 MiB.
+const CLASSES: usize = class_of(128 << 20) + 1;
 /// No call of the command's that handles keys uses more of the stack; the least that it has is far
 /// more.
 pub(crate) const DEEPEST: usize = 128 << 10;
@@ -55,7 +59,7 @@ static MEMORY: Arena = Arena {
 #[derive(Clone, Copy)]
 struct Head(u64);
 
-/// A block by its place in the arena, counted in [`SMALLEST`] from 1; 0 for none.
+/// A block by its place in the arena, counted in [`STEP`]s from 1; 0 for none.
 type Link = u32;
 
 impl Head {
@@ -72,11 +76,11 @@ impl Head {
 
 fn link_to(block: *mut u8) -> Link {
     let at = block.addr() - MEMORY.start.load(Relaxed);
-    Link::try_from(at / SMALLEST + 1).unwrap_or(0)
+    Link::try_from(at / STEP + 1).unwrap_or(0)
 }
 
 fn block_of(link: Link) -> Option<*mut u8> {
-    let at = usize::try_from(link).ok()?.checked_sub(1)? * SMALLEST;
+    let at = usize::try_from(link).ok()?.checked_sub(1)? * STEP;
     Some(core::ptr::with_exposed_provenance_mut(MEMORY.start.load(Relaxed) + at))
 }
 
@@ -180,13 +184,25 @@ fn map() -> bool {
     true
 }
 
+/// The class whose blocks have room for `size` bytes, and hardly more.
 const fn class_of(size: usize) -> usize {
-    let room = if size < SMALLEST { SMALLEST } else { size };
-    (room.next_power_of_two().trailing_zeros() - SMALLEST.trailing_zeros()) as usize
+    match size {
+        0 => 0,
+        1..=FINE => (size - 1) / STEP,
+        _ => {
+            let below = (size - 1).ilog2() as usize;
+            let quarter = (size - 1 - (1 << below)) >> (below - 2);
+            FINE / STEP + 4 * (below - FINE.ilog2() as usize) + quarter
+        }
+    }
 }
 
 const fn room_of(class: usize) -> usize {
-    SMALLEST << class
+    if class < FINE / STEP {
+        return (class + 1) * STEP;
+    }
+    let (doublings, quarter) = ((class - FINE / STEP) / 4, (class - FINE / STEP) % 4);
+    (FINE << doublings) + (quarter + 1) * ((FINE / 4) << doublings)
 }
 
 /// `size` bytes, aligned to 16; null if there is no room.
@@ -386,6 +402,16 @@ mod tests {
                 });
             }
         });
+    }
+
+    #[test]
+    fn a_block_has_room_for_its_size_and_wastes_a_quarter_at_most() {
+        for size in (1..70_000).chain((16..27).flat_map(|bit| (1 << bit) - 1..(1 << bit) + 2)) {
+            let room = room_of(class_of(size));
+            assert!(room >= size && room.is_multiple_of(STEP), "{size}");
+            assert!(room < size + size / 4 + STEP, "{size}");
+            assert_eq!(class_of(room), class_of(size), "{size}");
+        }
     }
 
     #[test]

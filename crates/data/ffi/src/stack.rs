@@ -35,8 +35,12 @@ const SIZE: usize = 512 << 10;
 const ENOUGH: usize = 160 << 10;
 const GUARD: usize = 4096;
 
-/// Where the pool lies; 0 before its first use.
+/// Where the pool lies; 0 before its first use. Nobody may touch a stack of it that nobody has used
+/// yet: a page of another kind before each would be two maps a stack, and a fork copies them all.
 static POOL: AtomicUsize = AtomicUsize::new(0);
+/// The stacks of the pool that may be used, a bit each.
+static READY: AtomicU64 = AtomicU64::new(0);
+const _: () = assert!(STACKS <= 64);
 /// The thread that stands on each stack, 0 for none.
 static OWNERS: [AtomicU64; STACKS] = [const { AtomicU64::new(0) }; STACKS];
 
@@ -126,14 +130,25 @@ impl Stack {
         if pool != 0
             && let Some(index) = OWNERS.iter().position(free)
         {
-            return Ok(Self { start: pool + index * SIZE, from: Source::Pool(index) });
+            let stack = Self { start: pool + index * SIZE, from: Source::Pool(index) };
+            if READY.load(Acquire) >> index & 1 == 1 {
+                return Ok(stack);
+            }
+            if stack.open() {
+                READY.fetch_or(1 << index, Release);
+                return Ok(stack);
+            }
         }
-        let start = map(SIZE).ok_or(Errno::NOMEM)?;
-        if !guard(start) {
-            unmap(start, SIZE);
-            return Err(Errno::NOMEM);
-        }
-        Ok(Self { start, from: Source::Map })
+        let stack = Self { start: map(SIZE).ok_or(Errno::NOMEM)?, from: Source::Map };
+        if stack.open() { Ok(stack) } else { Err(Errno::NOMEM) }
+    }
+
+    /// Lets all but the lowest page be used; false if there is no memory.
+    fn open(&self) -> bool {
+        let lowest = core::ptr::with_exposed_provenance_mut(self.start + GUARD);
+        let rights = MprotectFlags::READ | MprotectFlags::WRITE;
+        // SAFETY: a stack that nobody else uses.
+        unsafe { rustix::mm::mprotect(lowest, SIZE - GUARD, rights) }.is_ok()
     }
 
     fn top(&self) -> *mut c_void {
@@ -163,10 +178,6 @@ fn pool() -> usize {
 #[cold]
 pub(crate) fn start() -> usize {
     let Some(new) = map(STACKS * SIZE) else { return 0 };
-    if !(0..STACKS).all(|index| guard(new + index * SIZE)) {
-        unmap(new, STACKS * SIZE);
-        return 0;
-    }
     POOL.compare_exchange(0, new, AcqRel, Acquire).map_or_else(
         |other| {
             // Another thread was faster.
@@ -177,8 +188,9 @@ pub(crate) fn start() -> usize {
     )
 }
 
+/// Address space that nobody may touch yet.
 fn map(len: usize) -> Option<usize> {
-    let rights = ProtFlags::READ | ProtFlags::WRITE;
+    let rights = ProtFlags::empty();
     let kind = MapFlags::PRIVATE | MapFlags::NORESERVE;
     // SAFETY: fresh private memory wherever the kernel likes.
     let mapped = unsafe { rustix::mm::mmap_anonymous(core::ptr::null_mut(), len, rights, kind) };
@@ -186,12 +198,6 @@ fn map(len: usize) -> Option<usize> {
     // SAFETY: the map that was just made.
     let _ = unsafe { rustix::mm::madvise(start, len, Advice::LinuxDontDump) };
     Some(start.expose_provenance())
-}
-
-fn guard(start: usize) -> bool {
-    let page = core::ptr::with_exposed_provenance_mut(start);
-    // SAFETY: the lowest page of a stack that nobody uses yet.
-    unsafe { rustix::mm::mprotect(page, GUARD, MprotectFlags::empty()) }.is_ok()
 }
 
 fn unmap(start: usize, len: usize) {

@@ -4,7 +4,7 @@
 //! Schedules are only read once they are there. A context carries the tweak of the call that uses
 //! it, so a call owns its context: the key's own one if it is free, else a spare that is given the
 //! key for this call. A signal handler or another thread in between therefore never finds a context
-//! in use, and nothing is allocated.
+//! in use. Spares are made when they are needed: every page that is in use costs each fork.
 //!
 //! UNSAFETY: EVP contexts are C objects. Each is used only by the holder of its owner word.
 #![expect(unsafe_code, reason = "AWS-LC's C interface")]
@@ -185,17 +185,6 @@ impl Xts {
         Self { cells: &cells.0, spares: [const { AtomicPtr::new(null_mut()) }; SPARES] }
     }
 
-    /// Chooses, and makes the spare contexts. Once, before the first use; later calls do nothing.
-    pub fn warm_up(&self) {
-        #[cfg(not(feature = "fips"))]
-        if vaes::is_chosen() {
-            return;
-        }
-        for spare in &self.spares {
-            cell_in(spare);
-        }
-    }
-
     /// True if keys that are installed from now on take the path of our own: for tests.
     #[cfg(not(feature = "fips"))]
     #[doc(hidden)]
@@ -277,8 +266,8 @@ impl Xts {
     ) {
         // SAFETY: the key is written only while the slot is being installed, when nobody uses it.
         let key = unsafe { &*key.get() };
-        for spare in self.contexts() {
-            let context = if encrypt { spare.0 } else { spare.1 };
+        for (seal, open) in self.spares.iter().filter_map(cell_in).filter_map(contexts) {
+            let context = if encrypt { seal } else { open };
             if let Some(owned) = context.own() {
                 owned.set_key(key);
                 return owned.run(unit, bytes.0, bytes.1, bytes.2);
@@ -296,19 +285,10 @@ impl Xts {
         own.free();
     }
 
-    /// The spare contexts, for sealing and for opening.
-    fn contexts(&self) -> impl Iterator<Item = (&Context, &Context)> {
-        self.spares.iter().filter_map(existing).filter_map(|cell| match cell {
-            Cell::AwsLc { seal, open, .. } => Some((seal, open)),
-            #[cfg(not(feature = "fips"))]
-            Cell::Vaes(_) => None,
-        })
-    }
-
     /// In a forked child only the forking thread exists: what others held is free.
     pub(crate) fn after_fork_in_child(&self) {
         let me = sys::thread();
-        for (seal, open) in self.contexts() {
+        for (seal, open) in self.spares.iter().filter_map(existing).filter_map(contexts) {
             for context in [seal, open] {
                 // Written only where it must be: each first write of a child copies a page.
                 if ![0, me].contains(&context.owner.load(Relaxed)) {
@@ -316,6 +296,15 @@ impl Xts {
                 }
             }
         }
+    }
+}
+
+/// The contexts of a spare, for sealing and for opening.
+fn contexts(spare: &Cell) -> Option<(&Context, &Context)> {
+    match spare {
+        Cell::AwsLc { seal, open, .. } => Some((seal, open)),
+        #[cfg(not(feature = "fips"))]
+        Cell::Vaes(_) => None,
     }
 }
 

@@ -398,7 +398,6 @@ fn installed() -> (&'static Xts, KeySlot, Vec<u8>) {
     let key = READY.get_or_init(|| {
         let root_key = [0x5a; 32];
         let (keyring, id) = (KeyringId([1; 16]), DataKeyId([2; 16]));
-        XTS.warm_up();
         let source = Source { keyring, generation: Generation(1), current: id };
         let held = take(&HOST, source, [(id, &root_key)].into_iter()).expect("room for a key");
         let header = header_under(held, Class::Paged, Layout::DEFAULT).expect("a header");

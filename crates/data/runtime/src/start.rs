@@ -98,9 +98,9 @@ fn sockets(agents: &[u8]) -> impl Iterator<Item = &[u8]> {
 }
 
 /// True if the list beside the socket names this program. The agent decides; this only says who may
-/// ask. Without the list, everybody must ask.
-/// True where there is no list: a server would run without keys. The command is no server. A unit
-/// of systemd gives it the library too, and has it start the agent, which writes the list.
+/// ask. Without the list everybody must ask: a server would run without keys. The command is no
+/// server. A unit of systemd gives it the library too, and has it start the agent, which writes the
+/// list.
 fn lists(socket: &[u8], exe: &[u8]) -> bool {
     match beside(socket, b".programs", MAX_LIST) {
         Some(list) => {
@@ -111,12 +111,13 @@ fn lists(socket: &[u8], exe: &[u8]) -> bool {
     }
 }
 
-/// The bytes of a file beside a socket, if there is one of at most this size.
+/// The bytes of a file beside a socket, if there is one; at most so many.
 fn beside(socket: &[u8], extension: &[u8], most: usize) -> Option<Vec<u8>> {
     let stem = socket.strip_suffix(b".sock").unwrap_or(socket);
     let path = [stem, extension].concat();
     let file = openat(CWD, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
-    let mut bytes = vec![0u8; most];
+    let size = usize::try_from(fstat(&file).ok()?.st_size).ok()?;
+    let mut bytes = vec![0u8; size.min(most)];
     let mut count = 0;
     loop {
         match rustix::io::read(&file, bytes.get_mut(count..)?) {

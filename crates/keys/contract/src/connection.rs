@@ -95,17 +95,30 @@ impl Connection {
             Err(Errno::AGAIN) => return Err(self.silent()),
             Err(errno) => return Err(failed("its agent does not listen")(errno)),
         }
-        let mut message = Zeroizing::new(vec![0; MAX_ANSWER + 1]);
-        let length = loop {
-            match recv(&self.socket, &mut *message, RecvFlags::DONTWAIT) {
-                Ok((0, _)) => return Err(NoAnswer::Ended),
-                Ok((length, _)) => break length,
+        let flags = RecvFlags::DONTWAIT;
+        // The room is of a program's locked memory: as much as the answer takes.
+        let length = self.receive(&mut [], flags | RecvFlags::PEEK | RecvFlags::TRUNC, until)?;
+        let mut message = Zeroizing::new(vec![0; length.min(MAX_ANSWER + 1)]);
+        let length = self.receive(&mut message, flags, until)?;
+        message.truncate(length);
+        Ok(message)
+    }
+
+    /// Puts the next message into `room`; how long it is, as the flags say.
+    fn receive(
+        &self,
+        room: &mut [u8],
+        flags: RecvFlags,
+        until: Instant,
+    ) -> Result<usize, NoAnswer> {
+        loop {
+            match recv(&self.socket, &mut *room, flags) {
+                Ok((_, 0)) => return Err(NoAnswer::Ended),
+                Ok((_, length)) => return Ok(length),
                 Err(Errno::AGAIN | Errno::INTR) => self.wait(until)?,
                 Err(errno) => return Err(failed("its agent does not answer")(errno)),
             }
-        };
-        message.truncate(length);
-        Ok(message)
+        }
     }
 
     /// Until there is something to read.

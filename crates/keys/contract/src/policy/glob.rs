@@ -62,7 +62,16 @@ impl Glob {
 
     /// True if the pattern covers the path that starts with `prefix` and goes on with `tail`.
     pub(crate) fn matches_joined(&self, prefix: &[u8], tail: &[u8]) -> bool {
-        matches(Components::new(&self.0, &[]), Components::new(prefix, tail))
+        let start = if prefix.is_empty() { tail } else { prefix };
+        self.begins(start) && matches(Components::new(&self.0, &[]), Components::new(prefix, tail))
+    }
+
+    /// False if the first component of `path` differs before any star: most rules are about other
+    /// directories.
+    fn begins(&self, path: &[u8]) -> bool {
+        let path = path.iter().skip_while(|byte| **byte == b'/');
+        let plain = self.0.iter().take_while(|byte| !b"*?[/".contains(byte));
+        plain.zip(path).all(|(want, have)| want == have)
     }
 
     /// A path that the part of the pattern from byte `start` on covers, for the shorter ones; in
