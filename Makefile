@@ -150,6 +150,7 @@ EXPERIMENTS := crypto cpu-paths shared-buffers rds-encryption wal-stress aurora-
 check: $(DENY)
 	$(CARGO) fmt --all --check
 	ci/long-lines
+	ci/broken-links
 	$(CARGO) clippy $(CRATES) --all-targets -- -D warnings
 	$(CARGO) clippy $(LIBRARY) -- -D warnings
 	$(CARGO) check --locked -p tidelock --no-default-features
