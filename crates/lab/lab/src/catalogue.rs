@@ -37,7 +37,7 @@ macro_rules! files {
     };
 }
 
-const FILES: [(&str, &str); 10] = files![
+const FILES: [(&str, &str); 11] = files![
     "crypto",
     "cpu-paths",
     "shared-buffers",
@@ -47,6 +47,7 @@ const FILES: [(&str, &str); 10] = files![
     "provisioned-iops",
     "aurora-mysqlslap",
     "mariadb-sysbench",
+    "latency",
     "regression",
 ];
 

@@ -220,10 +220,16 @@ pub struct Stop {
     /// Blocks of the trials at a fixed rate; none if 0.
     #[serde(default)]
     pub latency_blocks: u32,
-    /// Blocks of equal work at 40 % of capacity, of workloads of pgbench and of sysbench's
-    /// transactions; none if 0.
+    /// Blocks of equal work, of workloads of pgbench and of sysbench's transactions; none if 0.
     #[serde(default)]
     pub equal_work_blocks: u32,
+    /// Slices of each server in such a block, an even number: in each pair of rounds every order is
+    /// there with its reverse. A quantile is that of all slices of a block.
+    #[serde(default = "rounds")]
+    pub equal_work_rounds: u32,
+    /// The part of the plain server's capacity that equal work asks for.
+    #[serde(default = "equal_work_rate")]
+    pub equal_work_rate: Param,
     /// Servers of each arm, 1 or 2. With two a difference between servers is not taken for one
     /// between arms. plain and control have one each.
     #[serde(default = "one_server")]
@@ -232,6 +238,15 @@ pub struct Stop {
     /// of 1, whatever the other arms show; then `equal_work_blocks` is the most.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub control_precision: Option<f64>,
+}
+
+const fn rounds() -> u32 {
+    4
+}
+
+/// Low enough that no server queues.
+fn equal_work_rate() -> Param {
+    Param::from("0.4")
 }
 
 const fn one_server() -> u32 {

@@ -138,7 +138,10 @@ fn uses(experiment: &Experiment, work: &Work, factor: &str) -> bool {
     let own = serde_json::to_string(work).unwrap_or_default();
     let around =
         serde_json::to_string(&(&experiment.settings, &experiment.limits, &experiment.own_arms));
-    own.contains(&name) || around.unwrap_or_default().contains(&name)
+    // At a rate of its own only where it has equal work.
+    let paced = blocks(experiment, work, Phase::EqualWork) > 0
+        && experiment.stop.equal_work_rate.0.contains(&name);
+    paced || own.contains(&name) || around.unwrap_or_default().contains(&name)
 }
 
 /// What the servers of `cell` have to be.
@@ -292,10 +295,28 @@ pub fn seconds(experiment: &Experiment, cell: &Cell, servers: usize) -> Result<f
         return Err(Error::Experiment { name: experiment.name.clone(), why });
     }
     let blocks_of = |phase| blocks(experiment, work, phase);
+    if blocks_of(Phase::EqualWork) > 0 {
+        equal_work_rate(experiment, cell)?;
+    }
     let blocks = f64::from(blocks_of(Phase::Capacity) + blocks_of(Phase::FixedRate));
     // Warm-up is about one block more.
-    let equal_work = f64::from(blocks_of(Phase::EqualWork)) * EQUAL_WORK_SECONDS;
+    let equal_work = f64::from(blocks_of(Phase::EqualWork))
+        * equal_work_seconds(experiment.stop.equal_work_rounds);
     Ok(((blocks + 1.0) * (trial + around) + equal_work) * servers as f64)
+}
+
+/// The part of the plain server's capacity that equal work of a cell asks for.
+///
+/// # Errors
+/// When it is no number from 0.01 to 1.
+pub fn equal_work_rate(experiment: &Experiment, cell: &Cell) -> Result<f64> {
+    let Param(text) = &experiment.stop.equal_work_rate;
+    let rate = experiment.stop.equal_work_rate.number::<f64>(&cell.0)?;
+    if (0.01..=1.0).contains(&rate) {
+        return Ok(rate);
+    }
+    let why = format!("{cell}: stop.equal_work_rate is {text}; it is a part of 1");
+    Err(Error::Experiment { name: experiment.name.clone(), why })
 }
 
 /// Seconds to make the servers of a ground, roughly.
@@ -306,13 +327,13 @@ pub fn seconds_of_ground(ground: &Ground, servers: usize) -> f64 {
     (4.0 + 0.25 * f64::from(ground.scale) + sysbench) * servers as f64
 }
 
-/// Slices of one server in a block of equal work: in each pair of rounds every order is there with
-/// its reverse.
-pub const ROUNDS: u32 = 4;
 /// Seconds of the shortest and the longest slice.
 pub const SLICE: (f64, f64) = (0.2, 0.5);
+
 /// Seconds of one server's part of a block of equal work: its slices, and a checkpoint.
-pub(crate) const EQUAL_WORK_SECONDS: f64 = ROUNDS as f64 * (SLICE.0 + SLICE.1) / 2.0 + 0.2;
+pub(crate) fn equal_work_seconds(rounds: u32) -> f64 {
+    f64::from(rounds) * (SLICE.0 + SLICE.1) / 2.0 + 0.2
+}
 
 #[cfg(test)]
 mod tests {

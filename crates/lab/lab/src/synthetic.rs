@@ -96,6 +96,8 @@ pub(crate) fn experiment(arms: &[&str]) -> Experiment {
             warm_up: 10,
             latency_blocks: 0,
             equal_work_blocks: 0,
+            equal_work_rounds: 4,
+            equal_work_rate: "0.4".into(),
             servers: 1,
             control_precision: None,
         },

@@ -85,6 +85,10 @@ fn check(experiment: &Experiment, levels: &BTreeMap<String, Vec<Param>>) -> Resu
     if ![1, 2].contains(&experiment.stop.servers) {
         return Err(format!("stop.servers is {}; it is 1 or 2", experiment.stop.servers));
     }
+    let rounds = experiment.stop.equal_work_rounds;
+    if rounds == 0 || rounds % 2 == 1 {
+        return Err(format!("stop.equal_work_rounds is {rounds}; it is an even number"));
+    }
     for (at, arm) in experiment.arms.iter().enumerate() {
         if !known(arm) {
             return Err(format!("unknown arm `{arm}`; built in are {}", BUILT_IN.join(", ")));
@@ -285,6 +289,8 @@ mod tests {
             (format!("{TEXT}\n{own}{own}"), "two arms are named `fork`"),
             (format!("{TEXT}\nservers = 0"), "stop.servers is 0"),
             (format!("{TEXT}\nservers = 3"), "stop.servers is 3"),
+            (format!("{TEXT}\nequal_work_rounds = 0"), "stop.equal_work_rounds is 0"),
+            (format!("{TEXT}\nequal_work_rounds = 5"), "stop.equal_work_rounds is 5"),
         ] {
             assert!(refused(&text).contains(why), "{}", refused(&text));
         }

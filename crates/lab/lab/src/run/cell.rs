@@ -83,7 +83,6 @@ impl Lab<'_> {
         progress: &mut dyn Progress,
     ) -> Result<()> {
         let experiment = &planned.experiment;
-        let Some(work) = experiment.workload.get(cell.workload()) else { return Ok(()) };
         let mut bench = None;
         for block in steps.chunk_by(|a, b| a.block == b.block) {
             self.check_stop()?;
@@ -104,7 +103,7 @@ impl Lab<'_> {
                     let capacity = self.capacity(experiment, cell)?;
                     none.insert(Bench::make(
                         servers,
-                        work,
+                        experiment,
                         cell,
                         capacity,
                         (seed, first.block),

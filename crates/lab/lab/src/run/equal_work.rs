@@ -4,7 +4,7 @@
 //! ```text
 //!   round 1   C A D B      one slice each, 0.2 to 0.5 s, the same length for all
 //!   round 2   B D A C      the reverse: a drift across both rounds falls on all alike
-//!   rounds 3 and 4         another order, and its reverse
+//!   rounds 3, 4 ...        another order, and its reverse
 //!   checkpoint             of loads that write, one server after the other
 //! ```
 //!
@@ -20,9 +20,9 @@ use super::cell::writes;
 use super::servers::{Database, Server, Servers};
 use super::trial::{self, Measured};
 use crate::error::{Error, Result};
-use crate::experiment::Work;
+use crate::experiment::{Experiment, Work};
 use crate::host::{CpuTimes, Sampler};
-use crate::plan::{Instance, ROUNDS, SLICE, Step};
+use crate::plan::{self, Instance, SLICE, Step};
 use crate::statistics::quantile;
 use crate::trial::Cell;
 use crate::work::Done;
@@ -30,14 +30,12 @@ use crate::work::pace::{Connections, Schedule};
 use crate::work::script::Script;
 use crate::work::sysbench::{self, Paced};
 
-/// The part of the plain server's capacity that is asked for: low enough that no server queues.
-pub(super) const RATE: f64 = 0.4;
-
 /// The servers of a cell with their connections.
 pub(super) struct Bench<'s, 'p> {
     servers: &'s Servers<'p>,
     loads: BTreeMap<Instance, Load>,
     rate: f64,
+    rounds: u32,
     writes: bool,
     seed: u64,
 }
@@ -61,18 +59,21 @@ struct Part {
 
 impl<'s, 'p> Bench<'s, 'p> {
     /// Connects to all servers, brings them to the same state, and runs one round that does not
-    /// count: new connections have empty caches. `first` is the first block that it measures.
+    /// count: new connections have empty caches. `capacity` is the plain server's, in transactions
+    /// a second; `first` is the first block that is measured.
     ///
     /// # Errors
     /// When a connection or a transaction fails.
     pub(super) fn make(
         servers: &'s Servers<'p>,
-        work: &Work,
+        experiment: &Experiment,
         cell: &Cell,
         capacity: f64,
         (seed, first): (u64, u32),
         stop: &AtomicBool,
     ) -> Result<Self> {
+        let lacks = || Error::Other(format!("{cell} has no equal work"));
+        let work = experiment.workload.get(cell.workload()).ok_or_else(lacks)?;
         let mut loads = BTreeMap::new();
         let draws = sysbench::seed((seed, cell, "equal work", first));
         for server in &servers.servers {
@@ -83,7 +84,8 @@ impl<'s, 'p> Bench<'s, 'p> {
         let mut bench = Self {
             servers,
             loads,
-            rate: RATE * capacity,
+            rate: plan::equal_work_rate(experiment, cell)? * capacity,
+            rounds: experiment.stop.equal_work_rounds,
             writes: writes(work),
             seed: hasher.finish(),
         };
@@ -115,7 +117,7 @@ impl<'s, 'p> Bench<'s, 'p> {
         let before = servers.iter().map(|s| s.cpu_seconds()).collect::<Result<Vec<f64>>>()?;
         let mut parts: BTreeMap<usize, Part> = BTreeMap::new();
         let mut order: Vec<usize> = (0..steps.len()).collect();
-        for round in 0..ROUNDS {
+        for round in 0..self.rounds {
             match round {
                 0 => {}
                 _ if round % 2 == 1 => order.reverse(),

@@ -71,7 +71,8 @@ impl Lab<'_> {
             for cell in plan::cells(experiment)? {
                 let paced = f64::from(blocks(experiment, &cell));
                 let as_planned = plan::seconds(experiment, &cell, servers)?;
-                let equal_work = plan::EQUAL_WORK_SECONDS * servers as f64;
+                let rounds = experiment.stop.equal_work_rounds;
+                let equal_work = plan::equal_work_seconds(rounds) * servers as f64;
                 this_run += as_planned;
                 rest += as_planned - paced * equal_work;
                 if paced > 0.0 {
@@ -122,7 +123,8 @@ impl Lab<'_> {
         }
         let plain = servers.of(PLAIN, 0)?;
         let capacity = warm_up::rate(plain, work, cell, (2, 2), stop)?.ok_or_else(lacks)?;
-        let mut bench = Bench::make(&servers, work, cell, capacity, (self.manifest.seed, 0), stop)?;
+        let first = (self.manifest.seed, 0);
+        let mut bench = Bench::make(&servers, &experiment, cell, capacity, first, stop)?;
         let steps = plan::steps(cell, Phase::EqualWork, 1000, &both, self.manifest.seed);
         let (start, mut trials, mut count) = (Instant::now(), Vec::new(), 0);
         for block in steps.chunk_by(|a, b| a.block == b.block) {
