@@ -176,7 +176,7 @@ fn only(one: &BTreeMap<Key, Side>, other: &BTreeMap<Key, Side>) -> Vec<String> {
 const fn at(phase: Phase) -> &'static str {
     match phase {
         Phase::Capacity => "",
-        Phase::EqualWork => ", at 40 % of capacity",
+        Phase::EqualWork => ", by equal work",
         Phase::FixedRate => ", at 70 % of capacity",
     }
 }

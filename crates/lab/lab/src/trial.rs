@@ -55,8 +55,8 @@ const fn is_first(number: &u32) -> bool {
 pub enum Phase {
     /// As much as the arm can do.
     Capacity,
-    /// Equal work at 40 % of what the plain server can do, in short slices: CPU time for a unit of
-    /// work, and latencies.
+    /// Equal work at a part of what the plain server can do, 40 % where the experiment says
+    /// nothing, in short slices: CPU time for a unit of work, and latencies.
     EqualWork,
     /// A fixed rate, for latencies: 70 % of what the plain server can do.
     FixedRate,
@@ -81,7 +81,7 @@ impl Phase {
     pub const fn words(self) -> &'static str {
         match self {
             Self::Capacity => "",
-            Self::EqualWork => "at 40 % of capacity",
+            Self::EqualWork => "by equal work",
             Self::FixedRate => "at 70 % of capacity",
         }
     }

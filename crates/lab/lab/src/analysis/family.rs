@@ -89,7 +89,7 @@ pub enum Aspect {
     Cpu,
     /// Throughput at capacity, or time.
     Throughput,
-    /// 95th percentile of the latency at 40 % of capacity, or at 70 % where that was planned
+    /// 95th percentile of the latency by equal work, or at 70 % of capacity where that was planned
     /// instead.
     P95,
 }
