@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use tempfile::TempDir;
 use tidelock_servers::Process;
-use tidelock_servers::mariadb::MariaDb;
+use tidelock_servers::mysqld::Mysqld;
 use tidelock_servers::{Arm, Error, Result, Workspace, ensure};
 
 use crate::maria::SMALL;
@@ -54,7 +54,7 @@ struct Ports {
 #[derive(Debug)]
 pub struct Node<'p> {
     /// Its server, started or not.
-    pub maria: MariaDb<'p>,
+    pub maria: Mysqld<'p>,
     ring: TempDir,
     group: String,
 }
@@ -93,7 +93,7 @@ fn node<'p>(
     let ring = tempfile::Builder::new().prefix("tl-ring-").tempdir_in("/dev/shm");
     let ring = ring.map_err(Error::io("making a directory in memory"))?;
     place.account().give(ring.path())?;
-    let maria = MariaDb::at(place, &name, arm)?;
+    let maria = Mysqld::mariadb(place, &name, arm)?;
     for (name, value) in SMALL {
         maria.set(name, value)?;
     }

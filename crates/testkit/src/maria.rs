@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use crate::marker::Marker;
-use crate::pg::mariadb::MariaDb;
+use crate::pg::mysqld::Mysqld;
 use crate::pg::{Arm, Error, Result, Running, Tool, Workspace, ensure};
 
 /// Small, and quick on a busy disk: the machine outlives the test, so nothing needs an fsync.
@@ -33,8 +33,8 @@ pub fn installed<'p>(
     name: &str,
     arm: Arm,
     settings: &[(&str, &str)],
-) -> Result<MariaDb<'p>> {
-    let maria = MariaDb::at(place, name, arm)?;
+) -> Result<Mysqld<'p>> {
+    let maria = Mysqld::mariadb(place, name, arm)?;
     for (name, value) in SMALL.iter().chain(settings) {
         maria.set(name, value)?;
     }
@@ -51,7 +51,7 @@ pub fn started<'p>(
     name: &str,
     arm: Arm,
     settings: &[(&str, &str)],
-) -> Result<MariaDb<'p>> {
+) -> Result<Mysqld<'p>> {
     let maria = installed(place, name, arm, settings)?;
     maria.start()?;
     Ok(maria)
@@ -114,17 +114,17 @@ pub trait Sql {
     fn sql(&self, text: &str) -> Result<String>;
 }
 
-impl Sql for MariaDb<'_> {
+impl Sql for Mysqld<'_> {
     fn workspace(&self) -> &Workspace {
-        MariaDb::workspace(self)
+        Mysqld::workspace(self)
     }
 
     fn client(&self) -> Result<Tool<'_>> {
-        MariaDb::client(self, "mariadb")
+        Mysqld::client(self, "mariadb")
     }
 
     fn sql(&self, text: &str) -> Result<String> {
-        MariaDb::sql(self, text)
+        Mysqld::sql(self, text)
     }
 }
 

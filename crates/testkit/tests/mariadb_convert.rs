@@ -2,7 +2,7 @@
 
 use tidelock_testkit::maria::{SMALL, installed, search};
 use tidelock_testkit::marker::Marker;
-use tidelock_testkit::pg::mariadb::MariaDb;
+use tidelock_testkit::pg::mysqld::Mysqld;
 use tidelock_testkit::pg::{Arm, Result, Workspace, ensure};
 
 #[test]
@@ -13,7 +13,7 @@ fn an_existing_server_is_sealed_and_made_plain_again() -> Result<()> {
     let text = marker.text();
     let plain = installed(&place, "m", Arm::Plain, &[("log_bin", "on")])?;
     // The same directory, by the other arm.
-    let sealed = MariaDb::at(&place, "sealed", Arm::Sealed)?.on(plain.dir().to_path_buf());
+    let sealed = Mysqld::mariadb(&place, "sealed", Arm::Sealed)?.on(plain.dir().to_path_buf());
     for (name, value) in SMALL.iter().chain(&[("log_bin", "on")]) {
         sealed.set(name, value)?;
     }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use tidelock_testkit::arms;
 use tidelock_testkit::maria::{Inserter, SMALL, started};
-use tidelock_testkit::pg::mariadb::MariaDb;
+use tidelock_testkit::pg::mysqld::Mysqld;
 use tidelock_testkit::pg::{Arm, Error, Result, Workspace, ensure, skip};
 use tidelock_testkit::volume::{FileSystem, Volume, VolumeError};
 
@@ -77,7 +77,7 @@ fn survives_power_cuts(arm: Arm, fs: FileSystem) -> Result<()> {
     let mut volume = Volume::create(fs, 1200).map_err(failed)?;
     let place = Workspace::new()?;
     place.account().give(volume.root())?;
-    let maria = MariaDb::at(&place, "m", arm)?.on(volume.root().join("m"));
+    let maria = Mysqld::mariadb(&place, "m", arm)?.on(volume.root().join("m"));
     let durable = [
         ("innodb_flush_method", "O_DIRECT"),
         ("innodb_flush_log_at_trx_commit", "1"),
@@ -308,7 +308,7 @@ fn a_thousand_connections_write_at_once() -> Result<()> {
 }
 
 /// Waits until a query counts so many.
-fn reached(maria: &MariaDb<'_>, query: &str, wanted: u32) -> Result<()> {
+fn reached(maria: &Mysqld<'_>, query: &str, wanted: u32) -> Result<()> {
     let begin = Instant::now();
     loop {
         let found = maria.sql(query)?;

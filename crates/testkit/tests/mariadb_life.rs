@@ -6,7 +6,7 @@ use std::fs;
 use tidelock_testkit::arms;
 use tidelock_testkit::maria::{Inserter, contents, installed, search, started};
 use tidelock_testkit::marker::Marker;
-use tidelock_testkit::pg::mariadb::MariaDb;
+use tidelock_testkit::pg::mysqld::Mysqld;
 use tidelock_testkit::pg::{Arm, Error, Result, Workspace, ensure};
 
 /// The short one: everything that must not break between two changes.
@@ -30,7 +30,7 @@ fn a_sealed_server_keeps_what_it_acknowledged_and_no_bare_server_reads_or_harms_
     maria.kill_nine()?;
 
     let mut before = contents(maria.dir())?;
-    let bare = MariaDb::at(&place, "bare", Arm::Plain)?.on(maria.dir().to_path_buf());
+    let bare = Mysqld::mariadb(&place, "bare", Arm::Plain)?.on(maria.dir().to_path_buf());
     let told = bare.start().expect_err("a bare server starts on sealed files").to_string();
     for reason in ["aria_log_control", "InnoDB: Invalid log header checksum"] {
         ensure(told.contains(reason), || format!("no word of {reason}:\n{told}"))?;

@@ -9,11 +9,11 @@ use rustix::process::Signal;
 use tidelock_testkit::killed::{again, kill_at};
 use tidelock_testkit::maria::{installed, search};
 use tidelock_testkit::marker::Marker;
-use tidelock_testkit::pg::mariadb::MariaDb;
+use tidelock_testkit::pg::mysqld::Mysqld;
 use tidelock_testkit::pg::{Arm, Error, Process, Result, Tool, Workspace, ensure};
 
 /// A server that the command stops and starts, so that it is no child of the test: ended on drop.
-struct Found<'m, 'p>(&'m MariaDb<'p>);
+struct Found<'m, 'p>(&'m Mysqld<'p>);
 
 impl Found<'_, '_> {
     fn process(&self) -> Result<Process> {
@@ -44,7 +44,7 @@ impl Drop for Found<'_, '_> {
     }
 }
 
-fn filled<'p>(place: &'p Workspace, marker: &Marker) -> Result<MariaDb<'p>> {
+fn filled<'p>(place: &'p Workspace, marker: &Marker) -> Result<Mysqld<'p>> {
     let maria = installed(place, "m", Arm::Plain, &[("log_bin", "on")])?;
     // The sealed server has none outside; the last one counts.
     maria.set("tmpdir", &maria.dir().display().to_string())?;

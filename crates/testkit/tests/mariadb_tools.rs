@@ -6,13 +6,13 @@ use std::path::PathBuf;
 
 use tidelock_testkit::maria::{Inserter, SMALL, contents, installed, search, started};
 use tidelock_testkit::marker::Marker;
-use tidelock_testkit::pg::mariadb::MariaDb;
+use tidelock_testkit::pg::mysqld::Mysqld;
 use tidelock_testkit::pg::{Arm, Error, Output, Result, Tool, Workspace, ensure, skip};
 use tidelock_testkit::tools::{Page, Sees};
 
 const TABLES: &str = "d.i, d.a, d.m, d.z";
 
-fn tables(maria: &MariaDb<'_>, marker: &Marker) -> Result<()> {
+fn tables(maria: &Mysqld<'_>, marker: &Marker) -> Result<()> {
     let text = marker.text();
     maria.sql(&format!(
         "CREATE DATABASE d; USE d;
@@ -26,7 +26,7 @@ fn tables(maria: &MariaDb<'_>, marker: &Marker) -> Result<()> {
     Ok(())
 }
 
-fn checksums(maria: &MariaDb<'_>) -> Result<String> {
+fn checksums(maria: &Mysqld<'_>) -> Result<String> {
     maria.sql(&format!("CHECKSUM TABLE {TABLES}"))
 }
 
@@ -40,15 +40,15 @@ fn backup_is_missing() -> bool {
 }
 
 /// mariadb-backup with the keys of these servers' directories.
-fn backup<'p>(place: &'p Workspace, keys: &[&MariaDb<'_>]) -> Tool<'p> {
+fn backup<'p>(place: &'p Workspace, keys: &[&Mysqld<'_>]) -> Tool<'p> {
     let all =
         keys.iter().fold(place.tool("mariadb-backup"), |it, one| it.under(Arm::Sealed, one.dir()));
     all.limit(300)
 }
 
 /// A directory that waits for a backup; its server has a name of its own.
-fn empty<'p>(place: &'p Workspace, name: &str) -> Result<MariaDb<'p>> {
-    let maria = MariaDb::at(place, name, Arm::Sealed)?;
+fn empty<'p>(place: &'p Workspace, name: &str) -> Result<Mysqld<'p>> {
+    let maria = Mysqld::mariadb(place, name, Arm::Sealed)?;
     for (name, value) in SMALL {
         maria.set(name, value)?;
     }
@@ -57,7 +57,7 @@ fn empty<'p>(place: &'p Workspace, name: &str) -> Result<MariaDb<'p>> {
 }
 
 /// A page with the words that most commands have.
-fn page<'w>(place: &'w Workspace, test: &'static str, maria: &MariaDb<'_>) -> Page<'w> {
+fn page<'w>(place: &'w Workspace, test: &'static str, maria: &Mysqld<'_>) -> Page<'w> {
     let mut page = Page::new(place, test);
     page.word("DIR", maria.dir().display());
     page.word("SOCKET", maria.socket().display());
@@ -65,13 +65,13 @@ fn page<'w>(place: &'w Workspace, test: &'static str, maria: &MariaDb<'_>) -> Pa
 }
 
 /// The command with the keys of these servers' directories: a row.
-fn by_exec(page: &Page<'_>, keys: &[&MariaDb<'_>], template: &str, result: &str) -> Result<Output> {
+fn by_exec(page: &Page<'_>, keys: &[&Mysqld<'_>], template: &str, result: &str) -> Result<Output> {
     let tool = keys.iter().fold(page.tool(template), |it, one| it.under(Arm::Sealed, one.dir()));
     page.works(tool, Sees::Plain, template, result)
 }
 
 /// The command without keys, which fails, and the directory stays as it is: a row.
-fn bare(page: &Page<'_>, dir: &MariaDb<'_>, template: &str, said: &str) -> Result<()> {
+fn bare(page: &Page<'_>, dir: &Mysqld<'_>, template: &str, said: &str) -> Result<()> {
     let before = contents(dir.dir())?;
     page.fails(page.tool(template), Sees::SealedBytes, template, said)?;
     ensure(contents(dir.dir())? == before, || format!("{template} without keys changes files"))
@@ -157,8 +157,8 @@ fn full_and_incremental_backups_are_prepared_and_restored_under_other_keys() -> 
 }
 
 /// A plain backup in OUT is prepared and restored without keys, and a stock server has its tables.
-fn starts_plain(page: &Page<'_>, maria: &MariaDb<'_>) -> Result<()> {
-    let plain = MariaDb::at(maria.workspace(), "plain", Arm::Plain)?;
+fn starts_plain(page: &Page<'_>, maria: &Mysqld<'_>) -> Result<()> {
+    let plain = Mysqld::mariadb(maria.workspace(), "plain", Arm::Plain)?;
     for (name, value) in SMALL {
         plain.set(name, value)?;
     }
@@ -263,7 +263,7 @@ fn a_stream_goes_from_sealed_to_sealed_and_the_copy_replicates_both_ways() -> Re
     search(&marker, Arm::Sealed, &[maria.dir(), copy.dir()]).map(drop)
 }
 
-fn follow(replica: &MariaDb<'_>, port: &str, gtid: Option<&str>) -> Result<()> {
+fn follow(replica: &Mysqld<'_>, port: &str, gtid: Option<&str>) -> Result<()> {
     let begin = gtid.map_or(String::new(), |at| format!("SET GLOBAL gtid_slave_pos = '{at}';"));
     replica.sql(&format!(
         "{begin} CHANGE MASTER TO MASTER_HOST = '127.0.0.1', MASTER_PORT = {port}, MASTER_USER = 'r',
@@ -273,7 +273,7 @@ fn follow(replica: &MariaDb<'_>, port: &str, gtid: Option<&str>) -> Result<()> {
 }
 
 /// Waits until the replica has applied all that the source has written.
-fn reached(source: &MariaDb<'_>, replica: &MariaDb<'_>) -> Result<()> {
+fn reached(source: &Mysqld<'_>, replica: &Mysqld<'_>) -> Result<()> {
     let at = source.sql("SELECT @@gtid_binlog_pos")?;
     let wait = format!("SELECT MASTER_GTID_WAIT('{at}', 100)");
     let got = replica.sql(&wait)?;

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use tidelock_servers::Arm;
-use tidelock_servers::mariadb::{program_of, sealed_is_possible};
+use tidelock_servers::mysqld::{Brand, own_is_possible, program_of, sealed_is_possible};
 
 use crate::error::{Error, Result};
 use crate::experiment::{Engine, Experiment, OwnArm, Work};
@@ -101,6 +101,9 @@ pub(crate) const fn programs(engine: Engine) -> Programs {
             server: ("mariadbd", "--version"),
             all: &["mariadbd", "mariadb-install-db"],
         },
+        Engine::Mysql => {
+            Programs { name: "mysql", server: ("mysqld", "--version"), all: &["mysqld"] }
+        }
     }
 }
 
@@ -120,7 +123,7 @@ pub(crate) fn find_programs(experiment: &mut Experiment, base: &Path) -> Result<
         };
         let dir = dir.canonicalize().map_err(|e| broken(format!("{}: {e}", dir.display())))?;
         let has = |name: &str| match engine {
-            Engine::Mariadb => program_of(&dir, name).is_some(),
+            Engine::Mariadb | Engine::Mysql => program_of(&dir, name).is_some(),
             Engine::Postgresql | Engine::None => dir.join(name).is_file(),
         };
         let lacks = all.iter().find(|name| !has(name));
@@ -163,22 +166,39 @@ fn missing(experiment: &Experiment, arm: &Definition, machine: &Machine) -> Opti
     }
     let server = programs(experiment.engine).name;
     if arm.bin.is_none() && !machine.versions.contains_key(server) {
-        return Some(format!("{server} is not installed"));
+        let named = match experiment.engine {
+            Engine::Mysql => ", and TIDELOCK_MYSQL_BINDIR does not say where its mysqld is",
+            _ => "",
+        };
+        return Some(format!("{server} is not installed{named}"));
     }
     let sysbench = experiment.workload.values().any(|work| matches!(work, Work::Sysbench(_)));
     if sysbench && !machine.versions.contains_key("sysbench") {
         return Some("sysbench is not installed".into());
     }
-    match (experiment.engine, arm.arm, arm.own) {
-        (Engine::Mariadb, Arm::Sealed, _) => sealed_mariadb(),
-        (Engine::Postgresql, _, true) => Some("PostgreSQL has no encryption of its own".into()),
-        _ => None,
+    match experiment.engine.brand() {
+        Some(brand) => missing_of(brand, arm),
+        None if arm.own && experiment.engine == Engine::Postgresql => {
+            Some("PostgreSQL has no encryption of its own".into())
+        }
+        None => None,
     }
 }
 
-fn sealed_mariadb() -> Option<String> {
+fn missing_of(brand: Brand, arm: &Definition) -> Option<String> {
+    // A tree of MySQL may have the server alone.
+    if brand.find(arm.bin.as_deref(), "mariadb").is_none() {
+        return Some("no client of MySQL or MariaDB is installed".into());
+    }
+    if arm.arm == Arm::Sealed {
+        return sealed_missing(brand);
+    }
+    arm.own.then(|| own_is_possible(brand, arm.bin.as_deref()).err()).flatten()
+}
+
+fn sealed_missing(brand: Brand) -> Option<String> {
     match tidelock_servers::Programs::command_beside() {
-        Ok(tidelock) => sealed_is_possible(&tidelock).err(),
+        Ok(tidelock) => sealed_is_possible(brand, &tidelock).err(),
         Err(why) => Some(why.to_string()),
     }
 }

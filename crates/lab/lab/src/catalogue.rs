@@ -10,14 +10,18 @@ pub fn names() -> impl Iterator<Item = &'static str> {
     FILES.iter().map(|(name, _)| *name)
 }
 
+/// The file of the experiment of this name.
+pub(crate) fn text(name: &str) -> Option<&'static str> {
+    FILES.iter().find(|(known, _)| *known == name).map(|(_, text)| *text)
+}
+
 /// The experiment of this name, or of this TOML file.
 ///
 /// # Errors
 /// [`Error::Unknown`], or what is wrong with the file or with a directory of programs that it
 /// names.
 pub fn find(name: &str, size: Size) -> Result<Experiment> {
-    let found = FILES.iter().find(|(known, _)| *known == name);
-    if let Some((_, text)) = found {
+    if let Some(text) = text(name) {
         return read(name, text, size);
     }
     let path = Path::new(name);
@@ -46,6 +50,7 @@ const FILES: [(&str, &str); 11] = files![
     "wal-stress",
     "provisioned-iops",
     "aurora-mysqlslap",
+    "aurora-mysql",
     "mariadb-sysbench",
     "latency",
     "regression",

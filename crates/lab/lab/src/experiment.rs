@@ -20,6 +20,7 @@ mod work;
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+use tidelock_servers::mysqld::Brand;
 
 pub use claim::{Claim, Expectation, LevelsAgainst};
 pub use param::Param;
@@ -123,8 +124,22 @@ pub enum Engine {
     Postgresql,
     /// MariaDB.
     Mariadb,
+    /// MySQL.
+    Mysql,
     /// No server: the cipher alone.
     None,
+}
+
+impl Engine {
+    /// Which of the two it is, if it is MariaDB or MySQL.
+    #[must_use]
+    pub const fn brand(self) -> Option<Brand> {
+        match self {
+            Self::Mariadb => Some(Brand::MariaDb),
+            Self::Mysql => Some(Brand::MySql),
+            Self::Postgresql | Self::None => None,
+        }
+    }
 }
 
 /// An arm that an experiment, or the user, adds.

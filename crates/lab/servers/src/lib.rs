@@ -7,7 +7,7 @@
 //!     Cluster  one data directory: initdb, start, kill -9, sql; stopped on drop
 //!       Arm    what stands between the server and the kernel
 //!     Load     pgbench on it          cpu_seconds  what all its processes have used
-//!     mariadb  the same for MariaDB, with its own encryption or without
+//!     Mysqld   the same for MariaDB and MySQL, with their own encryption or without
 //!   skip       what a test says that cannot run here
 //!   Bounded    any other program, to its end or to a limit
 //! ```
@@ -24,7 +24,7 @@ mod cluster;
 mod error;
 pub mod home;
 mod load;
-pub mod mariadb;
+pub mod mysqld;
 mod process;
 pub mod skip;
 mod tool;

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use tidelock_servers::mariadb::{MariaDb, sealed_is_possible};
+use tidelock_servers::mysqld::{Brand, Mysqld, sealed_is_possible};
 use tidelock_servers::{Arm, Error, Result, Workspace, cpu_seconds};
 
 /// Small, and quick on a busy disk: nothing here outlives the machine, so nothing needs an fsync.
@@ -14,10 +14,14 @@ const SMALL: [(&str, &str); 4] = [
     ("debug_no_sync", "ON"),
 ];
 
+fn installed(place: &Workspace) -> Mysqld<'_> {
+    Mysqld::mariadb(place, "m", Arm::Plain).unwrap().installed(&SMALL).unwrap()
+}
+
 #[test]
 fn a_stopped_server_keeps_its_rows_and_frees_its_place() {
     let place = Workspace::new().unwrap();
-    let maria = MariaDb::new(&place, "m", &SMALL).unwrap();
+    let maria = installed(&place);
     assert!(maria.process().is_err() && maria.stop().is_ok());
     maria.start().unwrap();
     assert!(maria.start().is_err());
@@ -39,7 +43,7 @@ fn a_stopped_server_keeps_its_rows_and_frees_its_place() {
 #[test]
 fn committed_rows_survive_kill_nine() {
     let place = Workspace::new().unwrap();
-    let maria = MariaDb::new(&place, "m", &SMALL).unwrap();
+    let maria = installed(&place);
     maria.start().unwrap();
     maria
         .sql(
@@ -59,7 +63,7 @@ fn committed_rows_survive_kill_nine() {
 #[test]
 fn a_server_that_does_not_start_says_why() {
     let place = Workspace::new().unwrap();
-    let maria = MariaDb::new(&place, "m", &SMALL).unwrap();
+    let maria = installed(&place);
     maria.set("innodb_no_such_thing", "1").unwrap();
     let told = maria.start().unwrap_err().to_string();
     assert!(told.contains("unknown variable 'innodb_no_such_thing"), "{told}");
@@ -92,20 +96,20 @@ fn its_own_encryption_leaves_no_row_in_any_file_that_it_covers() {
 
 #[test]
 fn the_command_is_asked_whether_it_knows_mariadb() {
-    let why = sealed_is_possible(Path::new("/nowhere/tidelock")).unwrap_err();
+    let why = sealed_is_possible(Brand::MariaDb, Path::new("/nowhere/tidelock")).unwrap_err();
     assert!(why.contains("/nowhere/tidelock cannot be run"), "{why}");
 }
 
 /// A server that was stopped after it wrote the markers.
 fn with_markers<'p>(place: &'p Workspace, name: &str, own: bool) -> Result<Marked<'p>> {
-    let maria = MariaDb::at(place, name, Arm::Plain)?;
+    let mut maria = Mysqld::mariadb(place, name, Arm::Plain)?;
     for (name, value) in SMALL {
         maria.set(name, value)?;
     }
     maria.set("log_bin", "on")?;
     maria.set("binlog_format", "MIXED")?;
     if own {
-        maria.encrypt_itself()?;
+        maria = maria.encrypting_itself()?;
     }
     maria.install()?;
     maria.start()?;
@@ -122,7 +126,7 @@ fn with_markers<'p>(place: &'p Workspace, name: &str, own: bool) -> Result<Marke
     Ok(Marked(maria))
 }
 
-struct Marked<'p>(MariaDb<'p>);
+struct Marked<'p>(Mysqld<'p>);
 
 impl Marked<'_> {
     /// Names of the files below the data directory that have the marker.
@@ -167,7 +171,7 @@ fn the_programs_of_another_build_run_and_none_of_the_installed_ones_in_their_pla
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
     }
     let server = |name: &str, bin: &str| {
-        MariaDb::at(&place, name, Arm::Plain).unwrap().with(Some(base.join(bin)), Vec::new())
+        Mysqld::mariadb(&place, name, Arm::Plain).unwrap().with(Some(base.join(bin)), Vec::new())
     };
     let maria = server("m", "bin");
     for (name, value) in SMALL {

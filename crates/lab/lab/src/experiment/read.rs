@@ -9,7 +9,8 @@ use super::{Claim, Engine, Experiment, LevelsAgainst, OwnArm, Param, Size, Work}
 use crate::error::{Error, Result};
 use crate::trial::WORKLOAD;
 
-/// The experiment that `text` says, at `size`; `name` is for messages.
+/// The experiment that `text` says, at `size`; `name` is for messages. One that `extends` another
+/// of the lab has what that has, but for what it names: tables are merged, all else is replaced.
 ///
 /// # Errors
 /// [`Error::Experiment`] with the line for what is not TOML, unknown keys, wrong types; and for
@@ -18,6 +19,17 @@ use crate::trial::WORKLOAD;
 pub fn read(name: &str, text: &str, size: Size) -> Result<Experiment> {
     let broken = |why: String| Error::Experiment { name: name.into(), why };
     let mut table: Table = toml::from_str(text).map_err(|e| broken(e.to_string()))?;
+    if let Some(base) = table.remove("extends") {
+        let found = base.as_str().and_then(crate::catalogue::text);
+        let unknown = || broken(format!("it extends {base}, which is no experiment of the lab"));
+        let whole: Table =
+            toml::from_str(found.ok_or_else(unknown)?).map_err(|e| broken(e.to_string()))?;
+        let part = std::mem::replace(&mut table, whole);
+        replace(&mut table, &part);
+        if table.contains_key("extends") {
+            return Err(broken(format!("it extends {base}, which extends another itself")));
+        }
+    }
     // Kept only while it is resolved, so that a line number is still known for the whole file.
     let sizes = table.remove("size");
     let levels = levels(&table, sizes.as_ref());
@@ -295,6 +307,26 @@ mod tests {
             assert!(refused(&text).contains(why), "{}", refused(&text));
         }
         read("t", &format!("{TEXT}\nservers = 2\n{own}"), Size::Small).unwrap();
+    }
+
+    #[test]
+    fn one_that_extends_another_has_its_claims_and_its_sizes_but_for_what_it_names() {
+        let text = "extends = 'aurora-mysqlslap'\nname = 't'\nengine = 'mysql'\n\
+                    [settings]\nmax_connections = 300\n[size.miniature.stop]\nblocks = 3";
+        let whole = crate::catalogue::find("aurora-mysqlslap", Size::Miniature).unwrap();
+        let part = read("t", text, Size::Miniature).unwrap();
+        assert_eq!((part.name.as_str(), part.engine), ("t", Engine::Mysql));
+        assert_eq!((&part.claims, &part.workload), (&whole.claims, &whole.workload));
+        assert_eq!((part.stop.blocks, whole.stop.blocks), (3, 2));
+        let of = |e: &Experiment, name: &str| e.settings[name].0.clone();
+        assert_eq!(of(&part, "max_connections"), "300");
+        assert_eq!(of(&part, "binlog_format"), of(&whole, "binlog_format"));
+        for base in ["'aurora'", "'/etc/passwd'", "7"] {
+            let why = refused(&format!("extends = {base}\n{TEXT}"));
+            assert!(why.contains("is no experiment of the lab"), "{why}");
+        }
+        let why = refused(&format!("extends = 'aurora-mysql'\n{TEXT}"));
+        assert!(why.contains("which extends another itself"), "{why}");
     }
 
     #[test]

@@ -179,9 +179,9 @@ impl Load {
                 let script = Script::of(work).map_err(Error::Other)?;
                 Ok(Self::Statements(connections, script, work.scale.number::<i64>(&cell.0)?.max(1)))
             }
-            (Database::Maria(maria), Work::Sysbench(work)) => {
-                sysbench::prepare(maria, work, &cell.0, stop)?;
-                Ok(Self::Sysbench(Paced::open(maria, work, &cell.0, draws)?))
+            (Database::Mysqld(mysqld), Work::Sysbench(work)) => {
+                sysbench::prepare(mysqld, work, &cell.0, stop)?;
+                Ok(Self::Sysbench(Paced::open(mysqld, work, &cell.0, draws)?))
             }
             _ => Err(Error::Other(format!("{cell} has no equal work on this engine"))),
         }

@@ -1,13 +1,14 @@
 //! The machine of a run: what it is, and whether it still is what an earlier part of the run was
 //! measured on.
 
+use std::collections::BTreeMap;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
 use tidelock_servers::Bounded as _;
-use tidelock_servers::mariadb::program_of;
+use tidelock_servers::mysqld::{Brand, program_of};
 
 use crate::arm::programs;
 use crate::experiment::Experiment;
@@ -18,19 +19,26 @@ use crate::manifest::{Machine, Manifest};
 pub fn machine(work: &Path) -> Machine {
     let bin = std::env::var_os("TIDELOCK_PG_BINDIR")
         .map_or_else(|| PathBuf::from(tidelock_servers::BINDIR), PathBuf::from);
+    let of = |brand: Brand| {
+        let name = brand.server();
+        brand.find(None, name).unwrap_or_else(|| PathBuf::from(name))
+    };
     let asked = [
         ("postgresql", bin.join("postgres"), "--version"),
-        ("mariadb", PathBuf::from("mariadbd"), "--version"),
+        ("mariadb", of(Brand::MariaDb), "--version"),
+        ("mysql", of(Brand::MySql), "--version"),
         ("openssl", PathBuf::from("openssl"), "version"),
         ("gocryptfs", PathBuf::from("gocryptfs"), "--version"),
         ("sysbench", PathBuf::from("sysbench"), "--version"),
     ];
-    let versions = asked
+    let mut versions: BTreeMap<String, String> = asked
         .into_iter()
         .filter_map(|(name, program, argument)| {
             Some((name.to_owned(), version(&program, argument)?))
         })
         .collect();
+    // MariaDB answers to MySQL's name too.
+    versions.retain(|name, told| name != "mysql" || !told.contains("MariaDB"));
     Machine::read(work, versions)
 }
 
@@ -111,15 +119,20 @@ fn version(program: &Path, argument: &str) -> Option<String> {
     let mut command = Command::new(program);
     let limit = Duration::from_secs(30);
     let output = command.arg(argument).process_group(0).finish_within(limit).ok()?;
-    let text = String::from_utf8_lossy(&output.stdout);
-    Some(text.lines().next()?.trim().to_owned())
+    Some(without_directory(program, &String::from_utf8_lossy(&output.stdout)))
+}
+
+/// The first line; mysqld begins it with the path that it was run by.
+fn without_directory(program: &Path, told: &str) -> String {
+    let line = told.lines().next().unwrap_or_default().trim();
+    let dir = program.parent().map(|dir| format!("{}/", dir.display()));
+    dir.and_then(|dir| line.strip_prefix(&dir)).unwrap_or(line).to_owned()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::synthetic::Synthetic;
-    use std::collections::BTreeMap;
 
     #[test]
     fn each_difference_that_changes_numbers_is_named_with_both_values() {
@@ -162,6 +175,19 @@ mod tests {
             "postgresql was 15.20, is 15.21",
         ];
         assert_eq!(between(&then, &now), expected);
+    }
+
+    #[test]
+    fn a_version_has_no_path_of_this_machine() {
+        let told = "/opt/mysql/bin/mysqld  Ver 8.0.15 for linux\n";
+        let mysqld = Path::new("/opt/mysql/bin/mysqld");
+        assert_eq!(without_directory(mysqld, told), "mysqld  Ver 8.0.15 for linux");
+        let told = "postgres (PostgreSQL) 15.20\nmore";
+        assert_eq!(
+            without_directory(Path::new("/b/postgres"), told),
+            "postgres (PostgreSQL) 15.20"
+        );
+        assert_eq!(without_directory(Path::new("openssl"), "OpenSSL 3"), "OpenSSL 3");
     }
 
     #[test]

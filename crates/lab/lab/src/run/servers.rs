@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tempfile::TempDir;
-use tidelock_servers::mariadb::MariaDb;
+use tidelock_servers::mysqld::Mysqld;
 use tidelock_servers::{Cluster, Process, Workspace, cpu_seconds};
 
 use super::Progress;
@@ -47,7 +47,7 @@ pub(super) enum Database<'p> {
     /// The cipher alone.
     None,
     Postgres(Cluster<'p>),
-    Maria(MariaDb<'p>),
+    Mysqld(Mysqld<'p>),
 }
 
 impl<'p> Servers<'p> {
@@ -141,10 +141,10 @@ impl<'p> Server<'p> {
         }
         match &self.database {
             Database::Postgres(cluster) => fill(cluster, ground, stop),
-            Database::Maria(maria) if ground.sysbench.0 > 0 => {
-                crate::work::sysbench::fill(maria, ground.sysbench, stop)
+            Database::Mysqld(mysqld) if ground.sysbench.0 > 0 => {
+                crate::work::sysbench::fill(mysqld, ground.sysbench, stop)
             }
-            Database::Maria(_) | Database::None => Ok(()),
+            Database::Mysqld(_) | Database::None => Ok(()),
         }
     }
 
@@ -232,19 +232,19 @@ impl<'p> Server<'p> {
                 settings.insert(name.clone(), value.text(&BTreeMap::new())?);
             }
         }
-        let database = if engine == Engine::Mariadb {
-            let mut maria = MariaDb::at(place, name, *arm)?.with(bin.clone(), env.clone());
+        let database = if let Some(brand) = engine.brand() {
+            let mut mysqld = Mysqld::at(place, brand, name, *arm)?.with(bin.clone(), env.clone());
             if let Some(dir) = dir {
-                maria = maria.on(dir);
+                mysqld = mysqld.on(dir);
             }
             if self.arm.own {
-                maria.encrypt_itself()?;
+                mysqld = mysqld.encrypting_itself()?;
             }
             for (name, value) in &settings {
-                maria.set(name, value)?;
+                mysqld.set(name, value)?;
             }
-            maria.install()?;
-            Database::Maria(maria)
+            mysqld.install()?;
+            Database::Mysqld(mysqld)
         } else {
             let mut cluster = Cluster::at(place, name, *arm)?.with(bin.clone(), env.clone());
             if let Some(dir) = dir {
@@ -335,7 +335,7 @@ impl Database<'_> {
         match self {
             Self::None => Ok(()),
             Self::Postgres(cluster) => Ok(cluster.sql(text).map(drop)?),
-            Self::Maria(maria) => Ok(maria.sql(text).map(drop)?),
+            Self::Mysqld(mysqld) => Ok(mysqld.sql(text).map(drop)?),
         }
     }
 
@@ -348,7 +348,7 @@ impl Database<'_> {
         match self {
             Self::None => Err(Error::Other("there is no server".into())),
             Self::Postgres(cluster) => Ok(cluster.postmaster()?),
-            Self::Maria(maria) => Ok(maria.process()?),
+            Self::Mysqld(mysqld) => Ok(mysqld.process()?),
         }
     }
 
@@ -361,7 +361,7 @@ impl Database<'_> {
                 let tool = cluster.psql("postgres", "CHECKPOINT").limit(3600).log(cluster.log());
                 crate::work::run(tool, stop).map(drop)
             }
-            Self::Maria(maria) => Ok(maria.write_out()?),
+            Self::Mysqld(mysqld) => Ok(mysqld.write_out()?),
         }
     }
 
@@ -369,7 +369,7 @@ impl Database<'_> {
         match self {
             Self::None => Ok(()),
             Self::Postgres(cluster) => Ok(cluster.start()?),
-            Self::Maria(maria) => Ok(maria.start()?),
+            Self::Mysqld(mysqld) => Ok(mysqld.start()?),
         }
     }
 
@@ -377,7 +377,7 @@ impl Database<'_> {
         match self {
             Self::None => Ok(()),
             Self::Postgres(cluster) => Ok(cluster.restart()?),
-            Self::Maria(maria) => Ok(maria.restart()?),
+            Self::Mysqld(mysqld) => Ok(mysqld.restart()?),
         }
     }
 
@@ -386,7 +386,7 @@ impl Database<'_> {
             match self {
                 Self::None => {}
                 Self::Postgres(cluster) => cluster.set(name, value)?,
-                Self::Maria(maria) => maria.set(name, value)?,
+                Self::Mysqld(mysqld) => mysqld.set(name, value)?,
             }
         }
         Ok(())

@@ -68,15 +68,15 @@ pub(super) fn measure(
             });
             phases.collect()
         }
-        (Database::Maria(maria), Work::Mysqlslap(work)) => {
-            mysqlslap::prepare(maria)?;
-            let run = || mysqlslap::measure(maria, work, levels, stop);
+        (Database::Mysqld(mysqld), Work::Mysqlslap(work)) => {
+            mysqlslap::prepare(mysqld)?;
+            let run = || mysqlslap::measure(mysqld, work, levels, stop);
             Ok(vec![observe(server, None, false, stop, run)?])
         }
-        (Database::Maria(maria), Work::Sysbench(sysbench)) => {
-            sysbench::prepare(maria, sysbench, levels, stop)?;
+        (Database::Mysqld(mysqld), Work::Sysbench(sysbench)) => {
+            sysbench::prepare(mysqld, sysbench, levels, stop)?;
             let seed = sysbench::seed((&step.cell, step.block));
-            let run = || sysbench::measure(maria, sysbench, levels, None, seed, stop);
+            let run = || sysbench::measure(mysqld, sysbench, levels, None, seed, stop);
             Ok(vec![observe(server, None, writes(work), stop, run)?])
         }
         _ => Err(Error::Other(format!("{} does not run on this engine", step.cell.workload()))),
@@ -207,13 +207,11 @@ impl Counters {
     fn read(database: &Database<'_>) -> Result<Option<Self>> {
         let cluster = match database {
             Database::None => return Ok(None),
-            Database::Maria(maria) => {
-                let told = maria.sql(
-                    "SELECT variable_value FROM information_schema.global_status
-                     WHERE variable_name = 'INNODB_OS_LOG_WRITTEN'",
-                )?;
-                let broken = |_| Error::Other(format!("the server's counters: {told}"));
-                return Ok(Some(Self { wal: told.parse().map_err(broken)?, checkpoints: 0.0 }));
+            Database::Mysqld(mysqld) => {
+                let told = mysqld.sql("SHOW GLOBAL STATUS LIKE 'Innodb_os_log_written'")?;
+                let wal = told.split_once('\t').and_then(|(_, bytes)| bytes.parse().ok());
+                let broken = || Error::Other(format!("the server's counters: {told}"));
+                return Ok(Some(Self { wal: wal.ok_or_else(broken)?, checkpoints: 0.0 }));
             }
             Database::Postgres(cluster) => cluster,
         };

@@ -66,9 +66,9 @@ pub(super) fn rate(
         (Database::Postgres(cluster), Work::Pgbench(work)) => {
             pgbench::measure(cluster, work, &cell.0, Some(seconds), None, stop)?
         }
-        (Database::Maria(maria), Work::Sysbench(work)) if work.script.is_oltp() => {
+        (Database::Mysqld(mysqld), Work::Sysbench(work)) if work.script.is_oltp() => {
             let seed = sysbench::seed((cell, "warm-up", number));
-            sysbench::measure(maria, work, &cell.0, Some(seconds), seed, stop)?
+            sysbench::measure(mysqld, work, &cell.0, Some(seconds), seed, stop)?
         }
         _ => return Ok(None),
     };
@@ -99,7 +99,7 @@ fn files(server: &Server<'_>) -> Vec<(PathBuf, u64)> {
     let mut files = Vec::new();
     let dir = match &server.database {
         Database::Postgres(cluster) => cluster.dir(),
-        Database::Maria(maria) => maria.dir(),
+        Database::Mysqld(mysqld) => mysqld.dir(),
         Database::None => return files,
     };
     if server.limits_memory() || server.database.is_elsewhere() {

@@ -1,4 +1,4 @@
-//! mysqlslap (mariadb-slap) once, on a table that it makes, fills and drops by itself.
+//! mysqlslap (mariadb-slap, which serves MySQL as well) once, on a table that it makes, fills and drops by itself.
 //!
 //! The time that counts is the client's own "Average number of seconds to run all queries": from
 //! the moment when all its threads may go until the last one has ended, with their connecting,
@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
-use tidelock_servers::mariadb::MariaDb;
+use tidelock_servers::mysqld::Mysqld;
 
 use super::{Done, run};
 use crate::error::{Error, Result};
@@ -21,14 +21,14 @@ use crate::experiment::Mysqlslap;
 /// When the client fails, one of its queries does, or it did not run as many queries as the
 /// experiment says; when the lab is interrupted.
 pub(crate) fn measure(
-    maria: &MariaDb<'_>,
+    mysqld: &Mysqld<'_>,
     work: &Mysqlslap,
     levels: &BTreeMap<String, String>,
     stop: &AtomicBool,
 ) -> Result<Done> {
     let args: Vec<String> = work.args.iter().map(|arg| arg.text(levels)).collect::<Result<_>>()?;
     let start = Instant::now();
-    let output = run(maria.client(PROGRAM)?.args(&args).limit(LIMIT).log(maria.log()), stop)?;
+    let output = run(mysqld.client(PROGRAM)?.args(&args).limit(LIMIT).log(mysqld.log()), stop)?;
     let wall = start.elapsed().as_secs_f64();
     let told = Told::parse(&output.stdout, &output.stderr)?;
     let queries: f64 = work.queries.number(levels)?;
@@ -53,12 +53,9 @@ pub(crate) fn measure(
 ///
 /// # Errors
 /// When a statement fails.
-pub(crate) fn prepare(maria: &MariaDb<'_>) -> Result<()> {
-    maria.sql("DROP DATABASE IF EXISTS mysqlslap")?;
-    if maria.sql("SELECT @@log_bin")? == "1" {
-        maria.sql("RESET MASTER")?;
-    }
-    Ok(())
+pub(crate) fn prepare(mysqld: &Mysqld<'_>) -> Result<()> {
+    mysqld.sql("DROP DATABASE IF EXISTS mysqlslap")?;
+    Ok(mysqld.empty_binary_log()?)
 }
 
 /// What the client says at its end.
@@ -71,7 +68,7 @@ struct Told {
 impl Told {
     fn parse(stdout: &str, stderr: &str) -> Result<Self> {
         // A query that fails is told on standard error; the exit code is 0 all the same.
-        if let Some(line) = stderr.lines().find(|line| line.contains(PROGRAM)) {
+        if let Some(line) = stderr.lines().find(|line| line.contains("slap: ")) {
             return Err(Error::Other(line.trim().to_owned()));
         }
         let number = |label: &str| {
@@ -96,7 +93,7 @@ const LIMIT: u64 = 3600;
 mod tests {
     use super::*;
     use crate::experiment::Param;
-    use tidelock_servers::Workspace;
+    use tidelock_servers::{Arm, Workspace};
 
     #[test]
     fn the_client_s_own_time_and_all_clients_queries_count() {
@@ -109,17 +106,19 @@ mod tests {
         let told = Told::parse(text, "").unwrap();
         assert_eq!(told, Told { seconds: 0.164, queries: 2000.0 });
         assert!(Told::parse("", "").is_err());
-        let failed = "mariadb-slap: Cannot run query INSERT ERROR : disk full\n";
-        assert!(Told::parse(text, failed).unwrap_err().to_string().contains("disk full"));
+        for program in ["mariadb-slap", "/usr/bin/mysqlslap"] {
+            let failed = format!("{program}: Cannot run query INSERT ERROR : disk full\n");
+            assert!(Told::parse(text, &failed).unwrap_err().to_string().contains("disk full"));
+        }
     }
 
     #[test]
     fn the_server_has_seen_as_many_queries() {
         let place = Workspace::new().unwrap();
         let small = [("innodb_log_file_size", "4M"), ("innodb_flush_method", "nosync")];
-        let maria = MariaDb::new(&place, "m", &small).unwrap();
-        maria.set("log_bin", "on").unwrap();
-        maria.start().unwrap();
+        let mysqld = Mysqld::mariadb(&place, "m", Arm::Plain).unwrap().installed(&small).unwrap();
+        mysqld.set("log_bin", "on").unwrap();
+        mysqld.start().unwrap();
         let arg = |text: &&str| Param::from(*text);
         let args = ["--auto-generate-sql", "--auto-generate-sql-guid-primary", "--engine=innodb"];
         let numbers = ["--concurrency={c}", "--auto-generate-sql-execute-number=50"];
@@ -128,19 +127,19 @@ mod tests {
         let levels = BTreeMap::from([("c".to_owned(), "4".to_owned())]);
         let slap = Mysqlslap { args, queries: Param::from("200") };
         let go = AtomicBool::new(false);
-        let done = measure(&maria, &slap, &levels, &go).unwrap();
+        let done = measure(&mysqld, &slap, &levels, &go).unwrap();
         assert!(done.units == 200.0 && done.seconds > 0.0);
         assert!(done.metrics["wall_clock"] >= done.metrics["elapsed"]);
         let status = "information_schema.global_status WHERE variable_name IN";
-        let seen = maria
+        let seen = mysqld
             .sql(&format!("SELECT SUM(variable_value) FROM {status} ('COM_INSERT', 'COM_SELECT')"));
         // 200, the rows that it filled in, and a few of the client and of this test.
         let seen: f64 = seen.unwrap().parse().unwrap();
         assert!((230.0..250.0).contains(&seen), "{seen}");
-        maria.sql("CREATE DATABASE mysqlslap").unwrap();
-        prepare(&maria).unwrap();
-        maria.expect("SHOW DATABASES LIKE 'mysqlslap'", "").unwrap();
+        mysqld.sql("CREATE DATABASE mysqlslap").unwrap();
+        prepare(&mysqld).unwrap();
+        mysqld.expect("SHOW DATABASES LIKE 'mysqlslap'", "").unwrap();
         let other = Mysqlslap { queries: Param::from("300"), ..slap };
-        assert!(measure(&maria, &other, &levels, &go).is_err());
+        assert!(measure(&mysqld, &other, &levels, &go).is_err());
     }
 }

@@ -12,7 +12,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 use tidelock_servers::Tool;
-use tidelock_servers::mariadb::MariaDb;
+use tidelock_servers::mysqld::Mysqld;
 
 use super::{Done, run};
 use crate::error::{Error, Result};
@@ -34,15 +34,15 @@ pub(crate) fn seed(of: impl Hash) -> u32 {
 /// # Errors
 /// When sysbench fails, or the lab is interrupted.
 pub(crate) fn fill(
-    maria: &MariaDb<'_>,
+    mysqld: &Mysqld<'_>,
     (tables, rows): (u32, u32),
     stop: &AtomicBool,
 ) -> Result<()> {
-    maria.sql(&format!("CREATE DATABASE {DATABASE}"))?;
+    mysqld.sql(&format!("CREATE DATABASE {DATABASE}"))?;
     let (tables, rows) = (tables.to_string(), rows.to_string());
-    let tool = sysbench(maria, "oltp_read_write", DATABASE, 1, (&tables, &rows), 1);
-    run(tool.arg("prepare").limit(FILL_LIMIT).log(maria.log()), stop)?;
-    maria.write_out().map_err(Error::from)
+    let tool = sysbench(mysqld, "oltp_read_write", DATABASE, 1, (&tables, &rows), 1);
+    run(tool.arg("prepare").limit(FILL_LIMIT).log(mysqld.log()), stop)?;
+    mysqld.write_out().map_err(Error::from)
 }
 
 /// What runs before a trial: no binary log of earlier ones, empty tables for `bulk_insert`.
@@ -50,21 +50,19 @@ pub(crate) fn fill(
 /// # Errors
 /// When a statement or sysbench fails.
 pub(crate) fn prepare(
-    maria: &MariaDb<'_>,
+    mysqld: &Mysqld<'_>,
     work: &Sysbench,
     levels: &BTreeMap<String, String>,
     stop: &AtomicBool,
 ) -> Result<()> {
     if !work.script.is_oltp() {
-        maria.sql(&format!("DROP DATABASE IF EXISTS {BULK}; CREATE DATABASE {BULK}"))?;
+        mysqld.sql(&format!("DROP DATABASE IF EXISTS {BULK}; CREATE DATABASE {BULK}"))?;
         let threads = work.threads.number(levels)?;
-        let tool = sysbench(maria, work.script.name(), BULK, threads, ("1", "1"), 1);
-        run(tool.arg("prepare").limit(FILL_LIMIT).log(maria.log()), stop)?;
+        let tool = sysbench(mysqld, work.script.name(), BULK, threads, ("1", "1"), 1);
+        run(tool.arg("prepare").limit(FILL_LIMIT).log(mysqld.log()), stop)?;
     }
-    if maria.sql("SELECT @@log_bin")? == "1" {
-        maria.sql("RESET MASTER")?;
-    }
-    maria.write_out().map_err(Error::from)
+    mysqld.empty_binary_log()?;
+    mysqld.write_out().map_err(Error::from)
 }
 
 /// One run, of `seconds` if given, which draws from `seed`; its units are transactions or rows.
@@ -72,7 +70,7 @@ pub(crate) fn prepare(
 /// # Errors
 /// When sysbench or one of its statements fails, or the lab is interrupted.
 pub(crate) fn measure(
-    maria: &MariaDb<'_>,
+    mysqld: &Mysqld<'_>,
     work: &Sysbench,
     levels: &BTreeMap<String, String>,
     seconds: Option<u32>,
@@ -83,11 +81,11 @@ pub(crate) fn measure(
         Some(seconds) => seconds,
         None => work.seconds.number(levels)?,
     };
-    let tool = of(maria, work, levels, work.script.name(), seed)?;
+    let tool = of(mysqld, work, levels, work.script.name(), seed)?;
     if work.script.is_oltp() {
         let length = [format!("--time={seconds}"), "--report-interval=1".to_owned()];
         let limit = u64::from(seconds) * 3 + 120;
-        let output = run(tool.args(length).arg("run").limit(limit).log(maria.log()), stop)?;
+        let output = run(tool.args(length).arg("run").limit(limit).log(mysqld.log()), stop)?;
         let told = Told::parse(&output.stdout)?;
         let rate = told.events / told.seconds;
         return Ok(Done {
@@ -100,7 +98,7 @@ pub(crate) fn measure(
     let rows: u64 = work.rows.number(levels)?;
     let start = Instant::now();
     let events = ["--time=0".to_owned(), format!("--events={rows}")];
-    let output = run(tool.args(events).arg("run").limit(3600).log(maria.log()), stop)?;
+    let output = run(tool.args(events).arg("run").limit(3600).log(mysqld.log()), stop)?;
     let elapsed = start.elapsed().as_secs_f64();
     let units = Told::parse(&output.stdout)?.events;
     if (units - rows as f64).abs() > 0.5 {
@@ -117,7 +115,7 @@ pub(crate) fn measure(
 
 /// The command line of a workload, but for how long it runs. `script` is its own, or one around it.
 fn of<'p>(
-    maria: &MariaDb<'p>,
+    mysqld: &Mysqld<'p>,
     work: &Sysbench,
     levels: &BTreeMap<String, String>,
     script: &str,
@@ -127,19 +125,19 @@ fn of<'p>(
     let (tables, rows) = (work.tables.text(levels)?, work.rows.text(levels)?);
     let threads = work.threads.number(levels)?;
     let args: Vec<String> = work.args.iter().map(|arg| arg.text(levels)).collect::<Result<_>>()?;
-    Ok(sysbench(maria, script, database, threads, (&tables, &rows), seed).args(args))
+    Ok(sysbench(mysqld, script, database, threads, (&tables, &rows), seed).args(args))
 }
 
 fn sysbench<'p>(
-    maria: &MariaDb<'p>,
+    mysqld: &Mysqld<'p>,
     script: &str,
     database: &str,
     threads: u32,
     (tables, rows): (&str, &str),
     seed: u32,
 ) -> Tool<'p> {
-    let socket = maria.socket();
-    let tool = maria.workspace().tool("sysbench").arg(script).arg("--db-driver=mysql");
+    let socket = mysqld.socket();
+    let tool = mysqld.workspace().tool("sysbench").arg(script).arg("--db-driver=mysql");
     tool.arg(format!("--mysql-socket={}", socket.display()))
         .args(["--mysql-user=root", &format!("--mysql-db={database}")])
         .args([format!("--threads={threads}"), format!("--tables={tables}")])
@@ -190,7 +188,7 @@ const FILL_LIMIT: u64 = 3600;
 mod tests {
     use super::*;
     use crate::experiment::{Param, SysbenchScript};
-    use tidelock_servers::Workspace;
+    use tidelock_servers::{Arm, Workspace};
 
     const TEXT: &str = "[ 1s ] thds: 2 tps: 512.50 qps: 8200.0 (r/w/o: 1/2/3) lat (ms,95%): 4.1\n\
         [ 2s ] thds: 2 tps: 600.00 qps: 9600.0 (r/w/o: 1/2/3) lat (ms,95%): 4.0\n\
@@ -214,11 +212,11 @@ mod tests {
         }
         let place = Workspace::new().unwrap();
         let small = [("innodb_log_file_size", "4M"), ("innodb_flush_method", "nosync")];
-        let maria = MariaDb::new(&place, "m", &small).unwrap();
-        maria.start().unwrap();
+        let mysqld = Mysqld::mariadb(&place, "m", Arm::Plain).unwrap().installed(&small).unwrap();
+        mysqld.start().unwrap();
         let go = AtomicBool::new(false);
-        fill(&maria, (2, 500), &go).unwrap();
-        maria.expect("SELECT COUNT(*) FROM sbtest.sbtest2", "500").unwrap();
+        fill(&mysqld, (2, 500), &go).unwrap();
+        mysqld.expect("SELECT COUNT(*) FROM sbtest.sbtest2", "500").unwrap();
         let work = |script, rows: &str| Sysbench {
             script,
             threads: Param::from("{t}"),
@@ -229,28 +227,28 @@ mod tests {
         };
         let levels = BTreeMap::from([("t".to_owned(), "2".to_owned())]);
         let bulk = work(SysbenchScript::BulkInsert, "3001");
-        prepare(&maria, &bulk, &levels, &go).unwrap();
-        let done = measure(&maria, &bulk, &levels, None, 1, &go).unwrap();
+        prepare(&mysqld, &bulk, &levels, &go).unwrap();
+        let done = measure(&mysqld, &bulk, &levels, None, 1, &go).unwrap();
         assert!(done.units == 3001.0 && done.metrics["elapsed"] > 0.0, "{done:?}");
         let rows = "SELECT (SELECT COUNT(*) FROM sbbulk.sbtest1) + COUNT(*) FROM sbbulk.sbtest2";
-        maria.expect(rows, "3001").unwrap();
+        mysqld.expect(rows, "3001").unwrap();
 
         let commits = || {
             let status =
                 "information_schema.global_status WHERE variable_name = 'COM_STMT_EXECUTE'";
-            let told = maria.sql(&format!("SELECT variable_value FROM {status}")).unwrap();
+            let told = mysqld.sql(&format!("SELECT variable_value FROM {status}")).unwrap();
             told.parse::<f64>().unwrap()
         };
         let write = work(SysbenchScript::OltpWriteOnly, "500");
-        prepare(&maria, &write, &levels, &go).unwrap();
+        prepare(&mysqld, &write, &levels, &go).unwrap();
         let before = commits();
-        let done = measure(&maria, &write, &levels, None, 2, &go).unwrap();
+        let done = measure(&mysqld, &write, &levels, None, 2, &go).unwrap();
         // BEGIN, two updates, delete, insert, COMMIT: six of each transaction, and those that a
         // deadlock began again.
         let statements = (commits() - before) / done.units;
         assert!((5.9..6.5).contains(&statements), "{statements} {done:?}");
 
-        let mut paced = Paced::open(&maria, &write, &levels, 3).unwrap();
+        let mut paced = Paced::open(&mysqld, &write, &levels, 3).unwrap();
         let schedule = super::super::pace::Schedule::draw(1, 100.0, 0.5);
         for _ in 0..2 {
             let before = commits();
@@ -261,8 +259,8 @@ mod tests {
             assert!((6.0..6.5).contains(&statements), "{statements}");
         }
         let connections = "SELECT COUNT(*) FROM information_schema.processlist WHERE db = 'sbtest'";
-        maria.expect(connections, "2").unwrap();
-        maria.sql("DROP TABLE sbtest.sbtest1, sbtest.sbtest2").unwrap();
+        mysqld.expect(connections, "2").unwrap();
+        mysqld.sql("DROP TABLE sbtest.sbtest1, sbtest.sbtest2").unwrap();
         let why = paced.slice(&schedule, &go).unwrap_err().to_string();
         assert!(why.contains("sbtest"), "{why}");
     }

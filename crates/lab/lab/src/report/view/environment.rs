@@ -48,7 +48,8 @@ fn checksums(experiments: &[Planned]) -> String {
     let any = |engine| experiments.iter().any(|planned| planned.experiment.engine == engine);
     let postgresql = any(Engine::Postgresql).then_some("on (PostgreSQL, initdb -k)");
     let mariadb = any(Engine::Mariadb).then_some("full_crc32 (MariaDB, its default)");
-    postgresql.into_iter().chain(mariadb).collect::<Vec<_>>().join("; ")
+    let mysql = any(Engine::Mysql).then_some("crc32 (MySQL, its default)");
+    postgresql.into_iter().chain(mariadb).chain(mysql).collect::<Vec<_>>().join("; ")
 }
 
 /// Whether they do, by the settings of the experiments.

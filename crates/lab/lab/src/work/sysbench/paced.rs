@@ -18,7 +18,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat};
-use tidelock_servers::mariadb::MariaDb;
+use tidelock_servers::mysqld::Mysqld;
 use tidelock_servers::{Running, Workspace};
 
 use super::super::pace::Schedule;
@@ -38,20 +38,20 @@ impl Paced {
     /// # Errors
     /// When its pipes cannot be made, or it does not start.
     pub(crate) fn open(
-        maria: &MariaDb<'_>,
+        mysqld: &Mysqld<'_>,
         work: &Sysbench,
         levels: &BTreeMap<String, String>,
         seed: u32,
     ) -> Result<Self> {
-        let place = maria.workspace();
-        let beside = place.make_dir(&format!("p-{}", maria.name()))?;
+        let place = mysqld.workspace();
+        let beside = place.make_dir(&format!("p-{}", mysqld.name()))?;
         let paths = ["due", "done"].map(|pipe| beside.join(pipe));
         // Writing must not wait for a reader that is gone.
         let due = pipe(place, &paths[0], OFlags::NONBLOCK)?;
         let done = pipe(place, &paths[1], OFlags::empty())?;
         let script = beside.join("paced.lua");
         place.write(&script, include_str!("paced.lua"))?;
-        let tool = super::of(maria, work, levels, &script.display().to_string(), seed)?
+        let tool = super::of(mysqld, work, levels, &script.display().to_string(), seed)?
             .args(["--time=0", "--events=0"])
             .env("TIDELOCK_LAB_SCRIPT", work.script.name())
             .env("TIDELOCK_LAB_DUE", &paths[0])

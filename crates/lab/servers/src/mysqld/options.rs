@@ -1,6 +1,6 @@
 //! The option file of a private server: what keeps it private, and lines for settings.
 //!
-//! The format is MariaDB's ("Option files"): groups, `name = "value"`, backslash escapes.
+//! The format is that of both brands ("Option files"): groups, `name = "value"`, backslash escapes.
 
 use std::path::Path;
 

@@ -1,30 +1,31 @@
-//! MariaDB sealed by Tidelock: possible once the command has a profile for it.
+//! A server sealed by Tidelock: possible once the command has a profile for it.
 
 use std::path::Path;
 use std::process::Command;
 
-use super::MariaDb;
+use super::{Brand, Mysqld};
 use crate::error::Result;
 
-/// Whether `tidelock`, the command, knows MariaDB; found out by asking it.
+/// Whether `tidelock`, the command, knows the brand; found out by asking it.
 ///
 /// # Errors
 /// The reason, as a sentence.
-pub fn sealed_is_possible(tidelock: &Path) -> std::result::Result<(), String> {
-    let asked = Command::new(tidelock).args(["profile", "show", PROFILE]).output();
+pub fn sealed_is_possible(brand: Brand, tidelock: &Path) -> std::result::Result<(), String> {
+    let profile = brand.profile();
+    let asked = Command::new(tidelock).args(["profile", "show", profile]).output();
     let output = asked.map_err(|why| format!("{} cannot be run: {why}", tidelock.display()))?;
     let told = String::from_utf8_lossy(&output.stderr);
     match output.status.success() {
         true => Ok(()),
         false if told.contains("no profile") => {
-            Err("Tidelock has no profile for MariaDB yet".into())
+            Err(format!("Tidelock has no profile for {} yet", brand.name()))
         }
-        false => Err(format!("{} profile show {PROFILE}: {}", tidelock.display(), told.trim())),
+        false => Err(format!("{} profile show {profile}: {}", tidelock.display(), told.trim())),
     }
 }
 
-impl MariaDb<'_> {
-    /// `tidelock init` with the profile of MariaDB: own key file, own recovery key.
+impl Mysqld<'_> {
+    /// `tidelock init` with the profile of its brand: own key file, own recovery key.
     ///
     /// # Errors
     /// When the command refuses.
@@ -35,7 +36,7 @@ impl MariaDb<'_> {
             .tool(self.workspace.programs()?.command)
             .arg("init")
             .arg(&self.dir)
-            .args(["--profile", PROFILE, "--provider"])
+            .args(["--profile", self.brand.profile(), "--provider"])
             .arg(format!("file:{}", key.display()))
             .arg("--recovery-file")
             .arg(recovery)
@@ -43,6 +44,3 @@ impl MariaDb<'_> {
             .map(drop)
     }
 }
-
-/// Its name in `tidelock profile show`.
-const PROFILE: &str = "mariadb";

@@ -1,4 +1,5 @@
-//! MariaDB's own encryption (data at rest), switched on wherever 10.11 has a switch.
+//! What is MariaDB's alone: how its directory is filled, and its own encryption (data at rest),
+//! switched on wherever 10.11 has a switch.
 //!
 //! Source: MariaDB's documentation, "Data-at-Rest Encryption" and "File Key Management Encryption
 //! Plugin".
@@ -13,9 +14,17 @@ use data_encoding::HEXLOWER;
 use crate::error::{Error, Result};
 use crate::workspace::Workspace;
 
+/// Arguments of mariadb-install-db: `root` without a password, no test database.
+pub(super) const INSTALL: [&str; 4] = [
+    "--auth-root-authentication-method=normal",
+    "--skip-test-db",
+    "--skip-name-resolve",
+    "--force",
+];
+
 /// Everything but the name of the key file. `FORCE` refuses tables that would be plain. One thread
 /// encrypts what older settings left plain: nothing, when the directory was installed with these.
-pub(super) const SETTINGS: [(&str, &str); 10] = [
+pub(super) const ENCRYPTED: [(&str, &str); 10] = [
     ("plugin_load_add", "file_key_management"),
     // The one that MariaDB recommends; AES_CBC is the default.
     ("file_key_management_encryption_algorithm", "AES_CTR"),

@@ -1,14 +1,15 @@
-//! One MariaDB data directory and the server on it: the sibling of [`crate::Cluster`].
+//! One data directory of MariaDB or MySQL and the server on it: the sibling of [`crate::Cluster`].
 //!
 //! Its option file, socket and log lie in the workspace, outside the data directory; temporary
 //! files too, but for a sealed server. The server listens on its socket only and runs as the
-//! servers' account, since mariadbd refuses root.
+//! servers' account, since both refuse root. What only one brand has is in `mariadb` and `mysql`.
 
+mod brand;
+mod mariadb;
+mod mysql;
 mod options;
-mod own;
 mod sealed;
 
-use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
@@ -23,11 +24,13 @@ use crate::process::Process;
 use crate::tool::{Running, Tool};
 use crate::workspace::Workspace;
 
+pub use brand::{Brand, program_of};
 pub use sealed::sealed_is_possible;
 
-/// A data directory of MariaDB. Dropping it ends its server at once.
+/// A data directory of MariaDB or MySQL. Dropping it ends its server at once.
 #[derive(Debug)]
-pub struct MariaDb<'p> {
+pub struct Mysqld<'p> {
+    brand: Brand,
     workspace: &'p Workspace,
     arm: Arm,
     name: String,
@@ -37,18 +40,37 @@ pub struct MariaDb<'p> {
     options: PathBuf,
     log: PathBuf,
     bin: Option<PathBuf>,
+    /// A copy of the server that runs in its place.
+    own_server: Option<PathBuf>,
     env: Vec<(String, String)>,
     server: Mutex<Option<Running>>,
 }
 
-impl<'p> MariaDb<'p> {
-    /// A directory that [`MariaDb::install`] fills, with an option file that makes the server
-    /// private.
+impl<'p> Mysqld<'p> {
+    /// A directory of MariaDB that [`Mysqld::install`] fills, with an option file that makes the
+    /// server private.
     ///
     /// # Errors
     /// When the directory of the socket or the option file cannot be made.
-    pub fn at(workspace: &'p Workspace, name: &str, arm: Arm) -> Result<Self> {
-        let maria = Self {
+    pub fn mariadb(workspace: &'p Workspace, name: &str, arm: Arm) -> Result<Self> {
+        Self::at(workspace, Brand::MariaDb, name, arm)
+    }
+
+    /// The same of MySQL.
+    ///
+    /// # Errors
+    /// As [`Mysqld::mariadb`].
+    pub fn mysql(workspace: &'p Workspace, name: &str, arm: Arm) -> Result<Self> {
+        Self::at(workspace, Brand::MySql, name, arm)
+    }
+
+    /// The same of either.
+    ///
+    /// # Errors
+    /// As [`Mysqld::mariadb`].
+    pub fn at(workspace: &'p Workspace, brand: Brand, name: &str, arm: Arm) -> Result<Self> {
+        let mysqld = Self {
+            brand,
             workspace,
             arm,
             name: name.into(),
@@ -57,31 +79,31 @@ impl<'p> MariaDb<'p> {
             options: workspace.join(&format!("{name}.cnf")),
             log: workspace.join(&format!("{name}.log")),
             bin: None,
+            own_server: None,
             env: Vec::new(),
             server: Mutex::new(None),
         };
-        let socket = maria.socket();
-        let private = options::private(&socket, &maria.sockets, &maria.log);
-        workspace.write(&maria.options, &private)?;
+        let private = options::private(&mysqld.socket(), &mysqld.sockets, &mysqld.log);
+        workspace.write(&mysqld.options, &private)?;
         if arm != Arm::Sealed {
             // A sealed server has its temporary files in its directory, and is not started with
             // them outside.
-            maria.set("tmpdir", &maria.sockets.display().to_string())?;
+            mysqld.set("tmpdir", &mysqld.sockets.display().to_string())?;
         }
-        Ok(maria)
+        if brand == Brand::MySql {
+            mysql::SETTINGS.iter().try_for_each(|(name, value)| mysqld.set(name, value))?;
+        }
+        Ok(mysqld)
     }
 
-    /// A fresh directory in the workspace, installed with these settings, not started.
+    /// The same, installed with these settings, not started.
     ///
     /// # Errors
-    /// When mariadb-install-db fails.
-    pub fn new(workspace: &'p Workspace, name: &str, settings: &[(&str, &str)]) -> Result<Self> {
-        let maria = Self::at(workspace, name, Arm::Plain)?;
-        for (name, value) in settings {
-            maria.set(name, value)?;
-        }
-        maria.install()?;
-        Ok(maria)
+    /// As [`Mysqld::install`].
+    pub fn installed(self, settings: &[(&str, &str)]) -> Result<Self> {
+        settings.iter().try_for_each(|(name, value)| self.set(name, value))?;
+        self.install()?;
+        Ok(self)
     }
 
     /// The same with its data directory at `dir`, outside the workspace: on a volume, say. The
@@ -102,18 +124,28 @@ impl<'p> MariaDb<'p> {
         self
     }
 
-    /// Lets the server encrypt by itself, from its first byte if this comes before
-    /// [`MariaDb::install`]: tables, redo and undo log, temporary files, binary log. The key is a
-    /// file outside the data directory. What it leaves plain: table definitions (`.frm`) and Aria's
-    /// log.
+    /// The same encrypting by itself, from its first byte if this comes before
+    /// [`Mysqld::install`] and after [`Mysqld::with`]: tables, redo and undo log, binary log. Keys
+    /// are in a file outside the data directory. MariaDB leaves table definitions (`.frm`) and
+    /// Aria's log plain; MySQL its data dictionary, temporary files and what is not InnoDB's.
     ///
     /// # Errors
-    /// When the key or the option file cannot be written.
-    pub fn encrypt_itself(&self) -> Result<()> {
-        let keys = self.workspace.join(&format!("home/{}.maria-keys", self.name));
-        own::write_key(self.workspace, &keys)?;
-        own::SETTINGS.iter().try_for_each(|(name, value)| self.set(name, value))?;
-        self.set("file_key_management_filename", &keys.display().to_string())
+    /// When keys or the option file cannot be written, or this server has no such encryption.
+    pub fn encrypting_itself(mut self) -> Result<Self> {
+        let settings = match self.brand {
+            Brand::MariaDb => {
+                let keys = self.workspace.join(&format!("home/{}.maria-keys", self.name));
+                mariadb::write_key(self.workspace, &keys)?;
+                self.set("file_key_management_filename", &keys.display().to_string())?;
+                &mariadb::ENCRYPTED[..]
+            }
+            Brand::MySql => {
+                mysql::with_keyring(&mut self)?;
+                &mysql::ENCRYPTED
+            }
+        };
+        settings.iter().try_for_each(|(name, value)| self.set(name, value))?;
+        Ok(self)
     }
 
     /// Appends one setting of the server to its option file; the last one counts, from the next
@@ -128,24 +160,25 @@ impl<'p> MariaDb<'p> {
         self.workspace.write(&self.options, &text)
     }
 
-    /// mariadb-install-db: system tables, `root` without a password, no test database. In the arm
-    /// sealed, the directory is protected first.
+    /// System tables, and `root` without a password. In the arm sealed, the directory is protected
+    /// first.
     ///
     /// # Errors
-    /// When it fails; the message has the end of the log.
+    /// When the server's program for it fails; the message has the end of the log.
     pub fn install(&self) -> Result<()> {
         if self.arm == Arm::Sealed {
             self.protect()?;
         }
-        let mut tool = self.server_tool("mariadb-install-db")?;
-        if let Some(base) = self.bin.as_deref().and_then(Path::parent) {
-            tool = tool.arg(format!("--basedir={}", base.display()));
-        }
-        tool.args(["--auth-root-authentication-method=normal", "--skip-test-db"])
-            .args(["--skip-name-resolve", "--force"])
-            .log(&self.log)
-            .run()
-            .map(drop)
+        let base = self.bin.as_deref().and_then(Path::parent);
+        let tool = match self.brand {
+            Brand::MariaDb => {
+                let base = base.map(|base| format!("--basedir={}", base.display()));
+                let tool = self.server_tool("mariadb-install-db")?.args(base);
+                tool.args(mariadb::INSTALL)
+            }
+            Brand::MySql => self.server_tool(Brand::MySql.server())?.arg("--initialize-insecure"),
+        };
+        tool.limit(START_SECONDS).log(&self.log).run().map(drop)
     }
 
     /// Starts the server and waits until it answers, crash recovery included.
@@ -158,7 +191,7 @@ impl<'p> MariaDb<'p> {
         ensure(!runs, || format!("a server runs on {} already", self.dir.display()))?;
         // A killed server leaves its socket behind.
         let _ = fs::remove_file(self.socket());
-        let mut server = self.server_tool("mariadbd")?.limit(START_SECONDS).spawn()?;
+        let mut server = self.server_tool(self.brand.server())?.limit(START_SECONDS).spawn()?;
         if self.wait_until_it_answers(&mut server)? {
             *slot = Some(server);
             return Ok(());
@@ -179,7 +212,8 @@ impl<'p> MariaDb<'p> {
                 return Ok(true);
             }
             ensure(start.elapsed().as_secs() < START_SECONDS, || {
-                format!("mariadbd does not answer after {START_SECONDS} s\n{}", self.last_lines())
+                let (server, told) = (self.brand.server(), self.last_lines());
+                format!("{server} does not answer after {START_SECONDS} s\n{told}")
             })?;
             thread::sleep(Duration::from_millis(20));
         }
@@ -216,7 +250,7 @@ impl<'p> MariaDb<'p> {
     /// Stops the server and starts it again.
     ///
     /// # Errors
-    /// As [`MariaDb::stop`] and [`MariaDb::start`].
+    /// As [`Mysqld::stop`] and [`Mysqld::start`].
     pub fn restart(&self) -> Result<()> {
         self.stop()?;
         self.start()
@@ -256,12 +290,30 @@ impl<'p> MariaDb<'p> {
         Ok(output.stdout.trim_end().to_owned())
     }
 
-    /// Writes the pages that InnoDB holds changed, and a checkpoint; returns when it is done.
+    /// Writes the pages that InnoDB holds changed, so that a checkpoint can follow; returns when it
+    /// is done.
     ///
     /// # Errors
     /// When it fails, or this version has no switch for it.
     pub fn write_out(&self) -> Result<()> {
-        self.sql("SET GLOBAL innodb_log_checkpoint_now = ON").map(drop)
+        match self.brand {
+            Brand::MariaDb => self.sql("SET GLOBAL innodb_log_checkpoint_now = ON").map(drop),
+            Brand::MySql => mysql::write_out(self),
+        }
+    }
+
+    /// Begins the binary log anew, if there is one.
+    ///
+    /// # Errors
+    /// When a statement fails.
+    pub fn empty_binary_log(&self) -> Result<()> {
+        let told = self.sql("SELECT @@log_bin, @@version")?;
+        let Some(version) = told.strip_prefix("1\t") else { return Ok(()) };
+        let statement = match self.brand {
+            Brand::MariaDb => "RESET MASTER",
+            Brand::MySql => mysql::empties_binary_log(version),
+        };
+        self.sql(statement).map(drop)
     }
 
     /// Expects a query to answer exactly this.
@@ -288,14 +340,21 @@ impl<'p> MariaDb<'p> {
     /// # Errors
     /// [`Error::Missing`] when it is not installed.
     pub fn server_tool(&self, program: &str) -> Result<Tool<'p>> {
-        let mut tool =
-            self.workspace.tool(self.server_program(program)?).under(self.arm, &self.dir);
+        let installed = self.server_program(program)?;
+        let own = self.own_server.as_ref().filter(|_| program == self.brand.server());
+        let runs = own.unwrap_or(&installed);
+        let mut tool = self.workspace.tool(runs).under(self.arm, &self.dir);
         for (name, value) in &self.env {
             tool = tool.env(name, value);
         }
-        Ok(tool
+        tool = tool
             .arg(format!("--defaults-file={}", self.options.display()))
-            .arg(format!("--datadir={}", self.dir.display())))
+            .arg(format!("--datadir={}", self.dir.display()));
+        if self.brand == Brand::MySql {
+            // Where its messages are; upstream's tree may lie anywhere.
+            tool = tool.arg(format!("--basedir={}", mysql::base_of(&installed).display()));
+        }
+        Ok(tool)
     }
 
     /// A program of the other build if there is one, never ours in its workspace.
@@ -306,8 +365,7 @@ impl<'p> MariaDb<'p> {
     }
 
     fn program(&self, name: &str) -> Result<PathBuf> {
-        let hint = "install MariaDB (Debian: mariadb-server), or set TIDELOCK_MARIADB_BINDIR";
-        find(self.bin.as_deref(), name).ok_or_else(|| Error::Missing { path: name.into(), hint })
+        self.brand.program(self.bin.as_deref(), name)
     }
 
     /// The data directory.
@@ -358,24 +416,15 @@ impl<'p> MariaDb<'p> {
     }
 }
 
-/// A program of the server of another build: in `bin`, or beside it where that is the `bin` or
-/// `sbin` of an installation (Debian has the server in `sbin`, upstream its scripts in `scripts`).
-#[must_use]
-pub fn program_of(bin: &Path, name: &str) -> Option<PathBuf> {
-    let installed = bin.ends_with("bin") || bin.ends_with("sbin");
-    let base = bin.parent().filter(|_| installed);
-    let beside = ["bin", "sbin", "scripts"].into_iter();
-    let beside = beside.filter_map(|dir| base.map(|base| base.join(dir)));
-    let dirs = std::iter::once(bin.to_path_buf()).chain(beside);
-    dirs.map(|dir| dir.join(name)).find(|path| path.is_file())
-}
-
-/// A program's path. Debian has the server in /usr/sbin, which a user's PATH may not name.
-fn find(bin: Option<&Path>, name: &str) -> Option<PathBuf> {
-    let named = env::var_os("TIDELOCK_MARIADB_BINDIR").map(PathBuf::from);
-    let debian = ["/usr/bin", "/usr/sbin"].map(PathBuf::from);
-    let dirs = bin.map(Path::to_path_buf).into_iter().chain(named).chain(debian);
-    dirs.map(|dir| dir.join(name)).find(|path| path.is_file())
+/// Whether the server that would run, one of `bin` if given, can encrypt by itself.
+///
+/// # Errors
+/// The reason, as a sentence.
+pub fn own_is_possible(brand: Brand, bin: Option<&Path>) -> std::result::Result<(), String> {
+    match brand {
+        Brand::MariaDb => Ok(()),
+        Brand::MySql => mysql::own_is_possible(bin),
+    }
 }
 
 fn process(server: &Running) -> Result<Process> {
