@@ -166,11 +166,11 @@ fn missing(experiment: &Experiment, arm: &Definition, machine: &Machine) -> Opti
     }
     let server = programs(experiment.engine).name;
     if arm.bin.is_none() && !machine.versions.contains_key(server) {
-        let named = match experiment.engine {
-            Engine::Mysql => ", and TIDELOCK_MYSQL_BINDIR does not say where its mysqld is",
+        let hint = match experiment.engine {
+            Engine::Mysql => "; TIDELOCK_MYSQL_BINDIR says where a mysqld is",
             _ => "",
         };
-        return Some(format!("{server} is not installed{named}"));
+        return Some(format!("{server} is not installed{hint}"));
     }
     let sysbench = experiment.workload.values().any(|work| matches!(work, Work::Sysbench(_)));
     if sysbench && !machine.versions.contains_key("sysbench") {

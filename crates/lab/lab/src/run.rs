@@ -264,6 +264,10 @@ impl Lab<'_> {
 
     fn experiment(&mut self, planned: &Planned, progress: &mut dyn Progress) -> Result<()> {
         let experiment = &planned.experiment;
+        let lacks = planned.arms.first().and_then(|arm| arm.missing.as_ref());
+        if let Some(why) = lacks.filter(|_| instances(planned).is_empty()) {
+            progress.note(&format!("{} is not measured: {why}", experiment.name));
+        }
         let mut cells = plan::cells(experiment)?;
         cells.retain(|cell| self.steps(planned, cell).iter().any(|s| !self.is_done(planned, s)));
         while let Some(first) = cells.first() {

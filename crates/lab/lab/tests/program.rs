@@ -162,8 +162,15 @@ warm_up = 1
 
 /// Runs an experiment in miniature, then reports, gates and compares it.
 fn miniature(name: &str) -> (Bench, Vec<Value>) {
+    miniature_with(name, &[])
+}
+
+/// The same with variables of the environment.
+fn miniature_with(name: &str, env: &[(&str, &Path)]) -> (Bench, Vec<Value>) {
     let bench = Bench::new();
-    succeeded(&bench.run(&[name, "--miniature", "--seed", "7"]));
+    let mut run = bench.measuring(&["run", name, "--miniature", "--seed", "7"]);
+    let run = run.envs(env.iter().copied()).arg("--out").arg(bench.out());
+    succeeded(&run.output().unwrap());
     bench.is_clean();
     let trials = bench.trials();
     let manifest: Value =
@@ -466,6 +473,40 @@ fn aurora_mysqlslap_in_miniature() {
         assert!(trials.iter().any(|trial| trial["arm"] == arm), "no trial of {arm}");
     }
     assert!(has_metric(&trials, "elapsed") && bench.out().join("run.json").is_file());
+}
+
+#[test]
+#[ignore = "long: make test-full"]
+fn aurora_mysql_in_miniature() {
+    let repository = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(3).unwrap();
+    let bin = repository.join("build/mysql/8.0/bin");
+    if !bin.join("mysqld").is_file() {
+        return skip::because("build/mysql/8.0 is missing: ci/mysql");
+    }
+    let (bench, trials) = miniature_with("aurora-mysql", &[("TIDELOCK_MYSQL_BINDIR", &bin)]);
+    for arm in ["plain", "control", "sealed"] {
+        assert!(trials.iter().any(|trial| trial["arm"] == arm), "no trial of {arm}");
+    }
+    assert!(has_metric(&trials, "elapsed") && has_metric(&trials, "cpu_per_unit"));
+    let told = fs::read_to_string(bench.out().join("run.json")).unwrap();
+    assert!(told.contains("no component_keyring_file.so"), "{told}");
+    assert!(told.contains("mysqld  Ver 8.0.15") && !told.contains("build/mysql"), "{told}");
+}
+
+/// MariaDB answers to MySQL's name, and is not taken for it.
+#[test]
+fn an_experiment_without_its_server_is_left_out_with_the_reason() {
+    let bench = Bench::new();
+    let mysqld = bench.path("mysqld");
+    fs::write(&mysqld, "#!/bin/sh\necho 'mysqld  Ver 10.11.19-MariaDB'\n").unwrap();
+    fs::set_permissions(&mysqld, fs::Permissions::from_mode(0o755)).unwrap();
+    let mut run = bench.measuring(&["run", "aurora-mysql", "--miniature"]);
+    let run = run.env("TIDELOCK_MYSQL_BINDIR", bench.dir.path()).arg("--out").arg(bench.out());
+    let output = run.output().unwrap();
+    succeeded(&output);
+    let why = "aurora-mysql is not measured: mysql is not installed";
+    assert!(told(&output).contains(why), "{}", told(&output));
+    assert!(bench.trials().is_empty());
 }
 
 #[test]

@@ -14,9 +14,11 @@ use super::{Brand, Mysqld, program_of};
 use crate::error::{Error, Result, ensure};
 
 /// Settings of every private server.
-pub(super) const SETTINGS: [(&str, &str); 2] = [
+pub(super) const SETTINGS: [(&str, &str); 3] = [
     // A second protocol, with a port and a socket of its own.
     ("loose_mysqlx", "OFF"),
+    // Debian's default is a directory that its package of the server alone does not make.
+    ("secure_file_priv", "NULL"),
     // MariaDB's clients know no other. Later versions have dropped it, and have clients.
     ("loose_default_authentication_plugin", "mysql_native_password"),
 ];
