@@ -215,7 +215,8 @@ pub fn connections(experiment: &Experiment, cell: &Cell, ground: &Ground) -> Res
         Some(Work::Sql(_)) => 1,
         Some(Work::Crypto(_)) | None => 0,
     };
-    // Defaults of PostgreSQL 15, MariaDB 10.11 and MySQL 8.0; what they reserve beside or within them.
+    // Defaults of PostgreSQL 15, MariaDB 10.11 and MySQL 8.0; what they reserve beside or within
+    // them.
     let (default, reserved) = match experiment.engine {
         Engine::Postgresql => (100, 3),
         Engine::Mariadb | Engine::Mysql => (151, 0),

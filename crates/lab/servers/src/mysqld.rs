@@ -127,7 +127,7 @@ impl<'p> Mysqld<'p> {
     /// The same encrypting by itself, from its first byte if this comes before
     /// [`Mysqld::install`] and after [`Mysqld::with`]: tables, redo and undo log, binary log. Keys
     /// are in a file outside the data directory. MariaDB leaves table definitions (`.frm`) and
-    /// Aria's log plain; MySQL its data dictionary, temporary files and what is not InnoDB's.
+    /// Aria's log plain; MySQL its data dictionary and what is not InnoDB's.
     ///
     /// # Errors
     /// When keys or the option file cannot be written, or this server has no such encryption.

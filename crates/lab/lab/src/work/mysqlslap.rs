@@ -1,4 +1,5 @@
-//! mysqlslap (mariadb-slap, which serves MySQL as well) once, on a table that it makes, fills and drops by itself.
+//! mysqlslap (mariadb-slap, which serves MySQL as well) once, on a table that it makes, fills and
+//! drops by itself.
 //!
 //! The time that counts is the client's own "Average number of seconds to run all queries": from
 //! the moment when all its threads may go until the last one has ended, with their connecting,
