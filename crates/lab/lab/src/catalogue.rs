@@ -41,7 +41,7 @@ macro_rules! files {
     };
 }
 
-const FILES: [(&str, &str); 11] = files![
+const FILES: [(&str, &str); 12] = files![
     "crypto",
     "cpu-paths",
     "shared-buffers",

@@ -561,7 +561,7 @@ fn plan_and_list_measure_nothing() {
         .lines()
         .map(|line| line.split_whitespace().next().unwrap().to_owned())
         .collect();
-    assert_eq!(names.len(), 11);
+    assert_eq!(names.len(), 12);
     for name in &names {
         let plan = lab(&["plan", name]).output().unwrap();
         succeeded(&plan);
