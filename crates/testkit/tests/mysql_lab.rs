@@ -10,7 +10,7 @@ use tidelock_testkit::pg::{Arm, Error, Result, Workspace, ensure};
 /// Small, and quick on a busy disk: nothing here outlives the machine, so nothing needs an fsync.
 const SMALL: [(&str, &str); 6] = [
     ("innodb_buffer_pool_size", "32M"),
-    ("loose_innodb_redo_log_capacity", "8M"),
+    ("loose_innodb_redo_log_capacity", "64M"),
     ("loose_innodb_log_file_size", "4M"),
     ("innodb_flush_method", "nosync"),
     ("log_bin", "off"),

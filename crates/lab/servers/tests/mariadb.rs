@@ -14,14 +14,14 @@ const SMALL: [(&str, &str); 4] = [
     ("debug_no_sync", "ON"),
 ];
 
-fn installed(place: &Workspace) -> Mysqld<'_> {
-    Mysqld::mariadb(place, "m", Arm::Plain).unwrap().installed(&SMALL).unwrap()
+fn installed(place: &Workspace) -> Result<Mysqld<'_>> {
+    Mysqld::mariadb(place, "m", Arm::Plain)?.installed(&SMALL)
 }
 
 #[test]
 fn a_stopped_server_keeps_its_rows_and_frees_its_place() {
     let place = Workspace::new().unwrap();
-    let maria = installed(&place);
+    let maria = installed(&place).unwrap();
     assert!(maria.process().is_err() && maria.stop().is_ok());
     maria.start().unwrap();
     assert!(maria.start().is_err());
@@ -43,7 +43,7 @@ fn a_stopped_server_keeps_its_rows_and_frees_its_place() {
 #[test]
 fn committed_rows_survive_kill_nine() {
     let place = Workspace::new().unwrap();
-    let maria = installed(&place);
+    let maria = installed(&place).unwrap();
     maria.start().unwrap();
     maria
         .sql(
@@ -63,7 +63,7 @@ fn committed_rows_survive_kill_nine() {
 #[test]
 fn a_server_that_does_not_start_says_why() {
     let place = Workspace::new().unwrap();
-    let maria = installed(&place);
+    let maria = installed(&place).unwrap();
     maria.set("innodb_no_such_thing", "1").unwrap();
     let told = maria.start().unwrap_err().to_string();
     assert!(told.contains("unknown variable 'innodb_no_such_thing"), "{told}");
