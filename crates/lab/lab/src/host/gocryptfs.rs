@@ -21,6 +21,9 @@ use super::owner;
 use super::program::run_program;
 use crate::error::{Error, Result};
 
+/// What gocryptfs says when it serves.
+const READY: &str = "mounted and ready";
+
 /// A mount, undone on drop with everything that was stored in it.
 #[derive(Debug)]
 pub struct GocryptfsMount {
@@ -72,10 +75,10 @@ impl GocryptfsMount {
         fs::write(&password, random).map_err(failed())?;
         let gocryptfs = || {
             let mut command = Command::new("gocryptfs");
-            command.args(["-q", "-nosyslog", "-passfile"]).arg(&password);
+            command.args(["-nosyslog", "-passfile"]).arg(&password);
             command
         };
-        run_program(gocryptfs().args(["-init", "-scryptn", "10"]).arg(&cipher))?;
+        run_program(gocryptfs().args(["-q", "-init", "-scryptn", "10"]).arg(&cipher))?;
         let mut mount = gocryptfs();
         mount.arg("-fg");
         if account.switches() {
@@ -88,7 +91,7 @@ impl GocryptfsMount {
         mount.process_group(0);
         let child = mount.start().map_err(Error::io("starting gocryptfs"))?;
         let mut mount = Self { child, root, _private: private };
-        mount.wait_until_mounted(&log)?;
+        mount.wait_until_ready(&log)?;
         account.give(&mount.root)?;
         fs::set_permissions(&mount.root, mode(0o700))
             .map_err(Error::io(format!("preparing {}", mount.root.display())))?;
@@ -107,17 +110,23 @@ impl GocryptfsMount {
         Process::new(i32::try_from(self.child.id()).ok()?)
     }
 
-    fn wait_until_mounted(&mut self, log: &Path) -> Result<()> {
+    /// Until it says that it is ready. The mount is there before that: gocryptfs then opens a name
+    /// in it itself, and if somebody makes a file there at the same moment, the two wait for each
+    /// other for ever.
+    fn wait_until_ready(&mut self, log: &Path) -> Result<()> {
         let start = Instant::now();
-        while !is_mounted(&self.root) {
+        loop {
+            let said = fs::read_to_string(log).unwrap_or_default();
+            if said.contains(READY) && is_mounted(&self.root) {
+                return Ok(());
+            }
             let ended = self.child.try_wait().map_err(Error::io("waiting for gocryptfs"))?;
             if ended.is_some() || start.elapsed() > Duration::from_secs(30) {
-                let said = fs::read_to_string(log).unwrap_or_default();
-                return Err(Error::Other(format!("gocryptfs did not mount: {}", said.trim())));
+                let why = format!("gocryptfs did not say {READY:?}, but: {}", said.trim());
+                return Err(Error::Other(why));
             }
             thread::sleep(Duration::from_millis(10));
         }
-        Ok(())
     }
 }
 
