@@ -102,6 +102,7 @@ twins! {
     signal_storm_on_pages
     small_files_by_few_calls
     small_stacks
+    small_stacks_of_two_threads
     stat_family_tells_plain_sizes
     stat_of_old_programs
     stdio_buffers

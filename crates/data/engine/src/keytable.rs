@@ -30,7 +30,7 @@ use crate::table::OPEN_FILES;
 /// How many file keys a process needs places for.
 pub const KEYS: usize = 2 * OPEN_FILES;
 /// Places of the first region, and of the second; each other has as many as all before it. They
-/// take a page: a connection of a server has the keys of eight files.
+/// touch two pages: a connection of a server has the keys of eight files.
 const FIRST: usize = 16;
 /// How far from its home a key may lie.
 const REACH: usize = 16;

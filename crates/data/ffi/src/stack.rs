@@ -127,28 +127,24 @@ impl Stack {
         let free = |owner: &AtomicU64| {
             owner.load(Relaxed) == 0 && owner.compare_exchange(0, me, Acquire, Relaxed).is_ok()
         };
+        let ready = READY.load(Acquire);
+        let is_ready = |index: &usize| ready >> index & 1 == 1;
+        // One that is ready first: to open another may fail.
+        let mut places = (0..STACKS).filter(is_ready).chain((0..STACKS).filter(|i| !is_ready(i)));
         if pool != 0
-            && let Some(index) = OWNERS.iter().position(free)
+            && let Some(index) = places.find(|index| free(&OWNERS[*index]))
         {
             let stack = Self { start: pool + index * SIZE, from: Source::Pool(index) };
-            if READY.load(Acquire) >> index & 1 == 1 {
+            if is_ready(&index) {
                 return Ok(stack);
             }
-            if stack.open() {
+            if open(stack.start) {
                 READY.fetch_or(1 << index, Release);
                 return Ok(stack);
             }
         }
         let stack = Self { start: map(SIZE).ok_or(Errno::NOMEM)?, from: Source::Map };
-        if stack.open() { Ok(stack) } else { Err(Errno::NOMEM) }
-    }
-
-    /// Lets all but the lowest page be used; false if there is no memory.
-    fn open(&self) -> bool {
-        let lowest = core::ptr::with_exposed_provenance_mut(self.start + GUARD);
-        let rights = MprotectFlags::READ | MprotectFlags::WRITE;
-        // SAFETY: a stack that nobody else uses.
-        unsafe { rustix::mm::mprotect(lowest, SIZE - GUARD, rights) }.is_ok()
+        if open(stack.start) { Ok(stack) } else { Err(Errno::NOMEM) }
     }
 
     fn top(&self) -> *mut c_void {
@@ -173,19 +169,31 @@ fn pool() -> usize {
     }
 }
 
-/// Makes the pool. While the library starts; or at the first use, in programs that only link the
-/// engine.
+/// Makes the pool, and its first stack, which is all that most processes use. While the library
+/// starts; or at the first use, in programs that only link the engine.
 #[cold]
 pub(crate) fn start() -> usize {
     let Some(new) = map(STACKS * SIZE) else { return 0 };
+    let is_open = open(new);
     POOL.compare_exchange(0, new, AcqRel, Acquire).map_or_else(
         |other| {
             // Another thread was faster.
             unmap(new, STACKS * SIZE);
             other
         },
-        |_| new,
+        |_| {
+            READY.fetch_or(u64::from(is_open), Release);
+            new
+        },
     )
+}
+
+/// Lets all but the lowest page of a stack be used; false if there is no memory. Nobody uses it.
+fn open(stack: usize) -> bool {
+    let lowest = core::ptr::with_exposed_provenance_mut(stack + GUARD);
+    let rights = MprotectFlags::READ | MprotectFlags::WRITE;
+    // SAFETY: its pages are of a map of ours.
+    unsafe { rustix::mm::mprotect(lowest, SIZE - GUARD, rights) }.is_ok()
 }
 
 /// Address space that nobody may touch yet.

@@ -80,6 +80,7 @@ fn begin_with_keys(environment: Environment, agents: &[u8], exe: &[u8], shared: 
     protect(starting(), &HOST, agents, exe);
     spaces::share(starting(), &HOST, shared);
     memory::wipe_stack::<{ memory::IN_PROGRAMS }>();
+    starting().cipher().decide();
     system::refresh_working_directory();
     next::find_all();
     hooks::processes::watch_forks();

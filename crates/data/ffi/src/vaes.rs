@@ -521,20 +521,29 @@ unsafe extern "C" {
     static CAPABILITIES: [u32; 4];
 }
 
-/// True if sealing and opening go this way in this process; asked once.
+/// True if sealing and opening go this way in this process. It is decided while the library starts;
+/// at the first question in programs that only link it.
+#[inline]
 pub(crate) fn is_chosen() -> bool {
-    const YES: u8 = 1;
-    const NO: u8 = 2;
-    static CHOSEN: AtomicU8 = AtomicU8::new(0);
     match CHOSEN.load(Relaxed) {
-        0 => {
-            // AWS-LC looks at the CPU before it encrypts.
-            let chosen = has_instructions() && agrees() && is_missing_in_aws_lc();
-            CHOSEN.store(if chosen { YES } else { NO }, Relaxed);
-            chosen
-        }
+        UNKNOWN => decide(),
         known => known == YES,
     }
+}
+
+static CHOSEN: AtomicU8 = AtomicU8::new(UNKNOWN);
+const UNKNOWN: u8 = 0;
+const YES: u8 = 1;
+const NO: u8 = 2;
+
+/// Takes 16 KiB of the stack, which calls of the program may not have.
+#[cold]
+#[inline(never)]
+fn decide() -> bool {
+    // AWS-LC looks at the CPU before it encrypts.
+    let chosen = has_instructions() && agrees() && is_missing_in_aws_lc();
+    CHOSEN.store(if chosen { YES } else { NO }, Relaxed);
+    chosen
 }
 
 /// True if AWS-LC has VAES and lacks what its own code for AVX-512 needs

@@ -83,12 +83,8 @@ impl Context {
         // SAFETY: `evp` is a fresh context; no key yet, so that its memory is allocated now and
         // never later.
         let ready = unsafe { EVP_CipherInit_ex(evp, cipher, null_mut(), null(), null(), encrypt) };
-        (ready == 1).then_some(Self { owner: AtomicU64::new(0), evp, encrypt })
-    }
-
-    fn free(self) {
-        // SAFETY: made by `new`, used by nobody else, and not seen again.
-        unsafe { EVP_CIPHER_CTX_free(self.evp) };
+        let new = Self { owner: AtomicU64::new(0), evp, encrypt };
+        (ready == 1).then_some(new)
     }
 
     fn own(&self) -> Option<Owned<'_>> {
@@ -96,6 +92,13 @@ impl Context {
             && self.owner.compare_exchange(0, sys::thread(), Acquire, Relaxed).is_ok();
         // Lazily: an `Owned` that is made and dropped would give away what another call holds.
         mine.then(|| Owned(self))
+    }
+}
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        // SAFETY: made by `new`, used by nobody else, and not seen again.
+        unsafe { EVP_CIPHER_CTX_free(self.evp) };
     }
 }
 
@@ -156,10 +159,17 @@ impl Cell {
     fn new() -> Option<Box<Self>> {
         #[cfg(not(feature = "fips"))]
         if vaes::is_chosen() {
-            return Some(Box::new(Self::Vaes(Box::new(UnsafeCell::new(vaes::Keys::new())))));
+            return Some(Self::schedules());
         }
         let (seal, open) = (Context::new(1)?, Context::new(0)?);
         Some(Box::new(Self::AwsLc { key: UnsafeCell::new([0; 64]), seal, open }))
+    }
+
+    /// Apart: its stack is larger than that of the other way.
+    #[cfg(not(feature = "fips"))]
+    #[inline(never)]
+    fn schedules() -> Box<Self> {
+        Box::new(Self::Vaes(Box::new(UnsafeCell::new(vaes::Keys::new()))))
     }
 }
 
@@ -173,8 +183,6 @@ pub(crate) fn by_aws_lc(key: &[u8; 64], unit: UnitNumber, bytes: &mut [u8]) -> b
     owned.set_key(key);
     let place = bytes.as_mut_ptr();
     owned.run(unit, place.cast_const(), place, bytes.len());
-    drop(owned);
-    own.free();
     true
 }
 
@@ -183,6 +191,14 @@ impl Xts {
     #[must_use]
     pub const fn over(cells: &'static Cells) -> Self {
         Self { cells: &cells.0, spares: [const { AtomicPtr::new(null_mut()) }; SPARES] }
+    }
+
+    /// Decides who seals. AWS-LC makes its table of the cipher at the first use of it, under a lock
+    /// that a signal handler would wait for: so that use is now, before the program runs.
+    pub(crate) fn decide(&self) {
+        #[cfg(not(feature = "fips"))]
+        let _ = vaes::is_chosen();
+        drop(Context::new(1));
     }
 
     /// True if keys that are installed from now on take the path of our own: for tests.
@@ -266,7 +282,9 @@ impl Xts {
     ) {
         // SAFETY: the key is written only while the slot is being installed, when nobody uses it.
         let key = unsafe { &*key.get() };
-        for (seal, open) in self.spares.iter().filter_map(cell_in).filter_map(contexts) {
+        // A new one on a stack of ours: the program's may be small.
+        let spare = |place| existing(place).or_else(|| stack::run(|| cell_in(place)).ok()?);
+        for (seal, open) in self.spares.iter().filter_map(spare).filter_map(contexts) {
             let context = if encrypt { seal } else { open };
             if let Some(owned) = context.own() {
                 owned.set_key(key);
@@ -281,8 +299,6 @@ impl Xts {
         let owned = Owned(&own);
         owned.set_key(key);
         owned.run(unit, bytes.0, bytes.1, bytes.2);
-        drop(owned);
-        own.free();
     }
 
     /// In a forked child only the forking thread exists: what others held is free.
@@ -318,8 +334,7 @@ fn cell_in(place: &AtomicPtr<Cell>) -> Option<&Cell> {
     if existing(place).is_none() {
         let new = Box::into_raw(Cell::new()?);
         if place.compare_exchange(null_mut(), new, Release, Acquire).is_err() {
-            // SAFETY: another call was faster; this one was never shown to anybody. Its contexts
-            // are leaked, at most once for a slot.
+            // SAFETY: another call was faster; this one was never shown to anybody.
             drop(unsafe { Box::from_raw(new) });
         }
     }
