@@ -1,5 +1,5 @@
 //! `tidelock-lab` as a user types it: every experiment in miniature; what can go wrong is in
-//! `faults`.
+//! `faults`, arms of a user's own are in `arms`.
 //!
 //! Each test has its own work directory, so that the lab's lock is its own. The command `tidelock`
 //! and the library have to be built beside the program: `make test` does it.
@@ -21,6 +21,8 @@ use tempfile::TempDir;
 use tidelock_lab::statistics::Estimate;
 use tidelock_servers::{Account, Arm, Cluster, Workspace, skip};
 
+#[path = "program/arms.rs"]
+mod arms;
 #[path = "program/faults.rs"]
 mod faults;
 
@@ -244,6 +246,38 @@ fn cybertec_matrix_in_miniature() {
     assert!(has_metric(&trials, "transactions_per_second"));
 }
 
+/// The major that the matrix was published with; it is older than some options of newer ones.
+#[test]
+fn cybertec_matrix_in_miniature_on_postgresql_13() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../build/postgresql");
+    let entries = fs::read_dir(&folder).into_iter().flatten().flatten();
+    let of_13 = |entry: &fs::DirEntry| entry.file_name().to_string_lossy().starts_with("13.");
+    let Some(bin) = entries.into_iter().find(of_13).map(|entry| entry.path().join("bin")) else {
+        return skip::missing("PostgreSQL 13 (ci/pg-majors)");
+    };
+    let bin = bin.canonicalize().unwrap();
+    let (bench, trials) = miniature_with("cybertec-matrix", &[("TIDELOCK_PG_BINDIR", &bin)]);
+    assert!(has_metric(&trials, "transactions_per_second"));
+    let manifest = fs::read_to_string(bench.out().join("run.json")).unwrap();
+    assert!(manifest.contains("postgres (PostgreSQL) 13."), "{manifest}");
+}
+
+#[test]
+fn latency_in_miniature() {
+    let (_bench, trials) = miniature("latency");
+    assert!(has_metric(&trials, "latency_p99") && has_metric(&trials, "cpu_per_unit"));
+    // After a checkpoint each first change of a page is an image; a warm server has had them.
+    let images = |workload: &str| {
+        let paced = trials.iter().filter(|trial| trial["phase"] == "equal-work");
+        let of_load = paced.filter(|trial| trial["cell"]["workload"] == workload);
+        of_load.map(|t| t["metrics"]["page_images"].as_f64().unwrap()).fold(0.0, f64::max)
+    };
+    assert!(images("tpcb_warm") < images("tpcb") / 2.0, "{trials:?}");
+    let checkpoints = |trial: &&Value| trial["metrics"]["checkpoints"].as_f64() != Some(0.0);
+    let warm = trials.iter().filter(|trial| trial["cell"]["workload"] == "tpcb_warm");
+    assert_eq!(warm.filter(checkpoints).count(), 0, "a checkpoint makes a warm server cold");
+}
+
 #[test]
 fn wal_stress_in_miniature() {
     let (_bench, trials) = miniature("wal-stress");
@@ -309,48 +343,6 @@ fn an_ordinary_user_s_trials_say_that_nothing_was_limited() {
     succeeded(&command.output().unwrap());
     let trials = bench.trials();
     assert!(trials.len() == 2 && trials.iter().all(is_marked), "{trials:?}");
-}
-
-#[test]
-fn an_own_arm_runs_all_programs_of_its_directory() {
-    let bench = Bench::new();
-    let bin = bench.path("bin");
-    fs::create_dir(&bin).unwrap();
-    let ran = bench.path("ran");
-    fs::write(&ran, "").unwrap();
-    fs::set_permissions(&ran, fs::Permissions::from_mode(0o666)).unwrap();
-    let stock =
-        std::env::var("TIDELOCK_PG_BINDIR").unwrap_or_else(|_| tidelock_servers::BINDIR.to_owned());
-    for name in ["initdb", "pg_ctl", "postgres", "pgbench"] {
-        let script = format!(
-            "#!/bin/sh\necho {name} \"$*\" >> {}\nexec {stock}/{name} \"$@\"\n",
-            ran.display()
-        );
-        fs::write(bin.join(name), script).unwrap();
-        fs::set_permissions(bin.join(name), fs::Permissions::from_mode(0o755)).unwrap();
-    }
-    let arm = "[[arm]]\nname = \"fork\"\ntitle = \"a fork\"\nlike = \"plain\"\nbin = \"bin\"\n\
-               [factors]\nmemory = [\"4MB\", \"5MB\"]\n[settings]\nwork_mem = \"{memory}\"";
-    let file = quick(&bench, |text| {
-        let text = text.replace("\"control\"", "\"fork\"").replace("[settings]", arm);
-        text.replace("blocks = 3", "blocks = 1")
-    });
-    succeeded(&bench.run(&[&file]));
-    let ran = fs::read_to_string(ran).unwrap();
-    let count = |start: &str| ran.lines().filter(|line| line.starts_with(start)).count();
-    assert_eq!(count("initdb -D"), 1, "{ran}");
-    let pg_ctl = |verb: &str| ran.lines().any(|l| l.starts_with("pg_ctl") && l.contains(verb));
-    assert!(pg_ctl(" start") && pg_ctl(" restart"), "{ran}");
-    assert_eq!(count("postgres -D"), 2, "one start and one restart: {ran}");
-    assert!(count("pgbench") > 2, "{ran}");
-    assert!(fs::read_to_string(bench.out().join("run.json")).unwrap().contains("postgres of fork"));
-
-    fs::remove_file(bin.join("postgres")).unwrap();
-    let mut again = bench.measuring(&["run", &file]);
-    let output = again.arg("--out").arg(bench.path("other")).output().unwrap();
-    assert_eq!(output.status.code(), Some(2), "{}", told(&output));
-    assert!(told(&output).contains("has no program postgres"), "{}", told(&output));
-    assert!(!bench.path("other").exists());
 }
 
 #[test]
@@ -637,64 +629,6 @@ fn servers_get_equal_work_and_their_cpu_time_is_counted_in_nanoseconds() {
             assert_eq!(coarse, !counts_groups(), "{trial}");
         }
     }
-}
-
-/// A peer is an arm of the file: initdb's arguments, SQL, a directory.
-#[test]
-fn an_arm_says_how_its_server_is_made_and_where_it_lies() {
-    let bench = Bench::new();
-    let on = bench.path("encrypted");
-    fs::create_dir(&on).unwrap();
-    let path = quick(&bench, |text| {
-        let peer = format!(
-            "[[arm]]\nname = \"peer\"\ntitle = \"a peer\"\nlike = \"plain\"\n\
-             initdb = [\"--wal-segsize=4\"]\non = \"{}\"\n\
-             sql = \"CREATE TABLE made (n int); INSERT INTO made VALUES (1)\"\n[settings]",
-            on.display()
-        );
-        // Only a server that was made so has such segments, and the row.
-        let custom = "script = \"custom\"\ncustom = \"SELECT 1 / (CASE \
-                      current_setting('wal_segment_size') WHEN '4MB' THEN 1 ELSE 0 END), 1 / (SELECT \
-                      count(*) FROM made);\"";
-        text.replace("[settings]", &peer)
-            .replace("[\"plain\", \"control\"]", "[\"peer\"]")
-            .replace("script = \"select-only\"", custom)
-            .replace("scale = 1", "scale = 0")
-            .replace("blocks = 3", "blocks = 1")
-    });
-    succeeded(&bench.run(&[&path]));
-    bench.is_clean();
-    assert_eq!(fs::read_dir(&on).unwrap().count(), 0, "something is left in it");
-    assert_eq!(bench.trials().len(), 1);
-}
-
-/// The lab reaches a server that it did not start, and leaves it as it was.
-#[test]
-fn a_server_elsewhere_keeps_nothing_of_the_lab() {
-    let bench = Bench::new();
-    let place = Workspace::below(bench.dir.path()).unwrap();
-    let server = Cluster::new(&place, "elsewhere", Arm::Plain).unwrap();
-    server.start().unwrap();
-    server.sql("CREATE TABLE pgbench_accounts AS SELECT 'kept' AS mine").unwrap();
-    let path = quick(&bench, |text| {
-        let dsn = format!(
-            "[[arm]]\nname = \"far\"\ntitle = \"elsewhere\"\nlike = \"plain\"\n\
-             dsn = \"host={} port=5432 user=postgres dbname=postgres sslmode=disable\"\n[settings]",
-            server.socket_dir().display()
-        );
-        text.replace("[settings]", &dsn)
-            .replace("[\"plain\", \"control\"]", "[\"far\"]")
-            .replace("select-only", "tpcb-like")
-            .replace("blocks = 3", "blocks = 1\nlatency_blocks = 1")
-    });
-    succeeded(&bench.run(&[&path]));
-    let trials = bench.trials();
-    assert!(has_metric(&trials, "transactions_per_second") && has_metric(&trials, "latency_p95"));
-    assert!(!has_metric(&trials, "cpu_per_unit"), "whose CPU time?");
-    server.expect("SELECT mine FROM pgbench_accounts", "kept").unwrap();
-    let left = "SELECT count(*) FROM pg_namespace WHERE nspname = 'tidelock_lab'";
-    server.expect(left, "0").unwrap();
-    server.stop("fast").unwrap();
 }
 
 /// Whether the lab may make control groups that count CPU time.

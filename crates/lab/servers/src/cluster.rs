@@ -378,7 +378,7 @@ impl<'p> Cluster<'p> {
         if let Some(service) = &self.service {
             let tool = tool.env("PGSERVICEFILE", service).env("PGSERVICE", SERVICE);
             return match std::env::var_os("PGPASSWORD") {
-                Some(password) => tool.env("PGPASSWORD", password),
+                Some(password) => tool.secret_env("PGPASSWORD", password),
                 None => tool,
             };
         }

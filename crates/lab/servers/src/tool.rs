@@ -28,6 +28,7 @@ pub struct Tool<'p> {
     program: PathBuf,
     args: Vec<OsString>,
     env: Vec<(OsString, OsString)>,
+    secrets: Vec<(OsString, OsString)>,
     arm: Arm,
     protected: Vec<PathBuf>,
     within: Option<PathBuf>,
@@ -70,6 +71,7 @@ impl<'p> Tool<'p> {
             program,
             args: Vec::new(),
             env: Vec::new(),
+            secrets: Vec::new(),
             arm: Arm::Plain,
             protected: Vec::new(),
             within: None,
@@ -99,6 +101,13 @@ impl<'p> Tool<'p> {
     #[must_use]
     pub fn env(mut self, name: &str, value: impl AsRef<OsStr>) -> Self {
         self.env.push((name.into(), value.as_ref().to_owned()));
+        self
+    }
+
+    /// Sets a variable of the environment that no message shows.
+    #[must_use]
+    pub fn secret_env(mut self, name: &str, value: impl AsRef<OsStr>) -> Self {
+        self.secrets.push((name.into(), value.as_ref().to_owned()));
         self
     }
 
@@ -209,6 +218,7 @@ impl<'p> Tool<'p> {
     pub fn spawn(self) -> Result<Running> {
         let mut command = self.command()?;
         let told = format!("{command:?}").replace('"', "");
+        command.envs(self.secrets.iter().map(|(name, value)| (name, value)));
         let failed = || Error::io(format!("starting {told}"));
         let mut stdout = tempfile::tempfile().map_err(failed())?;
         let stderr = tempfile::tempfile().map_err(failed())?;
@@ -407,6 +417,14 @@ mod tests {
         let (running, child) = child_of(&workspace, "wait", 60);
         drop(running);
         child.wait_gone(Duration::from_secs(10)).unwrap();
+    }
+
+    #[test]
+    fn a_secret_reaches_the_program_and_no_message() {
+        let workspace = Workspace::new().unwrap();
+        let tool = workspace.tool("sh").args(["-c", "echo ${#SECRET}; exit 3"]);
+        let error = tool.secret_env("SECRET", "twelve bytes").run().unwrap_err().to_string();
+        assert!(error.contains("12") && !error.contains("twelve bytes"), "{error}");
     }
 
     #[test]
