@@ -39,7 +39,7 @@ pub fn find(name: &str) -> Option<&'static Metric> {
 }
 
 /// All metrics.
-pub const METRICS: [Metric; 18] = [
+pub const METRICS: [Metric; 19] = [
     metric("transactions_per_second", "throughput", "transactions/s", Better::Higher),
     metric("rows_per_second", "throughput", "rows/s", Better::Higher),
     metric("records_per_second", "throughput", "records/s", Better::Higher),
@@ -55,6 +55,7 @@ pub const METRICS: [Metric; 18] = [
     metric("read_iops", "reads of the device", "1/s", Better::Neither),
     metric("write_iops", "writes of the device", "1/s", Better::Neither),
     metric("wal_bytes_per_second", "write-ahead log", "B/s", Better::Neither),
+    metric("page_images", "full-page images", "per transaction", Better::Neither),
     metric("steal_percent", "CPU time taken by the hypervisor", "%", Better::Neither),
     metric("throttled_seconds", "time throttled by the kernel", "s", Better::Neither),
     metric("checkpoints", "checkpoints", "", Better::Neither),

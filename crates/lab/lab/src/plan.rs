@@ -303,7 +303,11 @@ pub fn seconds(experiment: &Experiment, cell: &Cell, servers: usize) -> Result<f
     // Warm-up is about one block more.
     let equal_work = f64::from(blocks_of(Phase::EqualWork))
         * equal_work_seconds(experiment.stop.equal_work_rounds);
-    Ok(((blocks + 1.0) * (trial + around) + equal_work) * servers as f64)
+    let warm = match work {
+        Work::Pgbench(pgbench) => f64::from(pgbench.warm) / 2.0,
+        _ => 0.0,
+    };
+    Ok(((blocks + 1.0) * (trial + around) + equal_work + warm) * servers as f64)
 }
 
 /// The part of the plain server's capacity that equal work of a cell asks for.

@@ -140,6 +140,8 @@ pub enum WarningKind {
     Throttling,
     /// A checkpoint that was not asked for fell into the trial.
     Checkpoint,
+    /// A trial that was to be warm wrote full-page images.
+    PageImages,
     /// Something else on the machine used CPU time.
     OtherLoad,
     /// The limits of the experiment could not be set.

@@ -20,7 +20,7 @@ const RECORDS: u64 = 8_000;
 const HEADER: &str = "operator,meter,date,interval,tariff,kwh,charge\n";
 
 fn market(dir: &Path, records: u64) -> Generated {
-    let market = Market { records, files: 7, seed: 11, bad_lines: 0.01 };
+    let market = Market { records, files: 7, seed: 11, bad_lines: 0.01, ..Market::default() };
     generate(dir, &market).unwrap()
 }
 

@@ -250,6 +250,7 @@ mod tests {
             jobs: one(),
             seconds: one(),
             reindex: false,
+            warm: 0,
         })
     }
 
@@ -323,7 +324,8 @@ mod tests {
             }));
         }
         let one = || Param::from("1");
-        let billing = Billing { records: one(), files: one(), workers: one(), batch: one() };
+        let billing =
+            Billing { records: one(), days: one(), files: one(), workers: one(), batch: one() };
         let mut experiment = experiment(&arms);
         experiment.workload.insert("batch".into(), Work::Billing(billing));
         let cpu_of = |trials: &[crate::trial::Trial]| {

@@ -26,6 +26,9 @@ pub(super) struct Billing {
     /// Records in all files
     #[arg(long, default_value_t = Market::default().records)]
     records: u64,
+    /// Days of each meter; fewer days are more meters, and more work in phase 3
+    #[arg(long, default_value_t = Market::default().days)]
+    days: u32,
     /// Flat files
     #[arg(long, default_value_t = Market::default().files)]
     files: u32,
@@ -65,6 +68,7 @@ impl Billing {
     fn run(self) -> Result<()> {
         let market = Market {
             records: self.records,
+            days: self.days,
             files: self.files,
             seed: self.seed,
             bad_lines: self.bad_lines,

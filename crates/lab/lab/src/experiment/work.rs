@@ -48,6 +48,10 @@ pub struct Pgbench {
     /// `REINDEX DATABASE` before each trial.
     #[serde(default)]
     pub reindex: bool,
+    /// The most seconds of load in which each server comes to write its pages without full-page
+    /// images; then no checkpoint is made up to the end of the cell. 0: one before each trial.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub warm: u32,
 }
 
 /// What each transaction of pgbench does.
@@ -157,8 +161,17 @@ impl SysbenchScript {
     }
 }
 
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for it")]
+const fn is_zero(number: &u32) -> bool {
+    *number == 0
+}
+
 fn zero() -> Param {
     Param::from("0")
+}
+
+fn days() -> Param {
+    Param::from("30")
 }
 
 /// The batch engine.
@@ -167,6 +180,9 @@ fn zero() -> Param {
 pub struct Billing {
     /// Records in all files.
     pub records: Param,
+    /// Days of each meter, 1 to 30: with fewer days there are more meters, and more of phase 3.
+    #[serde(default = "days")]
+    pub days: Param,
     /// Flat files.
     pub files: Param,
     /// Worker threads, each with a connection.

@@ -147,7 +147,13 @@ fn factors_that_a_workload_does_not_use_and_phases_of_the_batch_engine_are_no_ga
     experiment.factors.insert("scale".into(), vec!["1".into(), "50".into()]);
     assert_eq!(outcome(&results, 0.03), Outcome::Passed);
     let param = || Param::from("1");
-    let billing = Billing { records: param(), files: param(), workers: param(), batch: param() };
+    let billing = Billing {
+        records: param(),
+        days: param(),
+        files: param(),
+        workers: param(),
+        batch: param(),
+    };
     let experiment = &mut results.manifest.experiments[0].experiment;
     experiment.workload = [("month".to_owned(), Work::Billing(billing))].into();
     let mut phases = Synthetic::new(10);

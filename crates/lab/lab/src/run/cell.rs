@@ -151,11 +151,11 @@ impl Lab<'_> {
     }
 }
 
-/// Which workloads have a state of their own that a trial leaves behind.
-pub(super) fn writes(work: &Work) -> bool {
+/// Which workloads leave changed pages behind that a checkpoint writes at the end of a trial.
+pub(super) fn settles(work: &Work) -> bool {
     !matches!(
         work,
-        Work::Pgbench(Pgbench { script: Script::SelectOnly, .. })
+        Work::Pgbench(Pgbench { script: Script::SelectOnly, .. } | Pgbench { warm: 1.., .. })
             | Work::Sysbench(Sysbench { script: SysbenchScript::OltpReadOnly, .. })
             | Work::Crypto(_)
     )

@@ -5,7 +5,7 @@
 //!   round 1   C A D B      one slice each, 0.2 to 0.5 s, the same length for all
 //!   round 2   B D A C      the reverse: a drift across both rounds falls on all alike
 //!   rounds 3, 4 ...        another order, and its reverse
-//!   checkpoint             of loads that write, one server after the other
+//!   checkpoint             of loads that write and are not warm, one server after the other
 //! ```
 //!
 //! A trial is one server in one block. Its CPU time is all that its control group used from the
@@ -16,9 +16,9 @@ use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::atomic::AtomicBool;
 
-use super::cell::writes;
+use super::cell::settles;
 use super::servers::{Database, Server, Servers};
-use super::trial::{self, Measured};
+use super::trial::{self, Counters, Measured};
 use crate::error::{Error, Result};
 use crate::experiment::{Experiment, Work};
 use crate::host::{CpuTimes, Sampler};
@@ -36,7 +36,8 @@ pub(super) struct Bench<'s, 'p> {
     loads: BTreeMap<Instance, Load>,
     rate: f64,
     rounds: u32,
-    writes: bool,
+    settles: bool,
+    work: &'s Work,
     seed: u64,
 }
 
@@ -66,7 +67,7 @@ impl<'s, 'p> Bench<'s, 'p> {
     /// When a connection or a transaction fails.
     pub(super) fn make(
         servers: &'s Servers<'p>,
-        experiment: &Experiment,
+        experiment: &'s Experiment,
         cell: &Cell,
         capacity: f64,
         (seed, first): (u64, u32),
@@ -86,7 +87,8 @@ impl<'s, 'p> Bench<'s, 'p> {
             loads,
             rate: plan::equal_work_rate(experiment, cell)? * capacity,
             rounds: experiment.stop.equal_work_rounds,
-            writes: writes(work),
+            settles: settles(work),
+            work,
             seed: hasher.finish(),
         };
         let schedule = Schedule::draw(bench.seed, bench.rate, SLICE.1);
@@ -111,6 +113,8 @@ impl<'s, 'p> Bench<'s, 'p> {
             .iter()
             .map(|step| self.servers.of(&step.arm, step.instance))
             .collect::<Result<_>>()?;
+        let counted = |server: &&Server<'p>| Counters::read(&server.database);
+        let counters = servers.iter().map(counted).collect::<Result<Vec<_>>>()?;
         let started = trial::now();
         let device = servers.first().and_then(|server| server.device());
         let sampler = Sampler::start(device, servers.first().and_then(|s| s.group()));
@@ -138,8 +142,8 @@ impl<'s, 'p> Bench<'s, 'p> {
         }
         let samples = sampler.finish();
         let mut measured = Vec::new();
-        for (at, server) in servers.iter().enumerate() {
-            if self.writes {
+        for ((at, server), counters) in servers.iter().enumerate().zip(counters) {
+            if self.settles {
                 server.database.write_out(stop)?;
             }
             let cpu = server.cpu_seconds()? - before[at];
@@ -147,7 +151,11 @@ impl<'s, 'p> Bench<'s, 'p> {
             let done = part.done(cpu, self.rate);
             let mut warnings = samples.warnings.clone();
             warnings.extend(server.unlimited.iter().chain(&server.coarse).cloned());
-            measured.push(vec![Measured::of(started, done, warnings)]);
+            let units = done.units;
+            let mut trial = Measured::of(started, done, warnings);
+            let after = Counters::read(&server.database)?;
+            trial.count(counters.zip(after), units, self.settles, self.work);
+            measured.push(vec![trial]);
         }
         Ok(measured)
     }

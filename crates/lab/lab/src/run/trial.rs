@@ -7,7 +7,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use tidelock_servers::Cluster;
 
-use super::cell::writes;
+use super::cell::settles;
 use super::servers::{Database, Server};
 use crate::error::{Error, Result};
 use crate::experiment::{Experiment, Param, Pgbench, Script, Work};
@@ -47,7 +47,9 @@ pub(super) fn measure(
         (Database::Postgres(cluster), Work::Pgbench(pgbench)) => {
             prepare(cluster, pgbench, stop)?;
             let run = || pgbench::measure(cluster, pgbench, levels, None, rate, stop);
-            Ok(vec![observe(server, None, writes(work), stop, run)?])
+            let mut measured = observe(server, None, settles(work), stop, run)?;
+            measured.warn_of_images(work);
+            Ok(vec![measured])
         }
         (Database::Postgres(cluster), Work::Sql(work)) => {
             sql::prepare(cluster, work, levels, stop)?;
@@ -77,7 +79,7 @@ pub(super) fn measure(
             sysbench::prepare(mysqld, sysbench, levels, stop)?;
             let seed = sysbench::seed((&step.cell, step.block));
             let run = || sysbench::measure(mysqld, sysbench, levels, None, seed, stop);
-            Ok(vec![observe(server, None, writes(work), stop, run)?])
+            Ok(vec![observe(server, None, settles(work), stop, run)?])
         }
         _ => Err(Error::Other(format!("{} does not run on this engine", step.cell.workload()))),
     }
@@ -113,7 +115,7 @@ fn observe(
     }
     if let (Some(before), Some(after)) = (before, after) {
         metrics.insert("wal_bytes_per_second".into(), (after.wal - before.wal) / seconds);
-        metrics.insert("checkpoints".into(), after.checkpoints - before.checkpoints);
+        metrics.extend(after.since(&before, done.units));
     }
     let mut warnings = samples.warnings;
     warnings.extend(server.unlimited.iter().chain(&server.coarse).cloned());
@@ -127,6 +129,32 @@ impl Measured {
     pub(super) fn of(started: f64, done: Done, warnings: Vec<Warning>) -> Self {
         let (metrics, series) = (BTreeMap::new(), BTreeMap::new());
         Self { part: None, started, done, metrics, series, warnings }
+    }
+
+    /// Adds what the server counted before it and after it, and warns of what should not be there.
+    /// One checkpoint is its own where it `settles`.
+    pub(super) fn count(
+        &mut self,
+        counters: Option<(Counters, Counters)>,
+        units: f64,
+        settles: bool,
+        work: &Work,
+    ) {
+        let Some((before, after)) = counters else { return };
+        self.metrics.extend(after.since(&before, units));
+        self.warn_of_checkpoints(if settles { 1.0 } else { 0.0 });
+        self.warn_of_images(work);
+    }
+
+    /// Warns where a workload that is to be warm is not.
+    fn warn_of_images(&mut self, work: &Work) {
+        match (work, self.metrics.get("page_images")) {
+            (Work::Pgbench(work), Some(images)) if work.warm > 0 && *images > WARM => {
+                let text = format!("{images:.2} full-page images for each transaction");
+                self.warnings.push(Warning { kind: WarningKind::PageImages, text });
+            }
+            _ => {}
+        }
     }
 
     /// Warns of more checkpoints than `own`, and takes an earlier such warning back.
@@ -177,8 +205,14 @@ pub(super) fn trials(
     measured.into_iter().map(line).collect()
 }
 
-/// Brings a server to the state in which every trial of pgbench begins.
+/// Brings a server to the state in which every trial of pgbench begins; a warm one is left as it
+/// is.
 pub(super) fn prepare(cluster: &Cluster<'_>, work: &Pgbench, stop: &AtomicBool) -> Result<()> {
+    if work.warm > 0 { Ok(()) } else { begin(cluster, work, stop) }
+}
+
+/// The state after a checkpoint.
+pub(super) fn begin(cluster: &Cluster<'_>, work: &Pgbench, stop: &AtomicBool) -> Result<()> {
     let mut text = String::new();
     if work.script != Script::SelectOnly && work.scale != Param("0".into()) {
         text += "TRUNCATE pgbench_history; VACUUM pgbench_branches; VACUUM pgbench_tellers;";
@@ -198,39 +232,60 @@ pub(super) fn prepare(cluster: &Cluster<'_>, work: &Pgbench, stop: &AtomicBool) 
 }
 
 /// What the server counts.
-struct Counters {
+pub(super) struct Counters {
     wal: f64,
     checkpoints: f64,
+    /// Full-page images; PostgreSQL counts them since 14.
+    images: Option<f64>,
 }
 
 impl Counters {
-    fn read(database: &Database<'_>) -> Result<Option<Self>> {
+    /// Checkpoints, and full-page images of each of so many transactions.
+    pub(super) fn since(&self, before: &Self, units: f64) -> BTreeMap<String, f64> {
+        let checkpoints = self.checkpoints - before.checkpoints;
+        let mut metrics = BTreeMap::from([("checkpoints".to_owned(), checkpoints)]);
+        if let (Some(after), Some(before)) = (self.images, before.images) {
+            metrics.insert("page_images".into(), (after - before) / units);
+        }
+        metrics
+    }
+
+    pub(super) fn read(database: &Database<'_>) -> Result<Option<Self>> {
         let cluster = match database {
             Database::None => return Ok(None),
             Database::Mysqld(mysqld) => {
                 let told = mysqld.sql("SHOW GLOBAL STATUS LIKE 'Innodb_os_log_written'")?;
                 let wal = told.split_once('\t').and_then(|(_, bytes)| bytes.parse().ok());
                 let broken = || Error::Other(format!("the server's counters: {told}"));
-                return Ok(Some(Self { wal: wal.ok_or_else(broken)?, checkpoints: 0.0 }));
+                let wal = wal.ok_or_else(broken)?;
+                return Ok(Some(Self { wal, checkpoints: 0.0, images: None }));
             }
             Database::Postgres(cluster) => cluster,
         };
-        // PostgreSQL 17 moved the count of checkpoints.
+        // PostgreSQL 17 moved the count of checkpoints, 14 began to count images.
         let version = cluster.sql("SHOW server_version_num")?;
-        let checkpoints = match version.trim().parse::<u32>() {
-            Ok(170_000..) => "num_timed + num_requested FROM pg_stat_checkpointer",
+        let version = version.trim().parse::<u32>().unwrap_or_default();
+        let checkpoints = match version {
+            170_000.. => "num_timed + num_requested FROM pg_stat_checkpointer",
             _ => "checkpoints_timed + checkpoints_req FROM pg_stat_bgwriter",
         };
-        let told = cluster
-            .sql(&format!("SELECT pg_wal_lsn_diff(pg_current_wal_lsn(), '0/0'), {checkpoints}"))?;
+        let images = if version >= 140_000 { "(SELECT wal_fpi FROM pg_stat_wal)" } else { "NULL" };
+        let told = cluster.sql(&format!(
+            "SELECT pg_wal_lsn_diff(pg_current_wal_lsn(), '0/0'), {images}, {checkpoints}"
+        ))?;
         let mut fields = told.split('|').map(|field| field.trim().parse().ok());
         let mut next = || fields.next().flatten();
-        match (next(), next()) {
-            (Some(wal), Some(checkpoints)) => Ok(Some(Self { wal, checkpoints })),
+        let (wal, images, checkpoints) = (next(), next(), next());
+        match (wal, checkpoints) {
+            (Some(wal), Some(checkpoints)) => Ok(Some(Self { wal, checkpoints, images })),
             _ => Err(Error::Other(format!("the server's counters cannot be read: {told}"))),
         }
     }
 }
+
+/// Full-page images of a transaction below which a server is warm. After a checkpoint TPC-B writes
+/// one and more.
+pub(super) const WARM: f64 = 0.05;
 
 /// Unix time in seconds.
 pub(super) fn now() -> f64 {

@@ -1,6 +1,10 @@
 //! Warm-up by rule: seconds of the workload itself, until two in a row differ by less than 5 %, or
 //! the experiment's limit is reached (ten if it has none).
 //!
+//! A workload that is to be warm runs until its transactions write no full-page images any more, or
+//! for as long as it says: a page is written into the log as a whole at its first change after a
+//! checkpoint, and the speed of two seconds in a row is alike long before all pages were there.
+//!
 //! SQL that makes its own tables runs once, unmeasured: its files and the server's code are then
 //! warm, and nothing else can be. mysqlslap, bulk inserts by sysbench and the batch engine are
 //! not warmed up: each of their trials fills its tables first, and the first block may be slower in
@@ -14,6 +18,7 @@ use std::sync::atomic::AtomicBool;
 use procfs::Current as _;
 
 use super::servers::{Database, Server};
+use super::trial::{self, Counters, WARM};
 use crate::error::Result;
 use crate::experiment::Work;
 use crate::trial::Cell;
@@ -34,6 +39,19 @@ pub(super) fn run(
         (Database::Postgres(cluster), Work::Sql(work)) => {
             sql::prepare(cluster, work, &cell.0, stop)?;
             sql::measure(cluster, work, &cell.0, stop)?;
+        }
+        (Database::Postgres(cluster), Work::Pgbench(work)) if work.warm > 0 => {
+            trial::begin(cluster, work, stop)?;
+            for _ in 0..work.warm {
+                let before = Counters::read(&server.database)?;
+                let done = pgbench::measure(cluster, work, &cell.0, Some(1), None, stop)?;
+                let after = Counters::read(&server.database)?;
+                let Some((before, after)) = before.zip(after) else { break };
+                let counted = after.since(&before, done.units);
+                if counted.get("page_images").is_some_and(|images| *images <= WARM) {
+                    break;
+                }
+            }
         }
         (_, Work::Pgbench(_) | Work::Sysbench(_)) => {
             let mut last = 0.0;

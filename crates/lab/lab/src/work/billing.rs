@@ -29,6 +29,7 @@ pub(crate) fn prepare(
 ) -> Result<Job> {
     let market = Market {
         records: work.records.number(levels)?,
+        days: work.days.number(levels)?,
         files: work.files.number(levels)?,
         ..Market::default()
     };

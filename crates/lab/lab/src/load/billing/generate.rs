@@ -23,6 +23,9 @@ use super::record::{HEADER, INTERVALS, cost};
 pub struct Market {
     /// Good records in all files.
     pub records: u64,
+    /// Days of each meter, 1 to 30: fewer days are more meters.
+    #[serde(default = "month")]
+    pub days: u32,
     /// Files. 0 counts as 1.
     pub files: u32,
     /// Seed of everything.
@@ -34,8 +37,13 @@ pub struct Market {
 impl Default for Market {
     /// The month that was published: 3.7 million records. One line of 100,000 is bad.
     fn default() -> Self {
-        Self { records: 3_700_000, files: 74, seed: 1, bad_lines: 1e-5 }
+        Self { records: 3_700_000, days: month(), files: 74, seed: 1, bad_lines: 1e-5 }
     }
+}
+
+/// June, of which all records are.
+const fn month() -> u32 {
+    30
 }
 
 /// What was generated.
@@ -43,7 +51,7 @@ impl Default for Market {
 pub struct Generated {
     /// From these settings.
     pub market: Market,
-    /// Meters; each has a record for each half hour of June 2013.
+    /// Meters; each has a record for each half hour of its days in June 2013.
     pub meters: u64,
     /// Bytes of the market files.
     pub bytes: u64,
@@ -91,6 +99,13 @@ pub fn generate(dir: &Path, market: &Market) -> Result<Generated> {
             ))),
         };
     }
+    if !(1..=month()).contains(&market.days) {
+        return Err(Error::Order(format!(
+            "a market has 1 to {} days, not {}",
+            month(),
+            market.days
+        )));
+    }
     let mut made = Made::read(dir)?;
     let names = names(market);
     for name in &names {
@@ -101,7 +116,7 @@ pub fn generate(dir: &Path, market: &Market) -> Result<Generated> {
         .map_err(Error::io(format!("making {}", master_dir.display())))?;
     made.remove_all()?;
     made.claim(&names)?;
-    let meters = market.records.div_ceil(RECORDS_A_METER).max(1);
+    let meters = market.records.div_ceil(RECORDS_A_DAY * u64::from(market.days)).max(1);
     let mut generated = Generated { market: *market, meters, bytes: 0, bad: BTreeMap::new() };
     write_master(dir, market.seed, meters)?;
     let files = u64::from(market.files.max(1));
@@ -144,8 +159,8 @@ fn partial(path: &Path) -> PathBuf {
 
 /// Its presence says that the directory is complete.
 const DONE: &str = "market.json";
-/// Half hours of June.
-const RECORDS_A_METER: u64 = 48 * 30;
+/// Half hours.
+const RECORDS_A_DAY: u64 = 48;
 const OPERATORS: u64 = 5;
 /// Name and price in hundredths of a cent a kWh.
 const TARIFFS: [(&str, i64); 4] =
@@ -272,7 +287,7 @@ fn spoil(line: &str, kind: BadLine) -> Vec<u8> {
 mod tests {
     use super::*;
 
-    const SMALL: Market = Market { records: 300, files: 2, seed: 7, bad_lines: 0.0 };
+    const SMALL: Market = Market { records: 300, days: 30, files: 2, seed: 7, bad_lines: 0.0 };
 
     /// Everything that lies in `dir`, by name.
     fn all(dir: &Path) -> BTreeMap<String, String> {
@@ -308,6 +323,19 @@ mod tests {
     }
 
     #[test]
+    fn fewer_days_are_more_meters_and_no_market_has_none() {
+        let dir = tempfile::tempdir().unwrap();
+        let meters = |days: u32| {
+            let dir = dir.path().join(days.to_string());
+            generate(&dir, &Market { days, ..SMALL }).map(|generated| generated.meters)
+        };
+        assert_eq!((meters(30).unwrap(), meters(1).unwrap()), (1, 7));
+        assert!(meters(0).is_err() && meters(31).is_err());
+        let lines = fs::read_to_string(dir.path().join("1/market-0002.csv")).unwrap();
+        assert!(lines.lines().skip(1).all(|line| line.contains(",2013-06-01,")), "{lines}");
+    }
+
+    #[test]
     fn an_attempt_that_was_cut_short_is_made_anew_even_as_another_market() {
         let dir = tempfile::tempdir().unwrap();
         let whole = tempfile::tempdir().unwrap();
@@ -330,7 +358,7 @@ mod tests {
 
     #[test]
     fn the_same_settings_give_the_same_bytes() {
-        let market = Market { records: 3_001, files: 3, seed: 7, bad_lines: 0.02 };
+        let market = Market { records: 3_001, days: 30, files: 3, seed: 7, bad_lines: 0.02 };
         let read = || {
             let dir = tempfile::tempdir().unwrap();
             let generated = generate(dir.path(), &market).unwrap();

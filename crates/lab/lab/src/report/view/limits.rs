@@ -80,6 +80,7 @@ fn warnings(trials: &[&Trial]) -> Vec<WarningView> {
             WarningKind::Steal => "CPU time taken by the hypervisor",
             WarningKind::Throttling => "CPU time throttled by the kernel",
             WarningKind::Checkpoint => "an unasked checkpoint within the trial",
+            WarningKind::PageImages => "full-page images in a warm trial",
             WarningKind::OtherLoad => "other load on the machine",
             WarningKind::Unlimited => "limits that could not be set",
             WarningKind::CoarseClock => "CPU time in ticks of the clock",
