@@ -134,7 +134,7 @@ const HEAD: &str = "\
 
 Generated from the ledger (`crates/data/ffi/src/ledger/table.rs`) by `cargo run -p tidelock-testkit --bin hooks-doc`;
 do not edit. Tests compare this page with the ledger, and the ledger with every function of the libc at hand and of
-glibc 2.28 to 2.42, with what the installed PostgreSQL imports, and with the C headers and libc's own code: a file call
+glibc 2.28 to 2.43, with what the installed PostgreSQL imports, and with the C headers and libc's own code: a file call
 that is not listed fails them.
 
 In a program that is not listed, and for every file that is not ours, a hook makes the same system call with

@@ -21,70 +21,71 @@ const LIBC: &[&str] = &[
     // Memory and strings.
     "__argz_count __argz_next __argz_stringify __bzero __explicit_bzero_chk __ffs
      __memalign_hook __memcmpeq __memcpy_chk __memmove_chk __mempcpy __mempcpy_chk
-     __mempcpy_small __memset_chk __obstack_printf_chk __obstack_vprintf_chk __rawmemchr
-     __stpcpy __stpcpy_chk __stpcpy_small __stpncpy __stpncpy_chk __strcasecmp __strcasecmp_l
-     __strcasestr __strcat_chk __strcoll_l __strcpy_chk __strcpy_small __strcspn_c1
-     __strcspn_c2 __strcspn_c3 __strdup __strerror_r __strfmon_l __strftime_l __strlcat_chk
-     __strlcpy_chk __strncasecmp_l __strncat_chk __strncpy_chk __strndup __strpbrk_c2
-     __strpbrk_c3 __strsep_1c __strsep_2c __strsep_3c __strsep_g __strspn_c1 __strspn_c2
-     __strspn_c3 __strtod_internal __strtod_l __strtod_nan __strtof128_internal __strtof128_nan
-     __strtof_internal __strtof_l __strtof_nan __strtok_r __strtok_r_1c __strtol_internal
-     __strtol_l __strtold_internal __strtold_l __strtold_nan __strtoll_internal __strtoll_l
-     __strtoul_internal __strtoul_l __strtoull_internal __strtoull_l __strverscmp __strxfrm_l
-     __tdelete __tfind __tsearch __twalk __twalk_r __wcpcpy_chk __wcpncpy_chk __wcscasecmp_l
-     __wcscat_chk __wcscoll_l __wcscpy_chk __wcsftime_l __wcslcat_chk __wcslcpy_chk
-     __wcsncasecmp_l __wcsncat_chk __wcsncpy_chk __wcsnrtombs_chk __wcsrtombs_chk
-     __wcstod_internal __wcstod_l __wcstof128_internal __wcstof_internal __wcstof_l
-     __wcstol_internal __wcstol_l __wcstold_internal __wcstold_l __wcstoll_internal __wcstoll_l
-     __wcstombs_chk __wcstoul_internal __wcstoul_l __wcstoull_internal __wcstoull_l __wcsxfrm_l
-     __wmemcpy_chk __wmemmove_chk __wmempcpy_chk __wmemset_chk __xpg_basename _obstack
-     _obstack_allocated_p _obstack_begin _obstack_begin_1 _obstack_free _obstack_memory_used
-     _obstack_newchunk advance argz_add argz_add_sep argz_append argz_count argz_create
-     argz_create_sep argz_delete argz_extract argz_insert argz_next argz_replace argz_stringify
-     basename bcmp bcopy bsearch bzero dirname envz_add envz_entry envz_get envz_merge
-     envz_remove envz_strip explicit_bzero ffs ffsl ffsll fnmatch getsubopt glob_pattern_p
-     hcreate hcreate_r hdestroy hdestroy_r hsearch hsearch_r index insque lfind loc1 loc2 locs
-     lsearch memalign memccpy memchr memcmp memcpy memfrob memmem memmove mempcpy memrchr
-     memset obstack_alloc_failed_handler obstack_exit_failure obstack_free obstack_printf
-     obstack_vprintf qsort qsort_r rawmemchr re_comp re_compile_fastmap re_compile_pattern
-     re_exec re_match re_match_2 re_max_failures re_search re_search_2 re_set_registers
-     re_set_syntax re_syntax_options regcomp regerror regexec regfree remque rindex
-     stdc_bit_ceil_uc stdc_bit_ceil_ui stdc_bit_ceil_ul stdc_bit_ceil_ull stdc_bit_ceil_us
-     stdc_bit_floor_uc stdc_bit_floor_ui stdc_bit_floor_ul stdc_bit_floor_ull stdc_bit_floor_us
-     stdc_bit_width_uc stdc_bit_width_ui stdc_bit_width_ul stdc_bit_width_ull stdc_bit_width_us
-     stdc_count_ones_uc stdc_count_ones_ui stdc_count_ones_ul stdc_count_ones_ull
-     stdc_count_ones_us stdc_count_zeros_uc stdc_count_zeros_ui stdc_count_zeros_ul
-     stdc_count_zeros_ull stdc_count_zeros_us stdc_first_leading_one_uc
-     stdc_first_leading_one_ui stdc_first_leading_one_ul stdc_first_leading_one_ull
-     stdc_first_leading_one_us stdc_first_leading_zero_uc stdc_first_leading_zero_ui
-     stdc_first_leading_zero_ul stdc_first_leading_zero_ull stdc_first_leading_zero_us
-     stdc_first_trailing_one_uc stdc_first_trailing_one_ui stdc_first_trailing_one_ul
-     stdc_first_trailing_one_ull stdc_first_trailing_one_us stdc_first_trailing_zero_uc
-     stdc_first_trailing_zero_ui stdc_first_trailing_zero_ul stdc_first_trailing_zero_ull
-     stdc_first_trailing_zero_us stdc_has_single_bit_uc stdc_has_single_bit_ui
-     stdc_has_single_bit_ul stdc_has_single_bit_ull stdc_has_single_bit_us stdc_leading_ones_uc
-     stdc_leading_ones_ui stdc_leading_ones_ul stdc_leading_ones_ull stdc_leading_ones_us
-     stdc_leading_zeros_uc stdc_leading_zeros_ui stdc_leading_zeros_ul stdc_leading_zeros_ull
-     stdc_leading_zeros_us stdc_trailing_ones_uc stdc_trailing_ones_ui stdc_trailing_ones_ul
-     stdc_trailing_ones_ull stdc_trailing_ones_us stdc_trailing_zeros_uc stdc_trailing_zeros_ui
-     stdc_trailing_zeros_ul stdc_trailing_zeros_ull stdc_trailing_zeros_us step stpcpy stpncpy
-     strcasecmp strcasecmp_l strcasestr strcat strchr strchrnul strcmp strcoll strcoll_l strcpy
-     strcspn strdup strerror strerror_l strerror_r strerrordesc_np strerrorname_np strfmon
-     strfmon_l strfromd strfromf strfromf128 strfromf32 strfromf32x strfromf64 strfromf64x
-     strfroml strfry strftime strftime_l strlcat strlcpy strlen strncasecmp strncasecmp_l
-     strncat strncmp strncpy strndup strnlen strpbrk strptime strptime_l strrchr strsep
-     strsignal strspn strstr strtod strtod_l strtof strtof128 strtof128_l strtof32 strtof32_l
-     strtof32x strtof32x_l strtof64 strtof64_l strtof64x strtof64x_l strtof_l strtoimax strtok
-     strtok_r strtol strtol_l strtold strtold_l strtoll strtoll_l strtoq strtoul strtoul_l
-     strtoull strtoull_l strtoumax strtouq strverscmp strxfrm strxfrm_l swab tdelete tdestroy
-     tfind tsearch twalk twalk_r wcpcpy wcpncpy wcscasecmp wcscasecmp_l wcscat wcschr wcschrnul
-     wcscmp wcscoll wcscoll_l wcscpy wcscspn wcsdup wcsftime wcsftime_l wcslcat wcslcpy wcslen
-     wcsncasecmp wcsncasecmp_l wcsncat wcsncmp wcsncpy wcsnlen wcsnrtombs wcspbrk wcsrchr
-     wcsrtombs wcsspn wcsstr wcstod wcstod_l wcstof wcstof128 wcstof128_l wcstof32 wcstof32_l
-     wcstof32x wcstof32x_l wcstof64 wcstof64_l wcstof64x wcstof64x_l wcstof_l wcstoimax wcstok
-     wcstol wcstol_l wcstold wcstold_l wcstoll wcstoll_l wcstombs wcstoq wcstoul wcstoul_l
-     wcstoull wcstoull_l wcstoumax wcstouq wcswcs wcswidth wcsxfrm wcsxfrm_l wmemchr wmemcmp
-     wmemcpy wmemmove wmempcpy wmemset",
+     __mempcpy_small __memset_chk __memset_explicit_chk __obstack_printf_chk
+     __obstack_vprintf_chk __rawmemchr __stpcpy __stpcpy_chk __stpcpy_small __stpncpy
+     __stpncpy_chk __strcasecmp __strcasecmp_l __strcasestr __strcat_chk __strcoll_l
+     __strcpy_chk __strcpy_small __strcspn_c1 __strcspn_c2 __strcspn_c3 __strdup __strerror_r
+     __strfmon_l __strftime_l __strlcat_chk __strlcpy_chk __strncasecmp_l __strncat_chk
+     __strncpy_chk __strndup __strpbrk_c2 __strpbrk_c3 __strsep_1c __strsep_2c __strsep_3c
+     __strsep_g __strspn_c1 __strspn_c2 __strspn_c3 __strtod_internal __strtod_l __strtod_nan
+     __strtof128_internal __strtof128_nan __strtof_internal __strtof_l __strtof_nan __strtok_r
+     __strtok_r_1c __strtol_internal __strtol_l __strtold_internal __strtold_l __strtold_nan
+     __strtoll_internal __strtoll_l __strtoul_internal __strtoul_l __strtoull_internal
+     __strtoull_l __strverscmp __strxfrm_l __tdelete __tfind __tsearch __twalk __twalk_r
+     __wcpcpy_chk __wcpncpy_chk __wcscasecmp_l __wcscat_chk __wcscoll_l __wcscpy_chk
+     __wcsftime_l __wcslcat_chk __wcslcpy_chk __wcsncasecmp_l __wcsncat_chk __wcsncpy_chk
+     __wcsnrtombs_chk __wcsrtombs_chk __wcstod_internal __wcstod_l __wcstof128_internal
+     __wcstof_internal __wcstof_l __wcstol_internal __wcstol_l __wcstold_internal __wcstold_l
+     __wcstoll_internal __wcstoll_l __wcstombs_chk __wcstoul_internal __wcstoul_l
+     __wcstoull_internal __wcstoull_l __wcsxfrm_l __wmemcpy_chk __wmemmove_chk __wmempcpy_chk
+     __wmemset_chk __xpg_basename _obstack _obstack_allocated_p _obstack_begin _obstack_begin_1
+     _obstack_free _obstack_memory_used _obstack_newchunk advance argz_add argz_add_sep
+     argz_append argz_count argz_create argz_create_sep argz_delete argz_extract argz_insert
+     argz_next argz_replace argz_stringify basename bcmp bcopy bsearch bzero dirname envz_add
+     envz_entry envz_get envz_merge envz_remove envz_strip explicit_bzero ffs ffsl ffsll
+     fnmatch getsubopt glob_pattern_p hcreate hcreate_r hdestroy hdestroy_r hsearch hsearch_r
+     index insque lfind loc1 loc2 locs lsearch memalign memccpy memchr memcmp memcpy memfrob
+     memmem memmove mempcpy memrchr memset memset_explicit obstack_alloc_failed_handler
+     obstack_exit_failure obstack_free obstack_printf obstack_vprintf qsort qsort_r rawmemchr
+     re_comp re_compile_fastmap re_compile_pattern re_exec re_match re_match_2 re_max_failures
+     re_search re_search_2 re_set_registers re_set_syntax re_syntax_options regcomp regerror
+     regexec regfree remque rindex stdc_bit_ceil_uc stdc_bit_ceil_ui stdc_bit_ceil_ul
+     stdc_bit_ceil_ull stdc_bit_ceil_us stdc_bit_floor_uc stdc_bit_floor_ui stdc_bit_floor_ul
+     stdc_bit_floor_ull stdc_bit_floor_us stdc_bit_width_uc stdc_bit_width_ui stdc_bit_width_ul
+     stdc_bit_width_ull stdc_bit_width_us stdc_count_ones_uc stdc_count_ones_ui
+     stdc_count_ones_ul stdc_count_ones_ull stdc_count_ones_us stdc_count_zeros_uc
+     stdc_count_zeros_ui stdc_count_zeros_ul stdc_count_zeros_ull stdc_count_zeros_us
+     stdc_first_leading_one_uc stdc_first_leading_one_ui stdc_first_leading_one_ul
+     stdc_first_leading_one_ull stdc_first_leading_one_us stdc_first_leading_zero_uc
+     stdc_first_leading_zero_ui stdc_first_leading_zero_ul stdc_first_leading_zero_ull
+     stdc_first_leading_zero_us stdc_first_trailing_one_uc stdc_first_trailing_one_ui
+     stdc_first_trailing_one_ul stdc_first_trailing_one_ull stdc_first_trailing_one_us
+     stdc_first_trailing_zero_uc stdc_first_trailing_zero_ui stdc_first_trailing_zero_ul
+     stdc_first_trailing_zero_ull stdc_first_trailing_zero_us stdc_has_single_bit_uc
+     stdc_has_single_bit_ui stdc_has_single_bit_ul stdc_has_single_bit_ull
+     stdc_has_single_bit_us stdc_leading_ones_uc stdc_leading_ones_ui stdc_leading_ones_ul
+     stdc_leading_ones_ull stdc_leading_ones_us stdc_leading_zeros_uc stdc_leading_zeros_ui
+     stdc_leading_zeros_ul stdc_leading_zeros_ull stdc_leading_zeros_us stdc_trailing_ones_uc
+     stdc_trailing_ones_ui stdc_trailing_ones_ul stdc_trailing_ones_ull stdc_trailing_ones_us
+     stdc_trailing_zeros_uc stdc_trailing_zeros_ui stdc_trailing_zeros_ul
+     stdc_trailing_zeros_ull stdc_trailing_zeros_us step stpcpy stpncpy strcasecmp strcasecmp_l
+     strcasestr strcat strchr strchrnul strcmp strcoll strcoll_l strcpy strcspn strdup strerror
+     strerror_l strerror_r strerrordesc_np strerrorname_np strfmon strfmon_l strfromd strfromf
+     strfromf128 strfromf32 strfromf32x strfromf64 strfromf64x strfroml strfry strftime
+     strftime_l strlcat strlcpy strlen strncasecmp strncasecmp_l strncat strncmp strncpy
+     strndup strnlen strpbrk strptime strptime_l strrchr strsep strsignal strspn strstr strtod
+     strtod_l strtof strtof128 strtof128_l strtof32 strtof32_l strtof32x strtof32x_l strtof64
+     strtof64_l strtof64x strtof64x_l strtof_l strtoimax strtok strtok_r strtol strtol_l
+     strtold strtold_l strtoll strtoll_l strtoq strtoul strtoul_l strtoull strtoull_l strtoumax
+     strtouq strverscmp strxfrm strxfrm_l swab tdelete tdestroy tfind tsearch twalk twalk_r
+     wcpcpy wcpncpy wcscasecmp wcscasecmp_l wcscat wcschr wcschrnul wcscmp wcscoll wcscoll_l
+     wcscpy wcscspn wcsdup wcsftime wcsftime_l wcslcat wcslcpy wcslen wcsncasecmp wcsncasecmp_l
+     wcsncat wcsncmp wcsncpy wcsnlen wcsnrtombs wcspbrk wcsrchr wcsrtombs wcsspn wcsstr wcstod
+     wcstod_l wcstof wcstof128 wcstof128_l wcstof32 wcstof32_l wcstof32x wcstof32x_l wcstof64
+     wcstof64_l wcstof64x wcstof64x_l wcstof_l wcstoimax wcstok wcstol wcstol_l wcstold
+     wcstold_l wcstoll wcstoll_l wcstombs wcstoq wcstoul wcstoul_l wcstoull wcstoull_l
+     wcstoumax wcstouq wcswcs wcswidth wcsxfrm wcsxfrm_l wmemchr wmemcmp wmemcpy wmemmove
+     wmempcpy wmemset",
     // Characters, numbers and time.
     "__adjtimex __clock_getcpuclockid __clock_getres __clock_gettime __clock_gettime64
      __clock_nanosleep __clock_settime __ctype32_b __ctype32_tolower __ctype32_toupper
@@ -124,8 +125,8 @@ const LIBC: &[&str] = &[
      srand48_r srandom srandom_r stime time timegm timelocal timer_create timer_delete
      timer_getoverrun timer_gettime timer_settime times timespec_get timespec_getres timezone
      toascii tolower tolower_l toupper toupper_l towctrans towctrans_l towlower towlower_l
-     towupper towupper_l tzname tzset uabs uimaxabs ulabs ullabs usleep wcrtomb wctob wctomb
-     wctrans wctrans_l wctype wctype_l wcwidth",
+     towupper towupper_l tzname tzset uabs uimaxabs ulabs ullabs umaxabs usleep wcrtomb wctob
+     wctomb wctrans wctrans_l wctype wctype_l wcwidth",
     // Printing and scanning of memory.
     "_IO_sprintf _IO_sscanf _IO_vsprintf __asprintf __asprintf_chk __isoc23_sscanf
      __isoc23_swscanf __isoc23_vsscanf __isoc23_vswscanf __isoc99_sscanf __isoc99_swscanf
@@ -427,10 +428,11 @@ const LIBC: &[&str] = &[
      _dl_rtld_di_serinfo _dl_signal_error _dl_signal_exception _dl_starting_up _dl_sym _dl_vsym
      _dl_x86_get_cpu_features _dlerror_run _dlfcn_hook _mcount _rtld_global _rtld_global_ro
      aligned_alloc backtrace backtrace_symbols calloc cfree dl_iterate_phdr dladdr dladdr1
-     dlclose dlerror dlinfo dlsym dlvsym errno free gnu_get_libc_release gnu_get_libc_version
-     mallinfo mallinfo2 malloc malloc_get_state malloc_set_state malloc_trim malloc_usable_size
-     mallopt mallwatch mcheck mcheck_check_all mcheck_pedantic mcount mprobe posix_memalign
-     profil pvalloc realloc reallocarray sprofil tr_break valloc",
+     dlclose dlerror dlinfo dlsym dlvsym errno free free_aligned_sized free_sized
+     gnu_get_libc_release gnu_get_libc_version mallinfo mallinfo2 malloc malloc_get_state
+     malloc_set_state malloc_trim malloc_usable_size mallopt mallwatch mcheck mcheck_check_all
+     mcheck_pedantic mcount memalignment mprobe posix_memalign profil pvalloc realloc
+     reallocarray sprofil tr_break valloc",
     // Others.
     "_Exit _IO_2_1_stderr_ _IO_2_1_stdin_ _IO_2_1_stdout_ _IO_file_jumps _IO_list_all
      _IO_wfile_jumps _LIB_VERSION __b64_ntop __b64_pton __cmsg_nxthdr __confstr_chk __environ

@@ -507,7 +507,7 @@ passes {
     }
     "Works on memory; of a sealed file only private copies are ever mapped." {
         msync posix_madvise mlock mlock2 munlock mlockall munlockall
-        mincore
+        mincore mseal
         remap_file_pages brk sbrk
         __sbrk pkey_alloc pkey_free pkey_get pkey_set
         pkey_mprotect process_madvise process_mrelease
