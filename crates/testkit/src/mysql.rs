@@ -187,12 +187,24 @@ impl<'p> MySql<'p> {
         settings: &[(&str, &str)],
     ) -> Result<Self> {
         let mysql = Self::at(place, install, name, arm, settings)?;
-        match arm {
-            Arm::Sealed => mysql.protect()?,
-            _ => drop(place.make_dir(name)?),
-        }
-        mysql.mysqld()?.arg("--initialize-insecure").limit(600).run()?;
+        mysql.install()?;
         Ok(mysql)
+    }
+
+    /// Makes the directory, protected in the arm sealed, and lets the server fill it.
+    ///
+    /// # Errors
+    /// When one of them fails.
+    pub fn install(&self) -> Result<()> {
+        match self.arm {
+            Arm::Sealed => self.protect()?,
+            _ => {
+                let made = fs::create_dir(&self.dir);
+                made.map_err(Error::io(format!("making {}", self.dir.display())))?;
+                self.place.account().give(&self.dir)?;
+            }
+        }
+        self.mysqld()?.arg("--initialize-insecure").limit(600).run().map(drop)
     }
 
     /// As [`MySql::installed`], and started.

@@ -245,56 +245,6 @@ fn a_place_for_rows_outside_the_directory_is_refused_by_name(install: &Install) 
 }
 mysqls!(a_place_for_rows_outside_the_directory_is_refused_by_name);
 
-/// Clients write all the time; the server is killed, recovers, and has what it acknowledged.
-fn survives_kills(install: &Install, settings: &[(&str, &str)]) -> Result<()> {
-    let place = Workspace::new()?;
-    let mut all = vec![("log_bin", "binlog"), ("innodb_use_native_aio", "ON")];
-    all.extend(settings);
-    let mysql = MySql::started(&place, install, "m", Arm::Sealed, &all)?;
-    // Asynchronous calls would go round libc: the server is told that there are none.
-    mysql.expect("SELECT @@innodb_use_native_aio", "0")?;
-    mysql.sql("CREATE DATABASE d")?;
-    let tables = ["d.t0", "d.t1", "d.t2", "d.t3"];
-    for table in tables {
-        mysql.sql(&format!("CREATE TABLE {table} (k INT PRIMARY KEY, b TEXT)"))?;
-    }
-    let mut last = vec![0; tables.len()];
-    for _ in 0..ROUNDS {
-        let mut inserters = Vec::new();
-        for (table, last) in tables.iter().zip(&last) {
-            inserters.push(Inserter::start(&mysql, table, *last)?);
-        }
-        for (inserter, last) in inserters.iter().zip(&last) {
-            inserter.wait_beyond(last + 60)?;
-        }
-        mysql.kill_nine()?;
-        mysql.start()?;
-        for (inserter, last) in inserters.iter().zip(&mut last) {
-            *last = inserter.compare(&mysql)?;
-        }
-    }
-    let said = mysql.stop()?;
-    ensure(said.contains("Native AIO"), || said)
-}
-
-const ROUNDS: u32 = 8;
-
-fn acknowledged_rows_survive_kills_with_direct_writes(install: &Install) -> Result<()> {
-    survives_kills(install, &[("innodb_flush_method", "O_DIRECT")])
-}
-mysqls!(acknowledged_rows_survive_kills_with_direct_writes);
-
-fn acknowledged_rows_survive_kills_with_buffered_writes(install: &Install) -> Result<()> {
-    let settings = [
-        ("innodb_flush_method", "fsync"),
-        ("innodb_file_per_table", "OFF"),
-        ("sync_binlog", "1"),
-        ("loose_innodb_doublewrite_pages", "4"),
-    ];
-    survives_kills(install, &settings)
-}
-mysqls!(acknowledged_rows_survive_kills_with_buffered_writes);
-
 /// Every algorithm, and what goes with the files: discard, import, rename, truncate, partitions,
 /// undo tablespaces, compressed pages.
 fn tables_change_in_every_way(install: &Install) -> Result<()> {
