@@ -18,7 +18,7 @@ use tidelock_format::{BLOCK, Class, UNIT};
 
 mod action;
 
-pub use libc::{O_APPEND, O_CREAT, O_EXCL, O_RDWR, O_TRUNC, O_WRONLY};
+pub use libc::{O_APPEND, O_CREAT, O_DIRECT, O_EXCL, O_RDWR, O_TRUNC, O_WRONLY};
 
 pub use action::{Action, Outcome, Raw, data};
 

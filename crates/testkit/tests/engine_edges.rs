@@ -22,10 +22,10 @@ fn open(engine: &Engine, path: &str, flags: i32) -> Result<i32, Errno> {
     engine.open(Fd::CWD, &c(path), flags, 0o600)
 }
 
-/// 64-byte aligned bytes, as a server's buffers are.
+/// Bytes that begin a page, as a server's buffers do.
 fn aligned(len: usize) -> (Vec<u8>, usize) {
-    let bytes = vec![0; len + 64];
-    let from = bytes.as_ptr().align_offset(64);
+    let bytes = vec![0; len + 4096];
+    let from = bytes.as_ptr().align_offset(4096);
     (bytes, from)
 }
 
@@ -112,6 +112,86 @@ fn a_dup2_that_the_kernel_refuses_changes_nothing() {
         engine.close(a).expect("closed");
         engine.close(b).expect("closed");
         assert_eq!(engine.system().real_files(), 0);
+    });
+}
+
+/// A file of 64 KiB that the program has opened with O_DIRECT, on the disk.
+fn direct_file(engine: &Engine, path: &str) -> i32 {
+    let fd = open(engine, path, O_RDWR_CREAT | libc::O_DIRECT).expect("it opens");
+    let sealed = file(engine, fd).expect("it is sealed");
+    sealed.pwrite(&data(1, 65_536), 0).expect("the first write makes the header");
+    fd
+}
+
+#[test]
+fn whole_sectors_of_a_direct_file_go_by_one_call_past_the_page_cache() {
+    with_room(|| {
+        let (disk, engine) = start();
+        let fd = direct_file(&engine, "/pg/bytes/a");
+        let sealed = file(&engine, fd).expect("it is sealed");
+        // Opens the second descriptor, once the header is on the disk.
+        sealed.pwrite(&data(2, 8192), 0).expect("written");
+        disk.forget_calls();
+        assert_eq!(sealed.pwrite(&data(3, 8192), 4096), Ok(8192));
+        assert_eq!(disk.trace(), [Call::Pwrite]);
+        let (mut bytes, from) = aligned(8192);
+        disk.forget_calls();
+        assert_eq!(sealed.pread(&mut bytes[from..from + 8192], 4096), Ok(8192));
+        assert_eq!(disk.trace(), [Call::Pread]);
+        assert!(bytes[from..from + 8192] == data(3, 8192));
+        // A redo log in sectors.
+        disk.forget_calls();
+        assert_eq!(sealed.pwrite(&data(4, 1024), 512), Ok(1024));
+        assert_eq!(disk.trace(), [Call::Stat, Call::Pwrite]);
+        // What cuts a sector is waited for.
+        disk.forget_calls();
+        assert_eq!(sealed.pwrite(&data(5, 100), 9000), Ok(100));
+        assert_eq!(disk.trace(), [Call::Pread, Call::Pwrite, Call::WriteOut]);
+        // So is a read that cuts one, but for the wait.
+        disk.forget_calls();
+        assert_eq!(sealed.pread(&mut bytes[..100], 9000), Ok(100));
+        assert_eq!(disk.trace(), [Call::Pread]);
+        assert!(bytes[..100] == data(5, 100));
+        drop(sealed);
+        assert_eq!(engine.system().real_files(), 2);
+        engine.close(fd).expect("closed");
+        assert_eq!(engine.system().real_files(), 0);
+    });
+}
+
+#[test]
+fn where_no_direct_descriptor_can_be_had_each_write_is_waited_for() {
+    for refused in [Errno::INVAL, Errno::MFILE, Errno::IO] {
+        with_room(move || {
+            let (disk, engine) = start();
+            let fd = direct_file(&engine, "/pg/paged/1");
+            let sealed = file(&engine, fd).expect("it is sealed");
+            disk.plan(Some(Plan { at: disk.calls() + 2, fault: Fault::Errno(refused) }));
+            assert_eq!(sealed.pwrite(&data(2, 8192), 8192), Ok(8192));
+            assert!(disk.trace().contains(&Call::Open), "{:?}", disk.trace());
+            disk.plan(None);
+            disk.forget_calls();
+            assert_eq!(sealed.pwrite(&data(3, 8192), 8192), Ok(8192));
+            assert_eq!(disk.trace(), [Call::Pwrite, Call::WriteOut, Call::WriteOut]);
+            drop(sealed);
+            assert_eq!(engine.system().real_files(), 1);
+            engine.close(fd).expect("closed");
+            assert_eq!(engine.system().real_files(), 0);
+        });
+    }
+}
+
+#[test]
+fn what_is_too_small_for_the_sectors_of_a_disk_is_waited_for() {
+    with_room(|| {
+        let (disk, engine) = start();
+        let fd = direct_file(&engine, "/pg/bytes/a");
+        let sealed = file(&engine, fd).expect("it is sealed");
+        sealed.pwrite(&data(2, 4096), 0).expect("written");
+        disk.forget_calls();
+        disk.plan(Some(Plan { at: disk.calls() + 1, fault: Fault::Errno(Errno::INVAL) }));
+        assert_eq!(sealed.pwrite(&data(3, 512), 1024), Ok(512));
+        assert_eq!(disk.trace(), [Call::Stat, Call::Pwrite, Call::Pwrite, Call::WriteOut]);
     });
 }
 

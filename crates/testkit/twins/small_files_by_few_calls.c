@@ -68,9 +68,25 @@ int main(int argc, char **argv)
     bad += pwrite(fd, page, 512, 512) != 512;
     mark("end");
     close(fd);
+    /* Pages one after another, as a base backup writes them and a copy reads them. */
+    fd = open("base/5/16385", O_RDWR | O_CREAT, 0600);
+    for (int i = 0; i < 3; i++)
+        bad += write(fd, page, PAGE) != PAGE;
+    mark("begin a page by write");
+    bad += write(fd, page, PAGE) != PAGE;
+    mark("end");
+    /* Memory that is filled for the first time is looked at. */
+    bad += lseek(fd, 0, SEEK_SET) != 0 || read(fd, page, PAGE) != PAGE;
+    mark("begin rewind and read");
+    bad += lseek(fd, 0, SEEK_SET) != 0;
+    bad += read(fd, page, PAGE) != PAGE;
+    bad += lseek(fd, 0, SEEK_CUR) != PAGE;
+    mark("end");
+    close(fd);
     say("bad %d", bad);
     show_file("base/5/16384");
     show_file("server.log");
     show_file("redo");
+    show_file("base/5/16385");
     return 0;
 }

@@ -1,5 +1,7 @@
 //! One open file, held for the time of one call.
 
+use core::cell::Cell;
+
 use tidelock_cipher::{KeySlot, Root, UnitCipher};
 use tidelock_format::{BLOCK_USIZE, Layout, PlainOffset, PlainSize, Probe};
 
@@ -29,6 +31,9 @@ pub struct OpenFile<'p, S: System, C: UnitCipher, P: Decide> {
     pub(crate) process: &'p Process<S, C, P>,
     pub(crate) index: u32,
     pub(crate) slot: &'p Slot,
+    /// The lowest place where this call has written through the page cache, of a file that the
+    /// program wants written directly.
+    pub(crate) cached_from: Cell<Option<u64>>,
 }
 
 impl<S: System, C: UnitCipher, P: Decide> Drop for OpenFile<'_, S, C, P> {
@@ -62,6 +67,12 @@ impl OpenFlags {
 }
 
 impl<'p, S: System, C: UnitCipher, P: Decide> OpenFile<'p, S, C, P> {
+    /// An open file that the caller has joined.
+    pub(crate) fn of(process: &'p Process<S, C, P>, index: u32) -> Self {
+        let slot = process.table.slot(index);
+        Self { process, index, slot, cached_from: Cell::new(None) }
+    }
+
     /// The real descriptor, for calls that do not touch bytes: fsync, flock, fchmod and the like.
     #[must_use]
     pub fn hidden(&self) -> Fd {
@@ -240,17 +251,12 @@ impl<'p, S: System, C: UnitCipher, P: Decide> OpenFile<'p, S, C, P> {
         Alone::take(self.kernel(), self.stripe())
     }
 
-    /// Has the offset until the guard is dropped, to look at it and move it later.
-    pub(crate) fn turn(&self) -> Turn<'p, S> {
-        Turn::take(self.kernel(), self.turn_word())
-    }
-
     /// Has the offset until the guard is dropped, for one system call that changes it.
     pub(crate) fn brief_turn(&self) -> Turn<'p, S> {
         Turn::brief(self.kernel(), self.turn_word())
     }
 
-    fn turn_word(&self) -> Stripe {
+    pub(crate) fn turn_word(&self) -> Stripe {
         let number = self.slot.turn.load(core::sync::atomic::Ordering::Relaxed);
         Stripe { root: self.traits().root(), number: u16::try_from(number).unwrap_or(0) }
     }

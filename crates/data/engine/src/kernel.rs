@@ -22,6 +22,11 @@ pub struct Fd(pub i32);
 impl Fd {
     /// The working directory, as the first argument of an `at` call.
     pub const CWD: Self = Self(-100);
+
+    /// False for what stands where there is no descriptor.
+    pub(crate) const fn is_a_number(&self) -> bool {
+        self.0 >= 0 && self.0 < i32::MAX
+    }
 }
 
 /// What fstat says of a file.
@@ -43,7 +48,7 @@ pub struct FileStat {
 
 /// The bytes of files, and what processes need to share them.
 pub trait Kernel {
-    /// Working memory, aligned to 64 bytes.
+    /// Working memory, aligned to a page.
     type Scratch: core::ops::DerefMut<Target = [u8]>;
 
     /// Reads from a place; fewer bytes only at the end of the file.

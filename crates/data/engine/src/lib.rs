@@ -9,8 +9,10 @@
 //!     |          open.rs       header, policy and key must agree
 //!   File         read.rs       aligned: one system call; else through scratch memory
 //!     |          write.rs      aligned: one system call; else alone, write/window.rs
+//!     |          direct.rs     O_DIRECT: past the page cache
 //!     |          resize.rs     truncate, extend, allocate
-//!   Words        gate.rs       who may write beside whom                  turn.rs, whole.rs
+//!     |          offset.rs     where read and write go on                 turn.rs
+//!   Words        gate.rs       who may write beside whom                  whole.rs
 //!     |          sequence.rs   what readers may rely on                   roster.rs
 //!   without keys  guard.rs     nothing plain where sealed bytes belong
 //!   Kernel (trait)             takes Sealed only
@@ -23,6 +25,7 @@
 #![cfg_attr(not(test), warn(clippy::indexing_slicing))]
 
 mod ancestry;
+mod direct;
 mod errno;
 mod file;
 mod gate;
@@ -31,6 +34,7 @@ mod kernel;
 mod keytable;
 mod moving;
 mod names;
+mod offset;
 mod open;
 mod path;
 mod process;

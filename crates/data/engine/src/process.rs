@@ -99,7 +99,7 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
                         core::hint::spin_loop();
                         continue;
                     }
-                    let file = OpenFile { process: self, index, slot: self.table.slot(index) };
+                    let file = OpenFile::of(self, index);
                     if self.table.entry(fd) == Entry::Open(index) {
                         return Descriptor::Sealed(file);
                     }
@@ -221,24 +221,19 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
         self.table.hidden_in(range(first, last))
     }
 
-    /// A fork has happened or is about to: every offset is shared with another process.
+    /// A fork is about to happen: every offset is shared with another process from then on.
     pub fn forked(&self) {
         let joined = self.table.indices().filter(|&index| self.table.join(index));
-        let files =
-            joined.map(|index| OpenFile { process: self, index, slot: self.table.slot(index) });
-        for file in files.filter(|file| !file.traits().shared && file.appends()) {
-            self.system.mark_appends(file.hidden(), true);
-        }
-        self.table.mark_all_shared();
+        let files = joined.map(|index| OpenFile::of(self, index));
+        files.filter(|file| !file.traits().shared).for_each(|file| file.share());
     }
 
     pub(crate) fn leave(&self, index: u32) {
         if self.table.leave(index) {
             let slot = self.table.slot(index);
-            let hidden = slot.hidden();
             let key = slot.key.load(Acquire);
-            if hidden.0 >= 0 {
-                self.retire(slot.traits().root(), hidden);
+            for real in slot.real_files() {
+                self.retire(slot.traits().root(), real);
             }
             self.table.free(index);
             if key != 0 {
@@ -420,8 +415,7 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
         let _ = self.system.close(fd);
         let stat = stat.ok()?;
         let joined = self.table.indices().filter(|&index| self.table.join(index));
-        let mut files =
-            joined.map(|index| OpenFile { process: self, index, slot: self.table.slot(index) });
+        let mut files = joined.map(|index| OpenFile::of(self, index));
         files.find(|file| {
             let slot = file.slot;
             let place = (slot.device.load(Relaxed), slot.inode.load(Relaxed));

@@ -12,7 +12,7 @@ use tidelock_format::{
 
 use crate::errno::Errno;
 use crate::file::{OpenFile, place};
-use crate::kernel::{SCRATCH_MAX, System};
+use crate::kernel::{Fd, SCRATCH_MAX, System};
 use crate::roots::Decide;
 use crate::roster::Areas;
 use crate::sequence::consistent;
@@ -49,7 +49,7 @@ impl<S: System, C: UnitCipher, P: Decide> OpenFile<'_, S, C, P> {
     /// As [`pread`](Self::pread).
     pub fn read(&self, into: &mut [u8]) -> Result<usize, Errno> {
         self.may_read()?;
-        self.at_offset(|at| self.pread(into, at))
+        self.at_offset(into.len(), |at, _| self.pread(into, at))
     }
 
     /// preadv(2) of several pieces: `len` bytes from `at` on as one read; `put` is given what there
@@ -97,17 +97,7 @@ impl<S: System, C: UnitCipher, P: Decide> OpenFile<'_, S, C, P> {
     /// As [`pread`](Self::pread).
     pub fn read_pieces(&self, len: usize, put: impl FnMut(usize, &[u8])) -> Result<usize, Errno> {
         self.may_read()?;
-        self.at_offset(|at| self.pread_pieces(len, at, put))
-    }
-
-    fn at_offset(&self, read: impl FnOnce(u64) -> Result<usize, Errno>) -> Result<usize, Errno> {
-        let _turn = self.turn();
-        let at = self.kernel().position(self.hidden())?;
-        let count = read(at)?;
-        if count > 0 {
-            self.kernel().set_position(self.hidden(), at + count as u64)?;
-        }
-        Ok(count)
+        self.at_offset(len, |at, _| self.pread_pieces(len, at, put))
     }
 
     /// Straight into the program's buffer; `None` if it was no whole-unit file any more when it was
@@ -124,8 +114,14 @@ impl<S: System, C: UnitCipher, P: Decide> OpenFile<'_, S, C, P> {
         let traits = self.traits();
         let disk = self.layout().disk(at);
         let areas = Areas::new(traits.stripe, span.start(), span.end());
-        let read =
-            consistent(self.kernel(), areas, || self.kernel().pread(self.hidden(), into, disk))?;
+        let direct = self.direct().unwrap_or(None).filter(|_| Self::are_sectors(into, disk));
+        let read = consistent(self.kernel(), areas, || {
+            let read = |fd: Fd, into: &mut [u8]| self.kernel().pread(fd, into, disk);
+            match direct.map(|fd| read(fd, into)) {
+                None | Some(Err(Errno::INVAL)) => read(self.hidden(), into),
+                Some(done) => done,
+            }
+        })?;
         // A failing disk can end a read within a block.
         if read.generation != whole_since || !read.count.is_multiple_of(BLOCK_USIZE) {
             return Ok(None);

@@ -178,22 +178,22 @@ impl<S: System, C: UnitCipher, P: Decide> OpenFile<'_, S, C, P> {
     /// # Errors
     /// EINVAL, ENXIO and those of the kernel.
     pub fn seek(&self, offset: i64, whence: i32) -> Result<u64, Errno> {
-        let kernel = self.kernel();
         let (_turn, at) = match whence {
             SEEK_SET => (self.brief_turn(), u64::try_from(offset).map_err(|_| Errno::INVAL)?),
             SEEK_CUR if offset == 0 => {
                 let _turn = self.brief_turn();
-                return kernel.position(self.hidden());
+                return self.offset();
             }
             SEEK_CUR => {
                 let turn = self.turn();
-                (turn, offset_from(kernel.position(self.hidden())?, offset)?)
+                (turn, offset_from(self.offset()?, offset)?)
             }
             SEEK_END => {
                 let turn = self.brief_turn();
                 if offset == 0
                     && let Some(end) = self.seek_to_end()?
                 {
+                    self.note_offset(end);
                     return Ok(end);
                 }
                 let end = self.size()?.0;
@@ -206,7 +206,7 @@ impl<S: System, C: UnitCipher, P: Decide> OpenFile<'_, S, C, P> {
             _ => return Err(Errno::INVAL),
         };
         let at = place(at)?.get();
-        kernel.set_position(self.hidden(), at)?;
+        self.move_offset(at)?;
         Ok(at)
     }
 
@@ -226,21 +226,21 @@ impl<S: System, C: UnitCipher, P: Decide> OpenFile<'_, S, C, P> {
         if at >= size {
             return Err(Errno::NXIO);
         }
-        let before = self.kernel().position(self.hidden())?;
+        let before = self.offset()?;
         let found = self.kernel().seek(self.hidden(), self.layout().disk(place(at)?), whence);
         let found = match found {
             Ok(found) => self.layout().plain(found).map_or(at, tidelock_format::PlainOffset::get),
             Err(error) => {
-                self.kernel().set_position(self.hidden(), before)?;
+                self.move_offset(before)?;
                 return Err(error);
             }
         };
         let found = if whence == SEEK_HOLE { found.min(size) } else { found };
         if found >= size && whence == SEEK_DATA {
-            self.kernel().set_position(self.hidden(), before)?;
+            self.move_offset(before)?;
             return Err(Errno::NXIO);
         }
-        self.kernel().set_position(self.hidden(), found)?;
+        self.move_offset(found)?;
         Ok(found)
     }
 }

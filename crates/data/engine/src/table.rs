@@ -43,6 +43,8 @@ pub struct Slot {
     users: AtomicU32,
     /// The complement of the hidden descriptor's number; 0 is none.
     hidden: AtomicI32,
+    /// The same of the one for direct access; see `direct`.
+    pub(crate) direct: AtomicI32,
     /// Slot of the file key plus one; 0 while the file has no header.
     pub(crate) key: AtomicU32,
     pub(crate) flags: AtomicU32,
@@ -53,6 +55,8 @@ pub struct Slot {
     pub(crate) wholeness: AtomicU64,
     /// Which word is the lock of the offset; the same in a forked child.
     pub(crate) turn: AtomicU32,
+    /// The plain offset, until a fork; see `offset`.
+    pub(crate) offset: AtomicU64,
     /// The thread that moves the real file at this moment, see `moving`.
     pub(crate) mover: AtomicU64,
 }
@@ -165,6 +169,7 @@ impl Slot {
     pub const FREE: Self = Self {
         users: AtomicU32::new(0),
         hidden: AtomicI32::new(0),
+        direct: AtomicI32::new(0),
         key: AtomicU32::new(0),
         flags: AtomicU32::new(0),
         state: AtomicU32::new(0),
@@ -172,6 +177,7 @@ impl Slot {
         inode: AtomicU64::new(0),
         wholeness: AtomicU64::new(0),
         turn: AtomicU32::new(0),
+        offset: AtomicU64::new(0),
         mover: AtomicU64::new(0),
     };
 
@@ -188,8 +194,18 @@ impl Slot {
         self.state.fetch_or(LOCKS, Relaxed);
     }
 
+    pub(crate) fn mark_shared(&self) {
+        self.state.fetch_or(SHARED, Relaxed);
+    }
+
     pub(crate) fn hidden(&self) -> Fd {
         Fd(!self.hidden.load(Relaxed))
+    }
+
+    /// The descriptors of the real file.
+    pub(crate) fn real_files(&self) -> impl Iterator<Item = Fd> {
+        let complements = [self.hidden.load(Relaxed), self.direct.load(Acquire)];
+        complements.into_iter().map(|complement| Fd(!complement)).filter(Fd::is_a_number)
     }
 
     pub(crate) fn set_hidden(&self, fd: Fd) {
@@ -300,8 +316,10 @@ impl Table {
     pub(crate) fn free(&self, index: u32) {
         let slot = self.slot(index);
         slot.hidden.store(0, Relaxed);
+        slot.direct.store(0, Relaxed);
         slot.key.store(0, Relaxed);
         slot.wholeness.store(0, Relaxed);
+        slot.offset.store(0, Relaxed);
         slot.users.store(0, Release);
         self.next.fetch_min(index, Relaxed);
     }
@@ -345,14 +363,6 @@ impl Table {
     /// True if a descriptor of this number has a place in the table.
     pub(crate) fn holds(fd: Fd) -> bool {
         usize::try_from(fd.0).is_ok_and(|fd| fd < DESCRIPTORS)
-    }
-
-    /// After a fork, in both processes: every open file is shared from now on.
-    pub(crate) fn mark_all_shared(&self) {
-        let top = self.top.load(Relaxed) as usize;
-        for slot in self.open_files.iter().take(top) {
-            slot.state.fetch_or(SHARED, Relaxed);
-        }
     }
 
     /// The descriptors in `range` that are not hidden, lowest first, that have an entry.

@@ -6,6 +6,7 @@
 
 use core::sync::atomic::{AtomicU64, Ordering::AcqRel, Ordering::Relaxed, Ordering::Release};
 
+use crate::gate::Signals;
 use crate::kernel::Kernel;
 use crate::words::{Actor, Stripe, line};
 
@@ -48,6 +49,11 @@ impl<'k, K: Kernel> Turn<'k, K> {
             wait(kernel, of, word, actor);
         }
         Self { kernel, of, actor, mask: None, nested }
+    }
+
+    /// What it has done about signals.
+    pub(crate) const fn signals(&self) -> Signals {
+        if self.mask.is_some() { Signals::Blocked } else { Signals::Open }
     }
 }
 

@@ -15,7 +15,7 @@ use tidelock_cipher::{KeySlot, UnitCipher, open_units, seal_units};
 use tidelock_format::{BLOCK_USIZE, PlainSize, Span, UNIT, ZeroRule};
 
 use crate::errno::Errno;
-use crate::file::{O_DIRECT, OpenFile, place, whole_blocks};
+use crate::file::{OpenFile, place, whole_blocks};
 use crate::gate::{Alone, Denied, Shared, Signals, wait_until_free};
 use crate::kernel::{SCRATCH_MAX, System};
 use crate::roots::Decide;
@@ -104,15 +104,16 @@ impl<'p, S: System, C: UnitCipher, P: Decide> OpenFile<'p, S, C, P> {
         if from.iter().all(|piece| piece.is_empty()) {
             return Ok(0);
         }
-        let _turn = self.turn();
-        let target = if self.appends() {
-            Target::End
-        } else {
-            Target::At(self.kernel().position(self.hidden())?)
-        };
-        let (count, end) = self.write_at(from, target, Signals::Blocked)?;
+        if !self.appends() {
+            let len = from.iter().map(|piece| piece.len()).sum();
+            return self.at_offset(len, |at, signals| {
+                self.write_at(from, Target::At(at), signals).map(|(count, _)| count)
+            });
+        }
+        let turn = self.turn();
+        let (count, end) = self.write_at(from, Target::End, turn.signals())?;
         if count > 0 {
-            self.kernel().set_position(self.hidden(), end)?;
+            self.move_offset(end)?;
         }
         Ok(count)
     }
@@ -133,25 +134,20 @@ impl<'p, S: System, C: UnitCipher, P: Decide> OpenFile<'p, S, C, P> {
         target: Target,
         signals: Signals,
     ) -> Result<(usize, u64), Errno> {
-        let end_before = if self.flags().0 & O_DIRECT == 0 { None } else { Some(self.size()?.0) };
-        let (count, end) = loop {
+        self.direct()?;
+        loop {
             match self.pass(from, target, signals)? {
                 Pass::Busy => wait_until_free(self.kernel(), self.stripe())?,
-                pass => break self.carry_out(pass, from, target)?,
+                pass => return self.carry_out(pass, from, target),
             }
-        };
-        if let Some(end_before) = end_before {
-            // Behind a gap: what was sealed at the old end goes with it.
-            self.write_out(end_before.min(end - count as u64), end)?;
         }
-        Ok((count, end))
     }
 
     /// True if these bytes would be written at once, with one system call: that takes little of the
     /// stack.
     #[inline]
     pub fn is_at_once(&self, len: usize, at: u64) -> bool {
-        self.is_keyed()
+        self.is_ready()
             && !self.traits().shared
             && !self.appends()
             && span(at, len).is_ok_and(Span::is_whole_units)
@@ -214,10 +210,13 @@ impl<'p, S: System, C: UnitCipher, P: Decide> OpenFile<'p, S, C, P> {
             }
         }
         let end = end.unwrap_or(0);
+        self.write_out(end)?;
         match pass {
             Pass::Shared(key, shared) if !end.is_multiple_of(UNIT) => {
                 drop(shared);
-                self.settle_stopped(key, end, done)
+                let settled = self.settle_stopped(key, end, done)?;
+                self.write_out(end)?;
+                Ok(settled)
             }
             _ if done == 0 => Err(Errno::NOSPC),
             _ => Ok((done, end)),

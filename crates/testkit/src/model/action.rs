@@ -2,7 +2,9 @@
 
 use tidelock_format::UNIT;
 
-use super::{EDGES, O_APPEND, O_CREAT, O_EXCL, O_RDWR, O_TRUNC, O_WRONLY, PATHS, Plain, class_of};
+use super::{
+    EDGES, O_APPEND, O_CREAT, O_DIRECT, O_EXCL, O_RDWR, O_TRUNC, O_WRONLY, PATHS, Plain, class_of,
+};
 
 /// Numbers that become an action where they are used; small numbers become simple actions.
 #[derive(Clone, Copy, Debug, Default)]
@@ -208,12 +210,14 @@ pub fn data(stamp: u64, len: usize) -> Vec<u8> {
     (0..len).map(|_| letter()).collect()
 }
 
-const FLAGS: [i32; 9] = [
+const FLAGS: [i32; 11] = [
     O_CREAT | O_RDWR,
     O_RDWR,
     0,
     O_CREAT | O_WRONLY,
     O_WRONLY,
+    O_CREAT | O_RDWR | O_DIRECT,
+    O_RDWR | O_DIRECT,
     O_CREAT | O_RDWR | O_APPEND,
     O_CREAT | O_RDWR | O_TRUNC,
     O_CREAT | O_EXCL | O_RDWR,

@@ -291,8 +291,8 @@ fn buffered(
     aligned: bool,
     read: impl FnOnce(&mut [u8]) -> Result<usize, Errno>,
 ) -> Result<Outcome, Errno> {
-    let mut memory = vec![b'#'; len + 128];
-    let from = memory.as_ptr().align_offset(64) + usize::from(!aligned);
+    let mut memory = vec![b'#'; len + 4160];
+    let from = memory.as_ptr().align_offset(4096) + usize::from(!aligned);
     let count = read(&mut memory[from..from + len])?;
     let behind = memory[from + len..].iter().chain(&memory[..from]);
     assert!(behind.copied().all(|byte| byte == b'#'), "bytes beside the buffer were changed");

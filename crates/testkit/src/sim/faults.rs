@@ -65,6 +65,8 @@ impl Call {
             }
             Errno::INTR => matches!(self, Pread | Pwrite | PwriteFirst | SetSize | Allocate | Open),
             Errno::AGAIN => self == Self::DuplicateOnto,
+            // What a file system answers that has no direct access, or larger sectors.
+            Errno::INVAL => matches!(self, Open | Pwrite),
             Errno::MFILE => matches!(self, Open | Duplicate | ReserveHidden),
             Errno::IO => matches!(
                 self,

@@ -7,7 +7,7 @@ use std::ops::{Deref, DerefMut};
 use std::rc::Rc;
 use std::sync::atomic::AtomicU64;
 
-use libc::{O_ACCMODE, O_CREAT, O_DIRECTORY, O_EXCL, O_NOFOLLOW, O_PATH, O_TRUNC};
+use libc::{O_ACCMODE, O_CREAT, O_DIRECT, O_DIRECTORY, O_EXCL, O_NOFOLLOW, O_PATH, O_TRUNC};
 use tidelock_cipher::{Root, Sealed, SealedHeader};
 use tidelock_engine::{
     Actor, Errno, Fd, FileStat, Identity, Kernel, Links, Refusal, System, Words,
@@ -18,6 +18,8 @@ use super::SimDisk;
 use super::faults::Call;
 use super::names::Node;
 
+/// What direct access is aligned to.
+const SECTOR: u64 = 512;
 /// RLIMIT_NOFILE.
 const LIMIT: i32 = 256;
 /// Hidden descriptors begin here.
@@ -47,6 +49,15 @@ struct Description {
     path: Vec<u8>,
     access: i32,
     offset: Cell<u64>,
+}
+
+impl Description {
+    /// Direct access is by whole sectors, to memory that is aligned as they are.
+    fn may_transfer(&self, bytes: &[u8], at: DiskOffset) -> Result<(), Errno> {
+        let all = bytes.as_ptr().addr() | bytes.len();
+        let fits = (all as u64 | at.get()).is_multiple_of(SECTOR);
+        if self.access & O_DIRECT == 0 || fits { Ok(()) } else { Err(Errno::INVAL) }
+    }
 }
 
 /// Working memory, aligned, full of what must never reach the disk.
@@ -259,6 +270,7 @@ impl Kernel for SimProcess {
         if open.access & O_ACCMODE == 1 {
             return Err(Errno::BADF);
         }
+        open.may_transfer(into, at)?;
         let files = self.disk.files.borrow();
         let at = usize::try_from(at.get()).map_err(|_| Errno::INVAL)?;
         let found = files[file].bytes().get(at..).unwrap_or_default();
@@ -269,8 +281,16 @@ impl Kernel for SimProcess {
 
     fn pwrite(&self, file: Fd, bytes: Sealed<'_>, at: DiskOffset) -> Result<usize, Errno> {
         assert!(at.get() >= u64::from(self.disk.layout.data_offset()), "a write into the header");
+        let bytes = bytes.as_bytes();
+        let (open, _) = self.file(file)?;
+        open.may_transfer(bytes, at)?;
         let file = self.writable(file)?;
-        self.write(file, bytes.as_bytes(), at.get(), Call::Pwrite)
+        let count = self.write(file, bytes, at.get(), Call::Pwrite)?;
+        if open.access & O_DIRECT != 0 {
+            let from = usize::try_from(at.get()).map_err(|_| Errno::FBIG)?;
+            self.disk.files.borrow_mut()[file].write_out(from, from + count);
+        }
+        Ok(count)
     }
 
     fn pwrite_first(
@@ -399,8 +419,8 @@ impl Kernel for SimProcess {
 
     fn scratch(&self, len: usize) -> Result<Scratch, Errno> {
         assert!(len <= tidelock_engine::SCRATCH_MAX, "too much working memory is asked for: {len}");
-        let bytes = vec![b'q'; len + 64];
-        let from = bytes.as_ptr().align_offset(64);
+        let bytes = vec![b'q'; len + 4096];
+        let from = bytes.as_ptr().align_offset(4096);
         Ok(Scratch { bytes, from, len })
     }
 }
@@ -419,7 +439,7 @@ impl System for SimProcess {
             }
             _ => {}
         }
-        let access = flags & (O_ACCMODE | O_PATH);
+        let access = flags & (O_ACCMODE | O_PATH | O_DIRECT);
         let open = Description { what, path, access, offset: Cell::new(0) };
         self.table.borrow_mut().insert(fd, Rc::new(open));
         Ok(Fd(fd))

@@ -26,10 +26,16 @@ impl<S: System, C: UnitCipher, P: Decide> OpenFile<'_, S, C, P> {
     ) -> Result<usize, Errno> {
         let _writing = self.announce(by, at, sealed.len());
         let (mut done, mut interruptions) = (0, 0);
+        let mut direct = self.direct_at_hand();
         while done < sealed.len() {
-            let next = Layout::advance(at, done as u64);
-            match self.kernel().pwrite(self.hidden(), sealed.skip(done), next) {
+            let (rest, next) = (sealed.skip(done), Layout::advance(at, done as u64));
+            direct = direct.filter(|_| Self::are_sectors(rest.as_bytes(), next));
+            if direct.is_none() {
+                self.note_cached(next);
+            }
+            match self.kernel().pwrite(direct.unwrap_or_else(|| self.hidden()), rest, next) {
                 Ok(0) => break,
+                Err(Errno::INVAL) if direct.is_some() => direct = None,
                 Ok(count) => done += count,
                 Err(error) if done == 0 => return Err(error),
                 // Half of a block must not stay.
@@ -40,6 +46,16 @@ impl<S: System, C: UnitCipher, P: Decide> OpenFile<'_, S, C, P> {
             }
         }
         if done == 0 { Err(Errno::NOSPC) } else { Ok(done) }
+    }
+
+    /// What goes through the page cache although the program wants it written directly.
+    #[inline]
+    fn note_cached(&self, at: DiskOffset) {
+        if self.is_direct() {
+            let start = self.layout().plain(at).map_or(0, PlainOffset::get);
+            let before = self.cached_from.get();
+            self.cached_from.set(Some(before.map_or(start, |before| before.min(start))));
+        }
     }
 
     /// Tells readers that these bytes are about to change.
@@ -67,6 +83,7 @@ impl<S: System, C: UnitCipher, P: Decide> OpenFile<'_, S, C, P> {
         sealed: Sealed<'_>,
     ) -> Result<usize, Errno> {
         let (front, start) = (self.layout().written_header(), self.layout().start());
+        self.note_cached(start);
         let joined = if front == start { sealed } else { Sealed::EMPTY };
         let write = || {
             let _writing = self.announce(by, start, joined.len());
@@ -149,18 +166,28 @@ impl<S: System, C: UnitCipher, P: Decide> OpenFile<'_, S, C, P> {
         }
     }
 
-    /// O_DIRECT: the disk has the bytes when the call returns, although they go by way of the page
-    /// cache. Engines count on it where they forget to sync (docs/decisions/0022).
+    /// O_DIRECT: the disk has the bytes up to `end` when the call returns, also those that went by
+    /// way of the page cache. Engines count on it where they forget to sync (docs/decisions/0022).
+    #[inline]
+    pub(super) fn write_out(&self, end: u64) -> Result<(), Errno> {
+        match self.cached_from.take() {
+            Some(from) => self.write_out_from(from, end),
+            None => Ok(()),
+        }
+    }
+
     #[cold]
-    pub(super) fn write_out(&self, at: u64, end: u64) -> Result<(), Errno> {
+    fn write_out_from(&self, at: u64, end: u64) -> Result<(), Errno> {
         let (header, start) = (DiskOffset::HEADER, self.layout().start().get());
-        let count = end - at;
+        let count = end.saturating_sub(at);
         if at == 0 {
             return self.kernel().write_out(self.hidden(), header, start + count + ODD);
         }
-        // The header first: a range that reaches the disk before it would be lost with it
-        // (docs/decisions/0004). On a page that is clean this does nothing.
-        self.kernel().write_out(self.hidden(), header, start)?;
+        if self.direct_at_hand().is_none() {
+            // The header first: a range that reaches the disk before it would be lost with it
+            // (docs/decisions/0004). On a page that is clean this does nothing.
+            self.kernel().write_out(self.hidden(), header, start)?;
+        }
         self.kernel().write_out(self.hidden(), self.layout().disk(place(at)?), count + ODD)
     }
 

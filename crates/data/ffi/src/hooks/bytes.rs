@@ -18,7 +18,7 @@ pub unsafe fn read(fd: c_int, into: *mut c_void, len: size_t) -> ssize_t {
     let start = into;
     // SAFETY: the contract of read.
     count(match unsafe { buffer_mut(into, fitting(&file, len)) } {
-        Ok(into) => deep(file.is_keyed(), || file.read(into)),
+        Ok(into) => deep(file.is_ready(), || file.read(into)),
         Err(fault) => {
             let at = file.seek(0, libc::SEEK_CUR);
             at.and_then(|at| unfilled(&file, at, (start, len), fault))
@@ -33,7 +33,7 @@ pub unsafe fn pread(fd: c_int, into: *mut c_void, len: size_t, at: off_t) -> ssi
     // SAFETY: the contract of pread.
     let into = unsafe { buffer_mut(into, fitting(&file, len)) };
     count(place(at).and_then(|at| match into {
-        Ok(into) => deep(file.is_keyed(), || file.pread(into, at)),
+        Ok(into) => deep(file.is_ready(), || file.pread(into, at)),
         Err(fault) => unfilled(&file, at, (start, len), fault),
     }))
 }
@@ -45,7 +45,7 @@ pub unsafe fn write(fd: c_int, from: *const c_void, len: size_t) -> ssize_t {
     let file = sealed_or!(fd, unsafe { guard::written(fd, from, len, straight) });
     // SAFETY: the contract of write.
     count(match unsafe { buffer(from, len) } {
-        Ok(from) => aside(|| file.write(from)),
+        Ok(from) => deep(file.is_at_once_here(from.len()), || file.write(from)),
         // A file that may not be written is told first.
         Err(fault) => file.write(&[]).and(Err(fault)),
     })

@@ -70,10 +70,10 @@ pub(crate) unsafe fn range_at<'r>(command: c_int, at: *mut Range) -> Result<&'r 
 
 /// One of the six fcntl commands about record locks, on a sealed file.
 pub(crate) fn record(file: &File, command: c_int, lock: &mut Range) -> Result<(), Errno> {
-    let mut range = if c_int::from(lock.l_whence) == libc::SEEK_END {
-        from_end(lock, file.size()?.0)?
-    } else {
-        *lock
+    let mut range = match c_int::from(lock.l_whence) {
+        libc::SEEK_END => from_start(lock, file.size()?.0)?,
+        libc::SEEK_CUR => from_start(lock, file.seek(0, libc::SEEK_CUR)?)?,
+        _ => *lock,
     };
     let asks = matches!(command, libc::F_GETLK | libc::F_OFD_GETLK);
     if !asks {
@@ -107,10 +107,11 @@ fn may_lock(file: &File, kind: c_int) -> Result<(), Errno> {
     }
 }
 
-/// A range from the end as one from the start; `size` is that of the plain file.
-fn from_end(range: &Range, size: u64) -> Result<Range, Errno> {
-    let end = i64::try_from(size).map_err(|_| Errno::OVERFLOW)?;
-    let start = end.checked_add(range.l_start).ok_or(Errno::OVERFLOW)?;
+/// A range from `base`, the plain end or the offset, as one from the start: the kernel has its own
+/// of both.
+fn from_start(range: &Range, base: u64) -> Result<Range, Errno> {
+    let base = i64::try_from(base).map_err(|_| Errno::OVERFLOW)?;
+    let start = base.checked_add(range.l_start).ok_or(Errno::OVERFLOW)?;
     if start < 0 {
         return Err(Errno::INVAL);
     }
@@ -131,16 +132,16 @@ mod tests {
 
     #[test]
     fn a_range_from_the_end_counts_plain_bytes() {
-        let found = from_end(&range(libc::SEEK_END, -10, 10), 8192).unwrap();
+        let found = from_start(&range(libc::SEEK_END, -10, 10), 8192).unwrap();
         assert_eq!((found.l_whence, found.l_start, found.l_len), (0, 8182, 10));
-        let behind = from_end(&range(libc::SEEK_END, 0, 0), 17).unwrap();
+        let behind = from_start(&range(libc::SEEK_END, 0, 0), 17).unwrap();
         assert_eq!((behind.l_whence, behind.l_start, behind.l_len), (0, 17, 0));
     }
 
     #[test]
     fn a_range_before_the_start_is_refused() {
-        assert_eq!(from_end(&range(libc::SEEK_END, -1, 1), 0).err(), Some(Errno::INVAL));
-        let far = from_end(&range(libc::SEEK_END, i64::MAX, 1), 1);
+        assert_eq!(from_start(&range(libc::SEEK_END, -1, 1), 0).err(), Some(Errno::INVAL));
+        let far = from_start(&range(libc::SEEK_END, i64::MAX, 1), 1);
         assert_eq!(far.err(), Some(Errno::OVERFLOW));
     }
 }

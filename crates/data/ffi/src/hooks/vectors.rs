@@ -21,8 +21,8 @@ pub unsafe fn readv(fd: c_int, pieces: *const iovec, n: c_int) -> ssize_t {
         fill(
             pieces,
             n,
-            |into| deep(file.is_keyed(), || file.read(into)),
-            |len, put| deep(file.is_keyed(), || file.read_pieces(len, put)),
+            |into| deep(file.is_ready(), || file.read(into)),
+            |len, put| deep(file.is_ready(), || file.read_pieces(len, put)),
         )
     })
 }
@@ -35,8 +35,8 @@ pub unsafe fn preadv(fd: c_int, pieces: *const iovec, n: c_int, at: off_t) -> ss
         fill(
             pieces,
             n,
-            |into| deep(file.is_keyed(), || file.pread(into, at)),
-            |len, put| deep(file.is_keyed(), || file.pread_pieces(len, at, put)),
+            |into| deep(file.is_ready(), || file.pread(into, at)),
+            |len, put| deep(file.is_ready(), || file.pread_pieces(len, at, put)),
         )
     }))
 }
