@@ -32,8 +32,8 @@ tests = @rm -f $(SKIPPED); ended=0; \
     if [ -e $(SKIPPED) ]; then sort -u $(SKIPPED); fi; exit $$ended
 
 .PHONY: build portable deb deb-check boot-check container-check packages test-packages demo
-.PHONY: demo-sqlite fetch test test-full check fmt bench bench-conversion bench-sqlcipher lab
-.PHONY: install
+.PHONY: demo-sqlite fetch test test-full check fmt bench bench-calls bench-scale bench-conversion
+.PHONY: bench-sqlcipher lab install
 build:
 	$(CARGO) build --release --locked -p tidelock -p tidelock-lab
 	$(CARGO) build --release --locked -p tidelock-preload
@@ -171,6 +171,16 @@ bench: packages build
 	TIDELOCK_BUILT=$(abspath $(TARGET))/release \
 	    $(CARGO) test $(CRATES) --test instructions -- --nocapture
 	$(TARGET)/release/tidelock-lab run regression shared-buffers --only shared_buffers=8MB $(BENCH)
+
+# Single calls, sealed and plain in turns, beside the cipher alone: two minutes on a quiet machine.
+# BENCH="--starts 3" and others.
+bench-calls: build
+	$(CARGO) bench --locked -p tidelock-testkit --bench calls -- $(BENCH)
+
+# Whether calls cost the same in large files, with many processes, threads or files; 3 GB below
+# TMPDIR. BENCH="--only files" and others.
+bench-scale: build
+	$(CARGO) bench --locked -p tidelock-testkit --bench scale -- $(BENCH)
 
 # Conversion beside cp: 100,000 files of 8 KiB, then 16 of 64 MiB.
 bench-conversion: build

@@ -1,45 +1,86 @@
-//! Microbenchmarks of single calls, plain and sealed: `cargo bench -p tidelock-testkit --bench
-//! calls`.
+//! What single calls cost more when the file is sealed: `cargo bench -p tidelock-testkit --bench
+//! calls`, after `make`. Options: `--starts 10 --rounds 20 --cold 1024` (MiB).
 //!
-//! The program starts itself twice, as servers are: bare on a plain directory, and by `tidelock
-//! exec` on a protected one. Each run measures the same calls with criterion; the parent prints the
-//! difference, which is what the library costs, beside the bar that was set for it.
+//! calls.c runs three times, plain, plain again and by `tidelock exec`; all three and the cipher
+//! alone take turns in blocks of some milliseconds (`tidelock_testkit::alternate`). Measured is the
+//! CPU time of the thread, so that other load on the machine shows as a little noise, not as a
+//! factor. Aligned calls are judged by what is left without the cipher.
 //!
-//! Measured is the CPU time of the thread, not the wall clock: other load on the machine then shows
-//! as a little noise, not as a factor.
+//! A hot page lies in the CPU's caches; a warm one is one of 8 MiB; a cold one has to come from
+//! memory.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs;
 use std::hint::black_box;
-use std::os::unix::fs::{FileExt as _, PermissionsExt as _};
-use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::Duration;
-use std::{env, io};
 
-use criterion::Criterion;
-use criterion::measurement::{Measurement, ValueFormatter};
+use clap::Parser;
+use fastrand::Rng;
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use rustix::time::{ClockId, clock_gettime};
-use serde_json::Value;
-use tidelock_testkit::pg::{Arm, Cluster, Error, Result, Workspace};
+use tidelock_cipher::{KeySlot, UnitCipher as _};
+use tidelock_ffi::{Cells, HOST, Xts};
+use tidelock_format::{Class, DataKeyId, Generation, KeyringId, Layout, UnitNumber};
+use tidelock_lab::statistics::Interval;
+use tidelock_runtime::{Source, header_under, take};
+use tidelock_testkit::alternate::{Place, Samples, base, more, signed};
+use tidelock_testkit::twins::{Error, Result, compile_other};
 
-/// Name of the call, and the most that it may cost more, in microseconds.
-const CALLS: [(&str, f64); 5] = [
-    ("pread 8 KiB", 0.75),
-    ("pwrite 8 KiB", 0.75),
-    ("open and close", 2.0),
-    ("pwrite 100 bytes unaligned", 1.5),
-    ("fstat", 0.5),
+/// The most that a call may cost more, in microseconds.
+enum Bar {
+    /// Beside the cipher of 8 KiB, which this way of it takes.
+    Cipher(Way, f64),
+    /// In all.
+    Whole(f64),
+}
+
+#[derive(Clone, Copy)]
+enum Way {
+    Seal,
+    Open,
+}
+
+use Bar::{Cipher, Whole};
+use Way::{Open, Seal};
+
+/// The order of calls.c, what it does, how often in a block, and the bar.
+const CALLS: [(&str, &str, u32, Bar); 13] = [
+    ("read-hot", "pread 8 KiB, hot", 1000, Cipher(Open, 0.1)),
+    ("read-warm", "pread 8 KiB, of 8 MiB", 1000, Cipher(Open, 0.1)),
+    ("read-cold", "pread 8 KiB, cold", 1000, Cipher(Open, 0.1)),
+    ("write-hot", "pwrite 8 KiB, hot", 1000, Cipher(Seal, 0.1)),
+    ("write-warm", "pwrite 8 KiB, of 8 MiB", 1000, Cipher(Seal, 0.1)),
+    ("write-cold", "pwrite 8 KiB, cold", 1000, Cipher(Seal, 0.1)),
+    ("open-close", "open and close", 500, Whole(1.5)),
+    ("write-within", "pwrite 100 bytes, unaligned", 1000, Whole(1.0)),
+    ("block-within", "pwrite 512 bytes within", 1000, Whole(1.0)),
+    ("block-at-end", "pwrite 512 bytes at the end", 1000, Whole(1.0)),
+    ("append", "write 120 bytes, O_APPEND", 1000, Whole(1.0)),
+    ("write-on", "write 120 bytes at the end", 1000, Whole(1.0)),
+    ("fstat", "fstat", 1000, Whole(0.5)),
 ];
 
-/// Set in the runs that measure: where the file is.
-const INSIDE: &str = "CALLS_FILE";
+/// What single calls cost more when the file is sealed.
+#[derive(Parser)]
+struct Given {
+    /// How often the programs are started; intervals are over starts.
+    #[arg(long, default_value_t = 10)]
+    starts: usize,
+    /// Blocks of each call in each start.
+    #[arg(long, default_value_t = 20)]
+    rounds: usize,
+    /// MiB of the file whose pages are cold.
+    #[arg(long, default_value_t = 1024)]
+    cold: u32,
+    /// Seed of the order within the rounds.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Given by cargo.
+    #[arg(long, hide = true)]
+    bench: bool,
+}
 
 fn main() -> ExitCode {
-    let result = match env::var_os(INSIDE) {
-        Some(file) => measure(Path::new(&file)).map_err(Error::io("measuring")),
-        None => compare(),
-    };
-    match result {
+    match compare(&Given::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {error}");
@@ -48,40 +89,110 @@ fn main() -> ExitCode {
     }
 }
 
-/// The calls of a server on a file of 8 MiB.
-fn measure(path: &Path) -> io::Result<()> {
-    let page = aligned_page();
-    let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(path)?;
-    for number in 0..PAGES {
-        file.write_all_at(&page.0, number * 8192)?;
+fn compare(given: &Given) -> Result<()> {
+    let place = Place::new("calls")?;
+    let program = compile_other("benches/calls.c", &place.programs())?;
+    let cipher = TheCipher::new();
+    one_processor().map_err(|source| Error::Io { what: "choosing a processor".into(), source })?;
+    let mut draw = Rng::with_seed(given.seed);
+    let mut samples = Samples::default();
+    for start in 0..given.starts {
+        let mut arms = place.start(&program)?;
+        arms.round(&format!("prepare {}", given.cold), &mut draw)?;
+        for _ in 0..given.rounds {
+            for (order, _, count, bar) in &CALLS {
+                let mut round = arms.round(&format!("{order} {count}"), &mut draw)?;
+                // It stands beside plain and sealed of its own round.
+                let alone = match bar {
+                    Cipher(way, _) => cipher.measure(*way, *count),
+                    Whole(_) => 0.0,
+                };
+                round[2].push(alone);
+                samples.add(order, start, round);
+            }
+        }
+        eprintln!("start {} of {}", start + 1, given.starts);
     }
-    let mut criterion = Criterion::default()
-        .with_measurement(CpuTime)
-        .warm_up_time(Duration::from_millis(500))
-        .measurement_time(Duration::from_secs(3));
-    let mut at = 0;
-    let mut next = || {
-        at = (at + 97) % PAGES;
-        at * 8192
-    };
-    let mut buffer = aligned_page();
-    criterion.bench_function(CALLS[0].0, |b| {
-        b.iter(|| file.read_exact_at(black_box(&mut buffer.0), next()));
-    });
-    criterion.bench_function(CALLS[1].0, |b| {
-        b.iter(|| file.write_all_at(black_box(&page.0), next()));
-    });
-    criterion.bench_function(CALLS[2].0, |b| b.iter(|| drop(black_box(File::open(path)))));
-    criterion.bench_function(CALLS[3].0, |b| {
-        b.iter(|| file.write_all_at(black_box(&page.0[..100]), next() + 1237));
-    });
-    criterion.bench_function(CALLS[4].0, |b| b.iter(|| black_box(file.metadata()).is_ok()));
+    println!("{} starts of {} rounds; {}\n", given.starts, given.rounds, xts_path());
+    print_table(&samples);
     Ok(())
 }
 
-const PAGES: u64 = 1024;
+fn print_table(samples: &Samples) {
+    println!(
+        "| CPU, microseconds | plain | control | sealed | difference [95 %] | cipher | \
+         without the cipher [95 %] | bar | |"
+    );
+    println!("| --- | ---: | --- | ---: | --- | ---: | --- | ---: | --- |");
+    for (order, name, _, bar) in &CALLS {
+        let us = |value: &dyn Fn(&[Vec<f64>; 3]) -> f64| {
+            samples.over(order, |round| value(round) / 1000.0)
+        };
+        let control = us(&|round| round[1][0] - round[0][0]);
+        let (plain, sealed) = (us(&|round| base(round, 0)), us(&|round| round[2][0]));
+        let (difference, alone) = (us(&|round| more(round, 0)), us(&|round| round[2][1]));
+        let left = us(&|round| more(round, 0) - round[2][1]);
+        let (cipher, beside, bar, judged) = match bar {
+            Cipher(_, bar) => (format!("{:.3}", alone.mid), signed(&left), bar, left),
+            Whole(bar) => ("-".into(), "-".into(), bar, difference),
+        };
+        println!(
+            "| {name} | {:.3} | {} | {:.3} | {} | {cipher} | {beside} | +{bar:.1} | {} |",
+            plain.mid,
+            signed(&control),
+            sealed.mid,
+            signed(&difference),
+            verdict(&judged, *bar)
+        );
+    }
+}
 
-/// PostgreSQL's buffers are aligned so that they are congruent with the file offset.
+/// Met or missed, and whether the interval leaves that open.
+fn verdict(found: &Interval, bar: f64) -> String {
+    let open = if found.holds(bar) { ", not decided" } else { "" };
+    if found.mid <= bar {
+        return format!("met{open}");
+    }
+    format!("missed by {:.2}{open}", found.mid - bar)
+}
+
+/// The cipher as the library runs it, on one page that is in the CPU's caches.
+struct TheCipher(&'static Xts);
+
+impl TheCipher {
+    fn new() -> Self {
+        static CELLS: Cells = Cells::EMPTY;
+        static XTS: Xts = Xts::over(&CELLS);
+        let (keyring, id) = (KeyringId([1; 16]), DataKeyId([2; 16]));
+        let source = Source { keyring, generation: Generation(1), current: id };
+        let held = take(&HOST, source, [(id, &[0x5a; 32])].into_iter()).expect("room for a key");
+        let header = header_under(held, Class::Paged, Layout::DEFAULT).expect("a header");
+        let found = XTS.choose(header.as_bytes()).expect("a good header");
+        XTS.unlock(SLOT, &found).expect("its key is known");
+        Self(&XTS)
+    }
+
+    /// Nanoseconds of CPU for one page, of `count` pages.
+    fn measure(&self, way: Way, count: u32) -> f64 {
+        let (plain, mut sealed) = (aligned_page(), aligned_page());
+        let mut run = |pages: u32| {
+            for number in 0..pages {
+                let unit = UnitNumber(2 * u64::from(number));
+                match way {
+                    Seal => self.0.seal(SLOT, unit, black_box(&plain.0), &mut sealed.0),
+                    Open => self.0.open(SLOT, unit, black_box(&mut sealed.0)),
+                }
+            }
+        };
+        run(count / 8);
+        let begin = used();
+        run(count);
+        (used() - begin) / f64::from(count)
+    }
+}
+
+const SLOT: KeySlot = KeySlot(0);
+
 #[repr(align(4096))]
 struct Page([u8; 8192]);
 
@@ -91,120 +202,29 @@ fn aligned_page() -> Page {
     page
 }
 
-/// CPU seconds of the calling thread.
-struct CpuTime;
-
-impl Measurement for CpuTime {
-    type Intermediate = Duration;
-    type Value = Duration;
-
-    fn start(&self) -> Duration {
-        let time = clock_gettime(ClockId::ThreadCPUTime);
-        Duration::try_from(time).unwrap_or_default()
-    }
-
-    fn end(&self, start: Duration) -> Duration {
-        self.start().saturating_sub(start)
-    }
-
-    fn add(&self, one: &Duration, other: &Duration) -> Duration {
-        *one + *other
-    }
-
-    fn zero(&self) -> Duration {
-        Duration::ZERO
-    }
-
-    fn to_f64(&self, value: &Duration) -> f64 {
-        value.as_secs_f64() * 1e9
-    }
-
-    fn formatter(&self) -> &dyn ValueFormatter {
-        &Nanoseconds
-    }
+/// Nanoseconds of CPU that this thread has used.
+fn used() -> f64 {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    time.tv_sec as f64 * 1e9 + time.tv_nsec as f64
 }
 
-struct Nanoseconds;
-
-impl ValueFormatter for Nanoseconds {
-    fn scale_values(&self, _typical: f64, _values: &mut [f64]) -> &'static str {
-        "ns of CPU"
-    }
-
-    fn scale_throughputs(
-        &self,
-        _typical: f64,
-        _throughput: &criterion::Throughput,
-        _values: &mut [f64],
-    ) -> &'static str {
-        "ns of CPU"
-    }
-
-    fn scale_for_machines(&self, _values: &mut [f64]) -> &'static str {
-        "ns"
-    }
+/// All that is measured runs on one processor, the last that we may use: its caches stay its own.
+fn one_processor() -> std::io::Result<()> {
+    let all = sched_getaffinity(None)?;
+    let mut one = CpuSet::new();
+    let last = (0..CpuSet::MAX_CPU).rev().find(|processor| all.is_set(*processor));
+    one.set(last.expect("this runs on one"));
+    Ok(sched_setaffinity(None, &one)?)
 }
 
-fn compare() -> Result<()> {
-    let place = Workspace::new()?;
-    let me = place.join("shelf/calls");
-    let exe = env::current_exe().map_err(Error::io("finding the running program"))?;
-    fs::copy(&exe, &me)
-        .and_then(|_| fs::set_permissions(&me, fs::Permissions::from_mode(0o755)))
-        .map_err(Error::io("copying the running program"))?;
-    place.programs()?;
-    let plain = run(&place, &me, Arm::Plain)?;
-    let sealed = run(&place, &me, Arm::Sealed)?;
-    println!("{}", xts_path());
-    println!("{:<28} {:>9} {:>9} {:>9}   bar", "microseconds", "plain", "sealed", "more");
-    for (name, bar) in CALLS {
-        let (plain, sealed) = (median(&plain, name)?, median(&sealed, name)?);
-        let more = sealed - plain;
-        let verdict = if more <= bar { "met" } else { "MISSED" };
-        println!("{name:<28} {plain:>9.3} {sealed:>9.3} {more:>+9.3}   <= +{bar} {verdict}");
-    }
-    Ok(())
-}
-
-/// Which code AWS-LC has for this CPU: the bars were set for the first.
+/// Which code seals on this CPU.
 fn xts_path() -> &'static str {
     let flags = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let has = |flag: &str| flags.split_whitespace().any(|word| word == flag);
-    if has("vaes") && has("avx512f") && has("avx512bw") {
-        "AES-XTS on this CPU: VAES with AVX-512, which the bars suppose"
-    } else if has("aes") {
-        "AES-XTS on this CPU: AES-NI, about half as fast as what the bars suppose"
-    } else {
-        "AES-XTS on this CPU: no AES instructions"
+    match (has("aes"), has("vaes") && has("vpclmulqdq"), has("avx512f") && has("avx512bw")) {
+        (true, true, true) => "AES-XTS on this CPU: VAES with AVX-512",
+        (true, true, false) => "AES-XTS on this CPU: VAES without AVX-512",
+        (true, false, _) => "AES-XTS on this CPU: AES-NI",
+        _ => "AES-XTS on this CPU: no AES instructions",
     }
-}
-
-/// One run of this program in an arm; returns where criterion put its estimates.
-fn run(place: &Workspace, me: &Path, arm: Arm) -> Result<PathBuf> {
-    let cluster = Cluster::empty(place, &arm.to_string(), arm)?;
-    if arm == Arm::Plain {
-        place.make_dir("plain")?;
-    }
-    let base = cluster.dir().join("base/1");
-    let home = place.join("home").join(arm.to_string());
-    place.tool("mkdir").arg("-p").arg(&base).run()?;
-    let output = cluster
-        .tool(me)
-        .arg("--bench")
-        .env(INSIDE, base.join("16384"))
-        .env("CRITERION_HOME", &home)
-        .run()?;
-    eprint!("{}", output.text());
-    Ok(home)
-}
-
-/// Criterion's median, in microseconds.
-fn median(home: &Path, name: &str) -> Result<f64> {
-    let path = home.join(name).join("new/estimates.json");
-    let text =
-        fs::read_to_string(&path).map_err(Error::io(format!("reading {}", path.display())))?;
-    let value: Value = serde_json::from_str(&text)
-        .map_err(|error| Error::Unexpected(format!("{}: {error}", path.display())))?;
-    let nanoseconds = value["median"]["point_estimate"].as_f64().unwrap_or(f64::NAN);
-    Ok(nanoseconds / 1000.0)
 }

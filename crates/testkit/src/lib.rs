@@ -19,6 +19,7 @@
 //!          +-- acknowledged: programs that are killed, and what they had promised
 //!          +-- differential: random calls at one time, and all orders that a plain file allows
 //!          +-- instructions: what a call costs, counted one by one
+//!          +-- alternate: what a call costs, measured in turns (benches)
 //!          +-- twins: each file-call behaviour as a C program, run twice (tests/twins.rs)
 //!
 //!   tests/engine_{model,faults,crash}.rs
@@ -30,6 +31,7 @@
 #![forbid(unsafe_code)]
 
 pub mod acknowledged;
+pub mod alternate;
 pub mod differential;
 pub mod fleet;
 pub mod galera;

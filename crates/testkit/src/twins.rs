@@ -26,7 +26,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-pub use build::{Build, compile};
+pub use build::{Build, compile, compile_other};
 pub use run::{Ended, Product, Workspace, sections};
 
 /// What keeps two runs from being equal, or from being made at all.

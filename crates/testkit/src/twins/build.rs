@@ -62,9 +62,28 @@ pub fn compile(name: &str, build: Build, into: &Path) -> Result<PathBuf> {
     }
     gcc.args(["-pthread", "-ldl"]);
     run(name, gcc)?;
-    fs::set_permissions(&program, fs::Permissions::from_mode(0o555))
-        .map_err(failed(format!("protecting {}", program.display())))?;
+    protect(&program)?;
     Ok(program)
+}
+
+/// Compiles another program of this crate, its source given below the crate's directory, as plain
+/// twins are.
+///
+/// # Errors
+/// [`Error::Compile`] with gcc's words.
+pub fn compile_other(source: &str, into: &Path) -> Result<PathBuf> {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(source);
+    let program = into.join(source.file_stem().unwrap_or_default());
+    let mut gcc = gcc(Build::Common, &source, &program);
+    gcc.arg("-pthread");
+    run(&source.display().to_string(), gcc)?;
+    protect(&program)?;
+    Ok(program)
+}
+
+fn protect(program: &Path) -> Result<()> {
+    fs::set_permissions(program, fs::Permissions::from_mode(0o555))
+        .map_err(failed(format!("protecting {}", program.display())))
 }
 
 fn gcc(build: Build, source: &Path, to: &Path) -> Command {

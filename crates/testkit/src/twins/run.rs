@@ -210,6 +210,22 @@ impl Workspace {
         self.run(self.limited(step, call), dir)
     }
 
+    /// A program that takes the directory, not yet started and without a limit of time; plain
+    /// without a product.
+    #[must_use]
+    pub fn waiting(&self, product: Option<&Product>, program: &Path, dir: &Path) -> Command {
+        let mut command = match product {
+            Some(product) => Command::new(&product.command),
+            None => Command::new(program),
+        };
+        self.surround(&mut command);
+        if product.is_some() {
+            command.args(exec(dir, program));
+        }
+        command.arg(dir);
+        command
+    }
+
     /// The plain bytes of one sealed file.
     ///
     /// # Errors
