@@ -1,0 +1,64 @@
+//! What memory each process pays for the library: its initialised data, which takes a page of its
+//! own where it is written, and the pages of a small program that was started with keys.
+//!
+//! A server's connection is a process, so a page here is a page for each of them, and a fault. A
+//! limit lies a little above what was measured when it was set. Raising one is a choice to be
+//! explained in the commit. Tables belong into `.bss`: their first value is all zeros.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::fs;
+
+use fastrand::Rng;
+use object::read::elf::ElfFile64;
+use object::{Endianness, Object as _, ObjectSection as _};
+use tidelock_testkit::alternate::Place;
+use tidelock_testkit::twins::{Product, compile_other};
+
+/// Bytes of sections, in the profiles dev and release.
+const DATA: [(&str, u64, u64); 2] = [(".data", 560_000, 560_000), (".data.rel.ro", 50_000, 12_000)];
+
+#[test]
+fn tables_of_the_library_are_not_initialised_data() {
+    let product = Product::find().unwrap_or_else(|error| panic!("{error}"));
+    let bytes = fs::read(product.library()).unwrap();
+    let file = ElfFile64::<Endianness>::parse(&*bytes).unwrap();
+    for (name, dev, release) in DATA {
+        let limit = if is_release(&product) { release } else { dev };
+        let size = file.section_by_name(name).expect("the library has it").size();
+        println!("{name}: {size} bytes, limit {limit}");
+        assert!(size <= limit, "{name} has {size} bytes, more than {limit}");
+    }
+}
+
+/// KiB that a program has more when it was started with keys: private and dirty in the profiles dev
+/// and release, and locked. First as it starts, then when it has read one file, whose shared words
+/// count too as long as one process alone has them.
+const MORE: [(&str, f64, f64, f64); 2] =
+    [("at the start", 500.0, 264.0, 48.0), ("with one file", 600.0, 372.0, 48.0)];
+
+#[test]
+fn a_program_with_keys_has_few_pages_of_its_own() {
+    let product = Product::find().unwrap_or_else(|error| panic!("{error}"));
+    let place = Place::new("memory").unwrap_or_else(|error| panic!("{error}"));
+    let program = compile_other("benches/scale.c", &place.programs()).unwrap();
+    let mut draw = Rng::with_seed(1);
+    // By processes that end: what is measured did not make the files.
+    place.start(&program).unwrap().round("fill 0 1", &mut draw).unwrap();
+    let mut arms = place.start(&program).unwrap();
+    for (when, dev, release, locked_limit) in MORE {
+        let limit = if is_release(&product) { release } else { dev };
+        let round = arms.round("memory 0 0", &mut draw).unwrap();
+        let more = |index: usize| round[2][index] - round[0][index];
+        let (dirty, locked) = (more(1), more(2));
+        println!("{when}: {dirty} KiB, limit {limit}; locked {locked}, limit {locked_limit}");
+        assert!(dirty > 0.0, "the program has no library");
+        assert!(dirty <= limit, "{when}: {dirty} KiB more, limit {limit}");
+        assert!(locked <= locked_limit, "{when}: {locked} KiB locked, limit {locked_limit}");
+        arms.round("files 0 1", &mut draw).unwrap();
+    }
+}
+
+fn is_release(product: &Product) -> bool {
+    product.library().parent().is_some_and(|dir| dir.ends_with("release"))
+}
