@@ -139,7 +139,7 @@ fn numbers(part: Part) -> &'static [&'static str] {
     match part {
         Part::Sizes => &["read", "write"],
         Part::Processes => &["fork", "open and first read", "read"],
-        Part::Threads => &["read", "write", "wall time of both"],
+        Part::Threads => &["read", "write", "both, as wall time"],
         Part::Files => &["open, read, close"],
     }
 }
@@ -158,7 +158,7 @@ fn print_table(part: Part, rows: &[Row], samples: &Samples) {
 
 fn head(number: &str) {
     println!(
-        "| {number} | plain | sealed | difference [95 %] | sealed / plain [95 %] | \
+        "| us: {number} | plain | sealed | difference [95 %] | sealed / plain [95 %] | \
          control / plain [95 %] | difference over the first |"
     );
     println!("| --- | ---: | ---: | --- | --- | --- | ---: |");
