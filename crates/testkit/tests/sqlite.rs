@@ -1,4 +1,5 @@
-//! SQLite under the library, by sqlite3 and Python: journal modes, locks, kills, power cuts.
+//! SQLite under the library, by sqlite3 and Python: journal modes, locks, kills, power cuts, and the
+//! demo.
 
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
@@ -144,6 +145,16 @@ fn rows_of_both_journal_modes_are_sealed_while_the_database_is_open_and_after() 
         assert!(said.ends_with(&format!("267|53467|{text}98y\nok\n")), "{mode}: {said}");
         place.nothing_leaks(&marker);
     }
+}
+
+/// `make demo-sqlite`, on what the tests are built with.
+#[test]
+fn every_step_of_the_demo_passes() {
+    let Some(place) = Place::new() else { return };
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap();
+    let mut demo = Command::new(root.join("ci/demo-sqlite"));
+    let said = ended_well(demo.arg(place.product.command().parent().unwrap()));
+    assert!(said.ends_with("\nAll steps passed.\n"), "{said}");
 }
 
 #[test]

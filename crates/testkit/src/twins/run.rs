@@ -38,6 +38,12 @@ impl Product {
         Ok(Self { command: dir.join("tidelock") })
     }
 
+    /// The command.
+    #[must_use]
+    pub fn command(&self) -> &Path {
+        &self.command
+    }
+
     /// The library.
     #[must_use]
     pub fn library(&self) -> PathBuf {
