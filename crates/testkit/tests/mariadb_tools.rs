@@ -2,7 +2,9 @@
 
 use std::fs;
 use std::net::TcpListener;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use tidelock_testkit::maria::{Inserter, SMALL, contents, installed, search, started};
 use tidelock_testkit::marker::Marker;
@@ -241,6 +243,31 @@ fn a_stream_goes_from_sealed_to_sealed_and_the_copy_replicates_both_ways() -> Re
         ensure(checksums(replica)? == checksums(&maria)?, || "a replica differs".into())?;
     }
     search(&marker, Arm::Sealed, &[maria.dir(), copy.dir()])?;
+    // What is not applied yet lies in the relay logs alone.
+    for replica in [&copy, &plain] {
+        replica.sql("STOP SLAVE SQL_THREAD")?;
+    }
+    maria.sql(&format!("INSERT INTO d.a VALUES (9998, '{text}')"))?;
+    for replica in [&copy, &plain] {
+        arrived(&maria, replica)?;
+        replica.expect("SELECT COUNT(*) FROM d.a WHERE k = 9998", "0")?;
+    }
+    let relay_logs = |dir: &Path| -> Result<Vec<PathBuf>> {
+        let all = contents(dir)?.into_keys();
+        let is_one = |path: &PathBuf| path.to_string_lossy().contains("-relay-bin.0");
+        Ok(all.filter(is_one).collect())
+    };
+    let shown = marker.search(&relay_logs(plain.dir())?).map_err(Error::io("searching"))?;
+    ensure(!shown.findings.is_empty(), || format!("no marker in plain relay logs: {shown:?}"))?;
+    let hidden = marker.search(&relay_logs(copy.dir())?).map_err(Error::io("searching"))?;
+    let good = hidden.files > 0 && hidden.findings.is_empty();
+    ensure(good, || format!("in sealed relay logs: {hidden:?}"))?;
+    search(&marker, Arm::Sealed, &[maria.dir(), copy.dir()])?;
+    for replica in [&copy, &plain] {
+        replica.sql("START SLAVE SQL_THREAD")?;
+        reached(&maria, replica)?;
+        replica.expect("SELECT COUNT(*) FROM d.a WHERE k = 9998", "1")?;
+    }
     // And back: the plain one becomes the source of the sealed one.
     let back = free_port()?;
     for (name, value) in
@@ -280,6 +307,20 @@ fn reached(source: &Mysqld<'_>, replica: &Mysqld<'_>) -> Result<()> {
     ensure(got == "0", || {
         format!("{wait}: {got}\n{}", replica.sql("SHOW SLAVE STATUS").unwrap_or_default())
     })
+}
+
+/// Waits until the replica has received all that the source has written.
+fn arrived(source: &Mysqld<'_>, replica: &Mysqld<'_>) -> Result<()> {
+    let at = source.sql("SELECT @@gtid_binlog_pos")?;
+    let begin = Instant::now();
+    loop {
+        let status = replica.sql("SHOW SLAVE STATUS")?;
+        if status.split('\t').any(|field| field == at) {
+            return Ok(());
+        }
+        ensure(begin.elapsed() < Duration::from_secs(100), || format!("{at}: {status}"))?;
+        thread::sleep(Duration::from_millis(20));
+    }
 }
 
 fn free_port() -> Result<String> {
