@@ -229,10 +229,11 @@ fn an_engine_that_maps_its_files_is_told_which_and_what_to_do() {
     let place = Workspace::new("mapped").unwrap();
     let dir = place.protect(&product, "generic").unwrap_or_else(|error| panic!("{error}"));
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("engines/maps.py");
-    let (read, write) = ("let the program read without maps", "let the program write without maps");
+    let read = "let the program read without maps";
+    let (lmdb, leveldb) = ("if it cannot (LMDB)", "if it cannot (LevelDB)");
     for (engine, refused) in [
-        ("lmdb", Some(("lmdb/lock.mdb: ", write))),
-        ("leveldb", Some((".ldb: ", read))),
+        ("lmdb", Some(("lmdb/lock.mdb: ", lmdb))),
+        ("leveldb", Some((".ldb: ", leveldb))),
         ("rocksdb-mapped", Some(("rocksdb-mapped/CURRENT: ", read))),
         ("rocksdb", None),
     ] {
@@ -256,3 +257,43 @@ fn an_engine_that_maps_its_files_is_told_which_and_what_to_do() {
     }
     place.verify(&product, &dir).unwrap_or_else(|error| panic!("{error}"));
 }
+
+/// Debian's RocksDB, with `allow_mmap_writes`. Those of the wheels write without maps, whatever the
+/// option says.
+#[test]
+#[ignore = "long: make test-full"]
+fn rocksdb_that_maps_what_it_writes_is_told_which_file_and_what_to_do() {
+    if !Path::new(DB_BENCH).exists() {
+        skip::missing("rocksdb-tools");
+        return;
+    }
+    let product = Product::find().unwrap_or_else(|error| panic!("{error}"));
+    let place = Workspace::new("mmap_write").unwrap();
+    let dir = place.protect(&product, "rocksdb").unwrap_or_else(|error| panic!("{error}"));
+    let run = |mut command: Command, mapped: bool, dir: &Path| {
+        command.args(["--benchmarks=fillseq,flush,readseq", "--num=2000"]);
+        command.arg(format!("--mmap_write={mapped}")).arg(format!("--db={}", dir.display()));
+        let done = command.finish().unwrap();
+        let words = String::from_utf8_lossy(&done.stderr).into_owned();
+        (done.status.success(), words)
+    };
+    let sealed = || {
+        let mut sealed = place.command(&product);
+        sealed.arg("exec").arg("-D").arg(&dir).args(["--", DB_BENCH]);
+        sealed
+    };
+    let (good, words) = run(Command::new(DB_BENCH), true, &place.plain());
+    assert!(good, "{words}");
+    let (good, words) = run(sealed(), true, &dir.join("mapped"));
+    assert!(!good, "{words}");
+    // Behind what db_bench says of its progress.
+    let mut lines = words.lines().filter(|line| line.contains("tidelock: "));
+    let way = "let the program write without maps";
+    let named = lines.next().is_some_and(|line| line.contains(".sst: ") && line.contains(way));
+    assert!(named && lines.next().is_none(), "{words}");
+    let (good, words) = run(sealed(), false, &dir.join("written"));
+    assert!(good && !words.contains("tidelock: "), "{words}");
+    place.verify(&product, &dir).unwrap_or_else(|error| panic!("{error}"));
+}
+
+const DB_BENCH: &str = "/usr/bin/db_bench";

@@ -41,14 +41,15 @@ pub enum Refusal {
     /// A shared map by which the program could write.
     #[error(
         "a shared map of a sealed file would be plain, so it is refused; let the program write \
-         without maps (PostgreSQL: dynamic_shared_memory_type = posix; docs/profiles.md names \
-         others)"
+         without maps (PostgreSQL: dynamic_shared_memory_type = posix), or put its files outside, \
+         on an encrypted disk, if it cannot (LMDB); docs/profiles.md names others"
     )]
     SharedMap,
     /// A shared map for reading.
     #[error(
         "a shared map of a sealed file would show sealed bytes, so it is refused; let the program \
-         read without maps (docs/profiles.md names the settings)"
+         read without maps (docs/profiles.md names the settings), or put its files outside, on an \
+         encrypted disk, if it cannot (LevelDB)"
     )]
     SharedMapToRead,
     /// A private map of more than a copy may have.
