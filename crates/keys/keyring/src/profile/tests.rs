@@ -207,6 +207,16 @@ fn mariadb_files_have_the_class_of_their_writer() {
         ("sql01.log", Class::Bytes),
         ("relay-bin.000002", Class::Bytes),
         ("master.info", Class::Bytes),
+        ("relay-log.info", Class::Bytes),
+        // Named sources have files of their own.
+        ("multi-master.info", Class::Bytes),
+        ("master-east.info", Class::Bytes),
+        ("relay-log-east.info", Class::Bytes),
+        ("relay-bin-east.000001", Class::Bytes),
+        // The GTID state: of the binary log when it is closed, and of a replica in a table.
+        ("binlog.state", Class::Bytes),
+        ("mysql/gtid_slave_pos.ibd", Class::Paged),
+        ("SQL_LOAD-1-2-3.data", Class::Bytes),
         ("aria_log.00000001", Class::Bytes),
         ("aria_log_control", Class::Bytes),
         ("ddl_recovery.log", Class::Bytes),
@@ -228,6 +238,10 @@ fn mariadb_files_have_the_class_of_their_writer() {
         "mysql_upgrade-Ab3dE9",
         "sqlAb3dE9",
         "binlog.index",
+        "relay-bin.index",
+        "relay-bin-east.index",
+        "grastate.dat",
+        "gvwstate.dat.tmp",
     ] {
         assert!(is_plain(&policy, path), "{path}");
     }
@@ -269,6 +283,15 @@ fn mysql_files_have_the_class_of_their_writer() {
         ("binlog.000001", Class::Bytes),
         ("binlog.~rec~", Class::Bytes),
         ("host-relay-bin.000002", Class::Bytes),
+        ("binlog.index", Class::Bytes),
+        ("host-relay-bin.index", Class::Bytes),
+        ("master.info", Class::Bytes),
+        ("relay-log.info", Class::Bytes),
+        // Of a channel with a name.
+        ("relay-log-east.info", Class::Bytes),
+        ("host-relay-bin-east.000001", Class::Bytes),
+        ("mysql/gtid_executed.ibd", Class::Paged),
+        ("mysql/slave_master_info.ibd", Class::Paged),
         ("undo_001_trunc.log", Class::Bytes),
         ("ib_buffer_pool", Class::Bytes),
         ("mysqld-auto.cnf", Class::Bytes),
