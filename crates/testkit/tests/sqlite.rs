@@ -1,5 +1,4 @@
-//! SQLite under the library, by sqlite3 and Python: journal modes, locks, kills, power cuts, and the
-//! demo.
+//! SQLite under the library, by sqlite3 and Python: journal modes, locks, kills, power cuts, demo.
 
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
