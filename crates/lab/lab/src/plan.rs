@@ -9,6 +9,7 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use crate::analysis::{CONTROL, PLAIN};
 use crate::error::{Error, Result};
 use crate::experiment::{Engine, Experiment, Param, Work};
+use crate::run::settles;
 use crate::trial::{Cell, Phase, WORKLOAD};
 use crate::work::script::Script;
 
@@ -134,14 +135,15 @@ pub fn cells(experiment: &Experiment) -> Result<Vec<Cell>> {
 
 /// Whether a level of `factor` can matter to a workload; if not, it makes no cells of its own.
 fn uses(experiment: &Experiment, work: &Work, factor: &str) -> bool {
-    let name = format!("{{{factor}}}");
+    let names = [format!("{{{factor}}}"), format!("{{{factor}:")];
+    let has = |text: &str| names.iter().any(|name| text.contains(name));
     let own = serde_json::to_string(work).unwrap_or_default();
     let around =
         serde_json::to_string(&(&experiment.settings, &experiment.limits, &experiment.own_arms));
     // At a rate of its own only where it has equal work.
-    let paced = blocks(experiment, work, Phase::EqualWork) > 0
-        && experiment.stop.equal_work_rate.0.contains(&name);
-    paced || own.contains(&name) || around.unwrap_or_default().contains(&name)
+    let paced =
+        blocks(experiment, work, Phase::EqualWork) > 0 && has(&experiment.stop.equal_work_rate.0);
+    paced || has(&own) || has(&around.unwrap_or_default())
 }
 
 /// What the servers of `cell` have to be.
@@ -273,22 +275,25 @@ pub fn blocks(experiment: &Experiment, work: &Work, phase: Phase) -> u32 {
 }
 
 /// Seconds that one cell takes with so many servers, roughly: measuring, and what surrounds it.
-/// Filling and starting servers is in [`seconds_of_ground`].
+/// Filling and starting servers is in [`seconds_to_fill`].
 ///
 /// # Errors
 /// When a parameter is no number.
 pub fn seconds(experiment: &Experiment, cell: &Cell, servers: usize) -> Result<f64> {
     let Some(work) = experiment.workload.get(cell.workload()) else { return Ok(0.0) };
     let levels = &cell.0;
+    // What surrounds a trial, and the slower units, are those of the run of 2026-11-23 that is kept
+    // in lab/runs.
     let (trial, around): (f64, f64) = match work {
-        Work::Pgbench(pgbench) => (pgbench.seconds.number(levels)?, 1.0),
-        // Two microseconds for a row: 20 seconds for ten million on a usual core.
-        Work::Sql(sql) => (sql.rows.number::<f64>(levels)? * 2e-6, 1.0),
-        Work::Mysqlslap(slap) => (slap.queries.number::<f64>(levels)? * 2e-4, 2.0),
+        Work::Pgbench(pgbench) if !settles(work) => (pgbench.seconds.number(levels)?, 0.2),
+        Work::Pgbench(pgbench) if pgbench.reindex => (pgbench.seconds.number(levels)?, 2.5),
+        Work::Pgbench(pgbench) => (pgbench.seconds.number(levels)?, 0.4),
+        Work::Sql(sql) => (sql.rows.number::<f64>(levels)? * 1.5e-6, 0.2),
+        Work::Mysqlslap(slap) => (slap.queries.number::<f64>(levels)? * 2.6e-4, 0.2),
         // A start of the client, and pages that are written out.
         Work::Sysbench(work) if work.script.is_oltp() => (work.seconds.number(levels)?, 1.0),
         Work::Sysbench(work) => (work.rows.number::<f64>(levels)? * 2e-6, 1.0),
-        Work::Billing(billing) => (billing.records.number::<f64>(levels)? * 3e-5, 3.0),
+        Work::Billing(billing) => (billing.records.number::<f64>(levels)? * 1.4e-4, 2.8),
         Work::Crypto(crypto) => (crypto.seconds.number(levels)?, 0.1),
     };
     if !(trial > 0.0 && trial.is_finite()) {
@@ -300,14 +305,17 @@ pub fn seconds(experiment: &Experiment, cell: &Cell, servers: usize) -> Result<f
         equal_work_rate(experiment, cell)?;
     }
     let blocks = f64::from(blocks_of(Phase::Capacity) + blocks_of(Phase::FixedRate));
-    // Warm-up is about one block more.
-    let equal_work = f64::from(blocks_of(Phase::EqualWork))
-        * equal_work_seconds(experiment.stop.equal_work_rounds);
+    let equal_work = f64::from(blocks_of(Phase::EqualWork)) * equal_work_seconds(experiment, work);
+    let warm_up = match work {
+        Work::Mysqlslap(_) | Work::Billing(_) | Work::Crypto(_) => 0.0,
+        // About one block more.
+        Work::Pgbench(_) | Work::Sql(_) | Work::Sysbench(_) => 1.0,
+    };
     let warm = match work {
         Work::Pgbench(pgbench) => f64::from(pgbench.warm) / 2.0,
         _ => 0.0,
     };
-    Ok(((blocks + 1.0) * (trial + around) + equal_work + warm) * servers as f64)
+    Ok(((blocks + warm_up) * (trial + around) + equal_work + warm) * servers as f64)
 }
 
 /// The part of the plain server's capacity that equal work of a cell asks for.
@@ -325,19 +333,36 @@ pub fn equal_work_rate(experiment: &Experiment, cell: &Cell) -> Result<f64> {
 }
 
 /// Seconds to make the servers of a ground, roughly.
-#[must_use]
-pub fn seconds_of_ground(ground: &Ground, servers: usize) -> f64 {
+fn seconds_of_ground(ground: &Ground, servers: usize) -> f64 {
     let (tables, rows) = ground.sysbench;
     let sysbench = f64::from(tables) * f64::from(rows) * 1e-5;
     (4.0 + 0.25 * f64::from(ground.scale) + sysbench) * servers as f64
 }
 
+/// Seconds to make the servers of all cells, roughly: once for each ground.
+///
+/// # Errors
+/// As [`cells`].
+pub fn seconds_to_fill(experiment: &Experiment, servers: usize) -> Result<f64> {
+    let (mut total, mut last) = (0.0, None);
+    for cell in cells(experiment)? {
+        let ground = ground(experiment, &cell)?;
+        if last.as_ref().is_none_or(|last: &Ground| !last.is_made_as(&ground)) {
+            total += seconds_of_ground(&ground, servers);
+            last = Some(ground);
+        }
+    }
+    Ok(total)
+}
+
 /// Seconds of the shortest and the longest slice.
 pub const SLICE: (f64, f64) = (0.2, 0.5);
 
-/// Seconds of one server's part of a block of equal work: its slices, and a checkpoint.
-pub(crate) fn equal_work_seconds(rounds: u32) -> f64 {
-    f64::from(rounds) * (SLICE.0 + SLICE.1) / 2.0 + 0.2
+/// Seconds of one server's part of a block of equal work: its slices, and a checkpoint of loads that
+/// leave changed pages.
+pub(crate) fn equal_work_seconds(experiment: &Experiment, work: &Work) -> f64 {
+    let checkpoint = if settles(work) { 0.2 } else { 0.0 };
+    f64::from(experiment.stop.equal_work_rounds) * (SLICE.0 + SLICE.1) / 2.0 + checkpoint
 }
 
 #[cfg(test)]

@@ -13,6 +13,7 @@
 
 mod cell;
 mod equal_work;
+mod forecast;
 mod lock;
 mod machine;
 mod precision;
@@ -40,8 +41,10 @@ use crate::plan;
 use crate::results::{self, Existing, FORMAT, Results, Writer};
 use crate::trial::{Cell, Phase, Trial};
 
+pub(crate) use cell::settles;
 pub use machine::machine;
 pub use precision::MOST_BLOCKS;
+pub(crate) use trial::WARM;
 
 /// What a run needs to know beside its experiments.
 #[derive(Clone, Debug)]

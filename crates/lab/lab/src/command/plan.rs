@@ -41,15 +41,8 @@ impl Plan {
 
 /// Prints the cells; seconds that all of them take with so many servers.
 fn cells(experiment: &Experiment, servers: usize) -> Result<f64> {
-    let mut total = 0.0;
-    let mut last = None;
+    let mut total = plan::seconds_to_fill(experiment, servers)?;
     for cell in plan::cells(experiment)? {
-        let ground = plan::ground(experiment, &cell)?;
-        let shared = plan::Ground { settings: std::collections::BTreeMap::new(), ..ground };
-        if last.as_ref() != Some(&shared) {
-            total += plan::seconds_of_ground(&shared, servers);
-            last = Some(shared);
-        }
         let seconds = plan::seconds(experiment, &cell, servers)?;
         total += seconds;
         let blocks = experiment.stop.blocks;

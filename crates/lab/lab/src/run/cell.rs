@@ -152,7 +152,7 @@ impl Lab<'_> {
 }
 
 /// Which workloads leave changed pages behind that a checkpoint writes at the end of a trial.
-pub(super) fn settles(work: &Work) -> bool {
+pub(crate) fn settles(work: &Work) -> bool {
     !matches!(
         work,
         Work::Pgbench(Pgbench { script: Script::SelectOnly, .. } | Pgbench { warm: 1.., .. })

@@ -1,25 +1,26 @@
-//! `--precision`: measure until the control is known so well, and say before how long that takes;
-//! of a run without it, how long [`USUAL`] would take.
+//! `--precision`: measure until the control is known so well, and say before how long that takes
+//! and what will not be known so well; of a run without it, the same of [`USUAL`].
 //!
 //! Blind: nothing but the control decides, so to stop early finds no difference that is not there.
-//! The pre-flight fills a plain server and its control with the smallest data, gives them equal
-//! work for 20 seconds, and reckons from what two equal servers differ by.
+//! For each kind of load with equal work, the pre-flight fills a plain server and its control with
+//! the smallest data and gives them equal work for 20 seconds; `forecast` reckons from what the two
+//! differ by.
 
 use std::time::{Duration, Instant};
 
 use tidelock_servers::Workspace;
 
 use super::equal_work::Bench;
+use super::forecast::{self, Forecast, Spread, Spreads};
 use super::servers::Servers;
-use super::{Lab, Progress, instances, trial, warm_up};
+use super::{Lab, Progress, trial, warm_up};
 use crate::analysis::{CONTROL, PART, PLAIN, noise};
 use crate::error::{Error, Result};
 use crate::experiment::{Experiment, Param, Size, Work};
 use crate::manifest::Planned;
 use crate::metric::{Metric, find};
-use crate::phrase::{LEAST_FOR_PUBLICATION, part};
+use crate::phrase::LEAST_FOR_PUBLICATION;
 use crate::plan;
-use crate::statistics::Estimate;
 use crate::trial::{Cell, Phase, Trial};
 
 impl Lab<'_> {
@@ -38,70 +39,43 @@ impl Lab<'_> {
         (over || is_precise(experiment, &trials, wanted)).then_some(done)
     }
 
-    /// Says how long the precision takes that was asked for. Of a new run without one: how long
-    /// [`USUAL`] would take, and whether the run is shorter.
+    /// Says how long the precision takes that was asked for, and which families will not be known
+    /// so well. The same of a new run without one, of [`USUAL`].
     ///
     /// # Errors
     /// When a server or its work fails, and a precision was asked for.
     pub(super) fn pre_flight(&self, progress: &mut dyn Progress) -> Result<()> {
         let told = self.manifest.size != Size::Miniature && self.sitting == 0;
-        let usual = told.then_some(USUAL);
-        let asked = self.manifest.experiments.iter().find_map(|planned| {
-            let wanted = planned.experiment.stop.control_precision.or(usual)?;
-            let cells = plan::cells(&planned.experiment).ok()?;
-            let cell = cells.into_iter().find(|cell| blocks(&planned.experiment, cell) > 0)?;
-            let has = |name| planned.arms.iter().any(|arm| arm.name == name);
-            (has(PLAIN) && has(CONTROL)).then_some((planned, cell, wanted))
-        });
-        let Some((planned, cell, wanted)) = asked else { return Ok(()) };
-        progress.preparing("pre-flight: what two equal servers differ by");
-        let is_asked = planned.experiment.stop.control_precision.is_some();
-        let (estimate, measured, seconds) = match self.equal_servers(planned, &cell, progress) {
-            Err(why) if !is_asked && !matches!(why, Error::Interrupted) => {
-                progress.note(&format!("what can be told here is not known: {why}"));
-                return Ok(());
-            }
-            found => found?,
-        };
-        let needed = estimate.blocks_for(measured, (1.0 + wanted).ln(), LEAST_FOR_PUBLICATION);
-        let (mut all, mut rest, mut this_run) = (0.0, 0.0, 0.0);
-        for planned in &self.manifest.experiments {
-            let experiment = &planned.experiment;
-            let servers = instances(planned).len();
-            for cell in plan::cells(experiment)? {
-                let paced = f64::from(blocks(experiment, &cell));
-                let as_planned = plan::seconds(experiment, &cell, servers)?;
-                let rounds = experiment.stop.equal_work_rounds;
-                let equal_work = plan::equal_work_seconds(rounds) * servers as f64;
-                this_run += as_planned;
-                rest += as_planned - paced * equal_work;
-                if paced > 0.0 {
-                    all += needed as f64 * seconds / 2.0 * servers as f64;
+        let experiments = &self.manifest.experiments;
+        let asked = experiments.iter().find_map(|p| p.experiment.stop.control_precision);
+        let Some(wanted) = asked.or_else(|| told.then_some(USUAL)) else { return Ok(()) };
+        let mut spreads = Spreads::new();
+        for (kind, (planned, cell)) in forecast::to_try(experiments)? {
+            let what = format!("pre-flight, {}: what two equal servers differ by", kind.title());
+            progress.preparing(&what);
+            let spread = match self.equal_servers(planned, &cell, progress) {
+                Err(why) if asked.is_some() || matches!(why, Error::Interrupted) => {
+                    return Err(why);
                 }
-            }
+                found => found.map_err(|why| why.to_string()),
+            };
+            spreads.insert(kind, spread);
         }
-        let minutes = ((all + rest) / 60.0).ceil();
-        let more = match estimate.reaches((1.0 + wanted).ln(), MOST_BLOCKS as usize, measured) {
-            true => String::new(),
-            false => format!(", more than the {MOST_BLOCKS} that are measured at most"),
-        };
-        let needs = format!("{} % needs about {minutes:.0} min here", part(wanted));
-        progress.note(&if is_asked {
-            format!("{needs}: {needed} blocks of equal work in each cell{more}")
-        } else {
-            instead(&needs, minutes, (this_run / 60.0).ceil())
-        });
+        let minutes = self.options.minutes;
+        let forecast = Forecast::of(experiments, &spreads, wanted, minutes)?;
+        for line in forecast.time(asked.is_some()).into_iter().chain(forecast.families()) {
+            progress.note(&line);
+        }
         Ok(())
     }
 
-    /// What plain and control differ by with the smallest data, from how many blocks, and the
-    /// seconds of one of these.
+    /// What plain and control differ by with the smallest data.
     fn equal_servers(
         &self,
         planned: &Planned,
         cell: &Cell,
         progress: &mut dyn Progress,
-    ) -> Result<(Estimate, usize, f64)> {
+    ) -> Result<Spread> {
         let mut experiment = planned.experiment.clone();
         experiment.arms.retain(|arm| [PLAIN, CONTROL].contains(&arm.as_str()));
         match experiment.workload.get_mut(cell.workload()) {
@@ -143,16 +117,7 @@ impl Lab<'_> {
         let estimate = found.estimate().ok_or_else(|| {
             Error::Other("the pre-flight measured no CPU time of plain and control".into())
         })?;
-        Ok((estimate, found.pairs.len(), seconds))
-    }
-}
-
-/// What a run of so many minutes says of the time that is needed.
-fn instead(needs: &str, needed: f64, minutes: f64) -> String {
-    let this_run = format!("{needs}; this run takes {minutes:.0} min");
-    match minutes < needed {
-        true => format!("{this_run}, too few to decide that: --precision measures until then"),
-        false => this_run,
+        Ok(Spread { estimate, measured: found.pairs.len(), seconds })
     }
 }
 
@@ -166,11 +131,6 @@ fn is_precise(experiment: &Experiment, trials: &[&Trial], wanted: f64) -> bool {
     found.pairs.len() >= LEAST_FOR_PUBLICATION && reach <= (1.0 + wanted).ln()
 }
 
-fn blocks(experiment: &Experiment, cell: &Cell) -> u32 {
-    let work = experiment.workload.get(cell.workload());
-    work.map_or(0, |work| plan::blocks(experiment, work, Phase::EqualWork))
-}
-
 fn cpu() -> Result<&'static Metric> {
     find("cpu_per_unit").ok_or_else(|| Error::Other("there is no CPU time".into()))
 }
@@ -181,22 +141,13 @@ pub const MOST_BLOCKS: u32 = 500;
 const USUAL: f64 = 0.02;
 /// Blocks of a pre-flight at least: fewer do not tell what blocks differ by.
 const LEAST_BLOCKS: usize = 4;
-/// How long a pre-flight measures.
+/// How long a pre-flight measures a kind of load.
 const PRE_FLIGHT: Duration = Duration::from_secs(20);
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::synthetic::{Synthetic, experiment};
-
-    #[test]
-    fn a_run_that_is_too_short_to_decide_says_so() {
-        let said = instead("2.0 % needs about 50 min here", 50.0, 9.0);
-        let begin = "2.0 % needs about 50 min here; this run takes 9 min, too few to decide that";
-        assert!(said.starts_with(begin), "{said}");
-        let said = instead("2.0 % needs about 5 min here", 5.0, 9.0);
-        assert_eq!(said, "2.0 % needs about 5 min here; this run takes 9 min");
-    }
 
     #[test]
     fn only_the_control_decides_when_to_stop() {

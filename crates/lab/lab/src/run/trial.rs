@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use tidelock_servers::Cluster;
 
@@ -14,6 +14,7 @@ use crate::experiment::{Experiment, Param, Pgbench, Script, Work};
 use crate::host::Sampler;
 use crate::plan::Step;
 use crate::trial::{Trial, WORKLOAD, Warning, WarningKind};
+use crate::work::billing::SHORT;
 use crate::work::{Done, billing, cipher, mysqlslap, pgbench, sql, sysbench};
 
 /// Everything that was measured of one part of a trial.
@@ -94,7 +95,9 @@ fn observe(
     stop: &AtomicBool,
     work: impl FnOnce() -> Result<Done>,
 ) -> Result<Measured> {
-    let sampler = Sampler::start(server.device(), server.group());
+    // Parts of a trial may be short, and the chart of their I/O wants a line.
+    let period = if part.is_some() { SHORT } else { Duration::from_secs(1) };
+    let sampler = Sampler::every(period, server.device(), server.group());
     let before = Counters::read(&server.database)?;
     let cpu = || match server.database {
         Database::None => Ok(None),
@@ -291,7 +294,7 @@ impl Counters {
 
 /// Full-page images of a transaction below which a server is warm. After a checkpoint TPC-B writes
 /// one and more.
-pub(super) const WARM: f64 = 0.05;
+pub(crate) const WARM: f64 = 0.05;
 
 /// Unix time in seconds.
 pub(super) fn now() -> f64 {

@@ -108,10 +108,16 @@ impl Estimate {
     /// Whether so many `blocks` like the `measured` ones would do for `reach`.
     #[must_use]
     pub fn reaches(&self, reach: f64, blocks: usize, measured: usize) -> bool {
+        self.after(blocks, measured).interval(0.95).high.ln() <= reach
+    }
+
+    /// An equality that is known by so many `blocks` like the `measured` ones; the error of servers
+    /// left out.
+    #[must_use]
+    pub fn after(&self, blocks: usize, measured: usize) -> Self {
         let one = self.blocks.0 * measured as f64;
         let blocks = (one / blocks as f64, (blocks.max(2) - 1) as f64);
-        let then = Self { mid: 0.0, blocks, servers: (0.0, 0.0) };
-        then.interval(0.95).high.ln() <= reach
+        Self { mid: 0.0, blocks, servers: (0.0, 0.0) }
     }
 
     /// The ratio with the interval that holds the truth in this part of all cases.

@@ -1,0 +1,290 @@
+//! What a run will decide, reckoned before it begins: how far the control's interval of each family
+//! will reach, from what two equal servers differed by in the pre-flight.
+//!
+//! Only equal work is tried before. So nothing is foretold of a family with cells that have none:
+//! that is said, with the reason.
+
+use std::collections::BTreeMap;
+
+use super::{MOST_BLOCKS, instances};
+use crate::analysis::{CONTROL, Kind, LEAST_BLOCKS, PLAIN};
+use crate::error::Result;
+use crate::experiment::{Experiment, Work};
+use crate::manifest::Planned;
+use crate::phrase::{LEAST_FOR_PUBLICATION, part};
+use crate::plan;
+use crate::statistics::Estimate;
+use crate::trial::{Cell, Phase};
+
+/// What two equal servers differed by in the equal work of one kind of load.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Spread {
+    pub(super) estimate: Estimate,
+    /// Blocks that it rests on.
+    pub(super) measured: usize,
+    /// Seconds of one of these blocks, with two servers.
+    pub(super) seconds: f64,
+}
+
+/// What the pre-flight knows of a kind of load, or why it knows nothing.
+pub(super) type Spreads = BTreeMap<Kind, Result<Spread, String>>;
+
+/// How a run of these experiments will end.
+pub(super) struct Forecast {
+    wanted: f64,
+    /// Blocks of equal work in a cell that the precision needs, by kind of load.
+    needed: Vec<(Kind, usize, bool)>,
+    /// Minutes with so many blocks, and as planned.
+    minutes: f64,
+    as_planned: f64,
+    families: Vec<(Kind, Outlook)>,
+}
+
+/// What becomes of a family.
+#[derive(Clone, Debug, PartialEq)]
+enum Outlook {
+    Decided,
+    /// It will not be known so well, because of this.
+    Open(String),
+    /// Whether it will be cannot be told before, because of this.
+    Unknown(String),
+}
+
+/// Why a cell adds nothing that can be reckoned with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Lack {
+    Control,
+    Blocks,
+    Time,
+    EqualWork,
+    Trial,
+}
+
+impl Forecast {
+    /// Reckons with a precision of `wanted`, a part of 1, and `minutes` at most for blocks of equal
+    /// work, if given.
+    ///
+    /// # Errors
+    /// When a parameter is no number.
+    pub(super) fn of(
+        experiments: &[Planned],
+        spreads: &Spreads,
+        wanted: f64,
+        minutes: Option<u32>,
+    ) -> Result<Self> {
+        let reach = (1.0 + wanted).ln();
+        let mut families: BTreeMap<Kind, Vec<Result<Estimate, Lack>>> = BTreeMap::new();
+        // So far: with the blocks that are needed, as planned, and as it will be.
+        let (mut needs, mut as_planned, mut now) = (0.0, 0.0, 0.0);
+        let over = minutes.map_or(f64::INFINITY, |minutes| f64::from(minutes) * 60.0);
+        for planned in experiments {
+            let experiment = &planned.experiment;
+            let servers = instances(planned).len();
+            if servers == 0 {
+                continue;
+            }
+            let fill = plan::seconds_to_fill(experiment, servers)?;
+            for sum in [&mut needs, &mut as_planned, &mut now] {
+                *sum += fill;
+            }
+            for cell in plan::cells(experiment)? {
+                let whole = plan::seconds(experiment, &cell, servers)?;
+                as_planned += whole;
+                let blocks = blocks(experiment, &cell);
+                let paced = |work| f64::from(blocks) * plan::equal_work_seconds(experiment, work);
+                let work = experiment.workload.get(cell.workload());
+                let others = whole - work.map_or(0.0, paced) * servers as f64;
+                needs += others;
+                now += others;
+                let Some(kind) = kind(experiment, &cell) else { continue };
+                let found = match spreads.get(&kind) {
+                    _ if !has_control(planned) => Err(Lack::Control),
+                    _ if blocks == 0 => Err(Lack::EqualWork),
+                    Some(Ok(spread)) => {
+                        let most = spread.blocks_for(reach);
+                        let block = spread.seconds / 2.0 * servers as f64;
+                        needs += most as f64 * block;
+                        let wished = match experiment.stop.control_precision {
+                            Some(_) => most.min(MOST_BLOCKS as usize),
+                            None => blocks as usize,
+                        };
+                        let time = ((over - now) / block).max(0.0);
+                        let blocks = if time < wished as f64 { time as usize } else { wished };
+                        now += blocks as f64 * block;
+                        match blocks {
+                            blocks if blocks >= LEAST_BLOCKS => Ok(spread.after(blocks)),
+                            blocks if blocks < wished => Err(Lack::Time),
+                            _ => Err(Lack::Blocks),
+                        }
+                    }
+                    _ => Err(Lack::Trial),
+                };
+                for kind in [Kind::All, kind] {
+                    families.entry(kind).or_default().push(found);
+                }
+            }
+        }
+        let told = |kind: &Kind| Some((*kind, outlook(families.get(kind)?, spreads, *kind, reach)));
+        let needed = |(kind, spread): (&Kind, &Result<Spread, String>)| {
+            let spread = spread.as_ref().ok()?;
+            let blocks = spread.blocks_for(reach);
+            Some((*kind, blocks, blocks > MOST_BLOCKS as usize))
+        };
+        Ok(Self {
+            wanted,
+            needed: spreads.iter().filter_map(needed).collect(),
+            minutes: (needs / 60.0).ceil(),
+            as_planned: (as_planned / 60.0).ceil(),
+            families: Kind::ORDER.iter().filter_map(told).collect(),
+        })
+    }
+
+    /// How long the precision takes: where it was asked for with the blocks, else beside what this
+    /// run takes. Nothing where no equal work was tried.
+    pub(super) fn time(&self, is_asked: bool) -> Option<String> {
+        let first = self.needed.first()?;
+        let needs = format!("{} % needs about {:.0} min here", part(self.wanted), self.minutes);
+        if !is_asked {
+            return Some(instead(&needs, self.minutes, self.as_planned));
+        }
+        let more = |over: bool| match over {
+            true => format!(", more than the {MOST_BLOCKS} that are measured at most"),
+            false => String::new(),
+        };
+        if self.needed.iter().all(|(_, blocks, _)| *blocks == first.1) {
+            let more = more(first.2);
+            return Some(format!("{needs}: {} blocks of equal work in each cell{more}", first.1));
+        }
+        let each = self.needed.iter().map(|(kind, blocks, over)| {
+            format!("{blocks} blocks of equal work in each cell of {}{}", kind.title(), more(*over))
+        });
+        Some(format!("{needs}: {}", each.collect::<Vec<_>>().join("; ")))
+    }
+
+    /// The families that will be known so well, those that will not, and those of which that
+    /// cannot be told.
+    pub(super) fn families(&self) -> Vec<String> {
+        let percent = part(self.wanted);
+        let named = |wanted: &dyn Fn(&Outlook) -> Option<String>| {
+            let one = |(kind, outlook): &(Kind, Outlook)| {
+                wanted(outlook).map(|why| format!("{}{why}", kind.title()))
+            };
+            let all: Vec<String> = self.families.iter().filter_map(one).collect();
+            (!all.is_empty()).then(|| all.join("; "))
+        };
+        let open = named(&|outlook| match outlook {
+            Outlook::Open(why) => Some(format!(" ({why})")),
+            _ => None,
+        });
+        let unknown = named(&|outlook| match outlook {
+            Outlook::Unknown(why) => Some(format!(" ({why})")),
+            _ => None,
+        });
+        let decided = named(&|outlook| matches!(outlook, Outlook::Decided).then(String::new));
+        [
+            open.map(|all| format!("CPU time will not be known to {percent} %: {all}")),
+            unknown.map(|all| {
+                format!(
+                    "whether CPU time will be known to {percent} % cannot be told before: {all}"
+                )
+            }),
+            decided.map(|all| format!("CPU time will be known to {percent} %: {all}")),
+        ]
+        .into_iter()
+        .flatten()
+        .collect()
+    }
+}
+
+impl Spread {
+    /// What it will be known by after so many blocks.
+    fn after(&self, blocks: usize) -> Estimate {
+        self.estimate.after(blocks, self.measured)
+    }
+
+    /// Blocks that half the width of the interval needs to be within `reach`.
+    fn blocks_for(&self, reach: f64) -> usize {
+        self.estimate.blocks_for(self.measured, reach, LEAST_FOR_PUBLICATION)
+    }
+}
+
+fn outlook(cells: &[Result<Estimate, Lack>], spreads: &Spreads, kind: Kind, reach: f64) -> Outlook {
+    let lacks: Vec<Lack> = cells.iter().filter_map(|cell| cell.err()).collect();
+    if let Some(lack) = lacks.iter().min().copied() {
+        let many = lacks.iter().filter(|other| **other == lack).count();
+        let of = match (many, cells.len()) {
+            (1, 1) => "its cell has".into(),
+            (many, all) if many == all => format!("its {all} cells have"),
+            (many, all) => format!("{many} of its {all} cells have"),
+        };
+        let failed = match spreads.get(&kind) {
+            Some(Err(why)) => format!("{of} equal work that could not be tried: {why}"),
+            _ => format!("{of} equal work that could not be tried"),
+        };
+        return match lack {
+            Lack::Control => Outlook::Open(format!("{of} no control")),
+            Lack::Blocks => Outlook::Open(format!("{of} fewer than {LEAST_BLOCKS} blocks")),
+            Lack::Time => Outlook::Open(format!("{of} no time left of the minutes given")),
+            Lack::EqualWork => Outlook::Unknown(format!(
+                "{of} no equal work, and what whole trials differ by shows when they are measured"
+            )),
+            Lack::Trial => Outlook::Unknown(failed),
+        };
+    }
+    let known: Vec<Estimate> = cells.iter().filter_map(|cell| cell.ok()).collect();
+    let Some(family) = Estimate::pooled(&known) else { return Outlook::Decided };
+    let interval = family.interval(0.95);
+    let half = (interval.high / interval.low).ln() / 2.0;
+    if half <= reach {
+        return Outlook::Decided;
+    }
+    let cells = match cells.len() {
+        1 => "its cell".into(),
+        cells => format!("its {cells} cells"),
+    };
+    Outlook::Open(format!("the blocks of {cells} give {} %", part(half.exp() - 1.0)))
+}
+
+fn has_control(planned: &Planned) -> bool {
+    let has = |name| planned.arms.iter().any(|arm| arm.name == name && arm.missing.is_none());
+    has(PLAIN) && has(CONTROL)
+}
+
+fn kind(experiment: &Experiment, cell: &Cell) -> Option<Kind> {
+    experiment.workload.get(cell.workload()).and_then(Kind::of)
+}
+
+/// The first cell of each kind of load whose equal work can be tried, with its experiment.
+///
+/// # Errors
+/// When a parameter is no number.
+pub(super) fn to_try(experiments: &[Planned]) -> Result<BTreeMap<Kind, (&Planned, Cell)>> {
+    let mut first = BTreeMap::new();
+    for planned in experiments.iter().filter(|planned| has_control(planned)) {
+        for cell in plan::cells(&planned.experiment)? {
+            let paced = blocks(&planned.experiment, &cell) > 0;
+            if let Some(kind) = kind(&planned.experiment, &cell).filter(|_| paced) {
+                first.entry(kind).or_insert((planned, cell));
+            }
+        }
+    }
+    Ok(first)
+}
+
+/// Blocks of equal work that are planned in a cell, at most.
+fn blocks(experiment: &Experiment, cell: &Cell) -> u32 {
+    let of = |work: &Work| plan::blocks(experiment, work, Phase::EqualWork);
+    experiment.workload.get(cell.workload()).map_or(0, of)
+}
+
+/// What a run of so many minutes says of the time that is needed.
+fn instead(needs: &str, needed: f64, minutes: f64) -> String {
+    let this_run = format!("{needs}; this run takes {minutes:.0} min");
+    match minutes < needed {
+        true => format!("{this_run}, too few to decide that: --precision measures until then"),
+        false => this_run,
+    }
+}
+
+#[cfg(test)]
+mod tests;
