@@ -92,6 +92,71 @@ mod tests {
     }
 
     #[test]
+    fn cybertec_s_published_size_has_all_that_was_published() {
+        let matrix = find("cybertec-matrix", Size::Published).unwrap();
+        let published = include_str!("../published/cybertec_tde.toml");
+        let published: toml::Table = toml::from_str(published).unwrap();
+        for (factor, key) in [("scale", "scales"), ("connections", "connections")] {
+            let levels = published["setup"][key].as_array().unwrap();
+            assert!(levels.len() > 7, "{levels:?}");
+            for level in levels {
+                let level = crate::experiment::Param(level.to_string());
+                assert!(matrix.factors[factor].contains(&level), "{factor} {level:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn an_experiment_with_one_server_of_each_arm_says_what_follows() {
+        let mut alone = 0;
+        for name in names() {
+            let experiment = find(name, Size::Small).unwrap();
+            let says = experiment.notes.iter().any(|note| {
+                note.contains("one server of each arm") && note.contains("between arms")
+            });
+            let one = experiment.engine != crate::experiment::Engine::None
+                && experiment.stop.servers == 1;
+            assert_eq!(says, one, "{name}");
+            alone += usize::from(one);
+        }
+        assert!(alone > 0);
+    }
+
+    #[test]
+    fn a_tpcb_that_begins_after_a_checkpoint_says_so() {
+        for name in ["cybertec-matrix", "rds-encryption"] {
+            let experiment = find(name, Size::Small).unwrap();
+            let says = |note: &String| note.contains("checkpoint, so nearly every transaction");
+            assert!(experiment.notes.iter().any(says), "{name}");
+        }
+    }
+
+    #[test]
+    fn the_large_batch_is_not_judged_by_the_cells_of_another() {
+        let of = |size| {
+            let experiment = find("provisioned-iops", size).unwrap();
+            let verdicts = crate::verdict::judge(&experiment, &everything(&experiment), &[]);
+            verdicts.into_iter().find(|v| v.claim.id == "large-batch").unwrap()
+        };
+        let small = of(Size::Small);
+        assert!(small.why.starts_with("not measured here: this size"), "{}", small.why);
+        assert!(small.why.ends_with("has no large batch") && small.ours.is_none());
+        assert_eq!(of(Size::Published).why, "it was not measured");
+        let published = find("provisioned-iops", Size::Published).unwrap();
+        let cells = crate::plan::cells(&published).unwrap();
+        assert!(cells.iter().any(|cell| cell.workload() == "large_batch"));
+    }
+
+    fn everything(experiment: &Experiment) -> Vec<crate::manifest::PlannedArm> {
+        let arm = |name: &String| crate::manifest::PlannedArm {
+            name: name.clone(),
+            title: String::new(),
+            missing: None,
+        };
+        experiment.arms.iter().map(arm).collect()
+    }
+
+    #[test]
     fn an_unknown_name_is_no_file() {
         assert!(matches!(find("shared-bufers", Size::Small), Err(Error::Unknown(_))));
     }

@@ -13,7 +13,7 @@ use measured::Measured;
 use serde::{Deserialize, Serialize};
 
 use crate::analysis::{interval, told};
-use crate::experiment::{Claim, Experiment, LevelsAgainst};
+use crate::experiment::{Claim, Experiment, LevelsAgainst, Param};
 use crate::manifest::PlannedArm;
 use crate::phrase;
 use crate::statistics::Interval;
@@ -171,6 +171,13 @@ fn conclude(claim: &Claim, verdict: &Verdict, measured: &Measured) -> (Conclusio
 fn not_comparable(experiment: &Experiment, claim: &Claim, arms: &[PlannedArm]) -> Option<String> {
     if let Some(why) = &claim.not_comparable {
         return Some(why.clone());
+    }
+    let named =
+        claim.levels.get(WORKLOAD).map(|Param(name)| name.split('/').next().unwrap_or(name));
+    if let Some(name) = named.filter(|name| !experiment.workload.contains_key(*name)) {
+        let name = name.replace('_', " ");
+        let why = "this size of the experiment, or what was chosen of it, has no";
+        return Some(format!("not measured here: {why} {name}"));
     }
     let missing = |name: &String| {
         let arm = arms.iter().find(|arm| arm.name == *name);

@@ -12,14 +12,16 @@ use crate::error::{Error, Result};
 pub struct Param(pub String);
 
 impl Param {
-    /// The text with `{factor}` replaced by its level.
+    /// The text with `{factor}` replaced by its level, and `{factor: level = value, ...}` by the
+    /// value of its level.
     ///
     /// # Errors
-    /// When a factor that it names is not among `levels`.
+    /// When a factor that it names is not among `levels`, or a level has no value.
     pub fn text(&self, levels: &BTreeMap<String, String>) -> Result<String> {
         let mut text = self.0.clone();
         for (name, level) in levels {
             text = text.replace(&format!("{{{name}}}"), level);
+            text = self.by_level(text, name, level)?;
         }
         let in_braces = text.split('{').skip(1).filter_map(|rest| rest.split_once('}'));
         // `{}` is no parameter: SQL has empty objects and arrays.
@@ -32,6 +34,17 @@ impl Param {
             }
             None => Ok(text),
         }
+    }
+
+    fn by_level(&self, mut text: String, name: &str, level: &str) -> Result<String> {
+        while let Some((before, rest)) = text.split_once(&format!("{{{name}:")) {
+            let Some((values, after)) = rest.split_once('}') else { break };
+            let mut values = values.split(',').filter_map(|value| value.split_once('='));
+            let value = values.find(|(of, _)| of.trim() == level).map(|(_, value)| value.trim());
+            let lacks = || Error::Other(format!("{:?} has no value for {name} {level}", self.0));
+            text = format!("{before}{}{after}", value.ok_or_else(lacks)?);
+        }
+        Ok(text)
     }
 
     /// The number that the text is once factors are replaced.
@@ -82,5 +95,17 @@ mod tests {
         assert!(Param::from("{scales}").text(&levels).is_err());
         assert_eq!(Param::from("'{}'::jsonb").text(&levels).unwrap(), "'{}'::jsonb");
         assert!(Param::from("'{}'::jsonb {scales}").text(&levels).is_err());
+    }
+
+    #[test]
+    fn a_level_may_have_a_value_of_its_own() {
+        let at = |level: &str| BTreeMap::from([("iops".to_owned(), level.to_owned())]);
+        let records = Param::from("{iops: 200 = 16000, 10000=32000}");
+        assert_eq!(records.number::<u32>(&at("200")).unwrap(), 16_000);
+        assert_eq!(records.number::<u32>(&at("10000")).unwrap(), 32_000);
+        let why = records.text(&at("500")).unwrap_err().to_string();
+        assert!(why.contains("has no value for iops 500"), "{why}");
+        let other = Param::from("{scale: 1 = 2}");
+        assert!(other.number::<u32>(&at("200")).is_err(), "a factor that is not there");
     }
 }

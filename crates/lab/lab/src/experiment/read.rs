@@ -32,7 +32,8 @@ pub fn read(name: &str, text: &str, size: Size) -> Result<Experiment> {
     }
     // Kept only while it is resolved, so that a line number is still known for the whole file.
     let sizes = table.remove("size");
-    let levels = levels(&table, sizes.as_ref());
+    let known =
+        Known { levels: levels(&table, sizes.as_ref()), parts: parts(&table, sizes.as_ref()) };
     if let Some(Value::Table(sizes)) = sizes {
         for key in sizes.keys() {
             if !["miniature", "small", "published"].contains(&key.as_str()) {
@@ -48,8 +49,25 @@ pub fn read(name: &str, text: &str, size: Size) -> Result<Experiment> {
     if size == Size::Miniature {
         experiment.stop.warm_up = experiment.stop.warm_up.min(1);
     }
-    check(&experiment, &levels).map_err(broken)?;
+    check(&experiment, &known).map_err(broken)?;
     Ok(experiment)
+}
+
+/// What a claim may name: some size has it.
+struct Known {
+    /// Levels by factor.
+    levels: BTreeMap<String, Vec<Param>>,
+    /// Workloads, and whether they have phases.
+    parts: BTreeMap<String, bool>,
+}
+
+/// Every workload that some size has, and whether it has phases.
+fn parts(table: &Table, sizes: Option<&Value>) -> BTreeMap<String, bool> {
+    let of_sizes = sizes.and_then(Value::as_table).into_iter().flat_map(Table::values);
+    let whole = of_sizes.filter_map(Value::as_table).chain([table]);
+    let workloads = whole.filter_map(|t| t.get("workload")?.as_table()).flatten();
+    let kind = |work: &Value| Some(work.get("kind")?.as_str()? == "billing");
+    workloads.filter_map(|(name, work)| Some((name.clone(), kind(work)?))).collect()
 }
 
 /// Every level that a factor has in some size.
@@ -84,7 +102,7 @@ fn replace(whole: &mut Table, part: &Table) {
     }
 }
 
-fn check(experiment: &Experiment, levels: &BTreeMap<String, Vec<Param>>) -> Result<(), String> {
+fn check(experiment: &Experiment, in_some_size: &Known) -> Result<(), String> {
     let known = |arm: &String| {
         BUILT_IN.contains(&arm.as_str()) || experiment.own_arms.iter().any(|own| own.name == *arm)
     };
@@ -134,7 +152,7 @@ fn check(experiment: &Experiment, levels: &BTreeMap<String, Vec<Param>>) -> Resu
         if crate::metric::find(&claim.metric).is_none() {
             return Err(format!("claim `{}` names an unknown metric `{}`", claim.id, claim.metric));
         }
-        check_levels(experiment, claim, levels)?;
+        check_levels(claim, in_some_size)?;
         for arm in [&claim.arm, &claim.against] {
             if !known(arm) {
                 return Err(format!("claim `{}` names an unknown arm `{arm}`", claim.id));
@@ -144,12 +162,8 @@ fn check(experiment: &Experiment, levels: &BTreeMap<String, Vec<Param>>) -> Resu
     Ok(())
 }
 
-/// A level may be one that this size lacks, but some size has it.
-fn check_levels(
-    experiment: &Experiment,
-    claim: &Claim,
-    levels: &BTreeMap<String, Vec<Param>>,
-) -> Result<(), String> {
+/// A level or a workload may be one that this size lacks, but some size has it.
+fn check_levels(claim: &Claim, Known { levels, parts }: &Known) -> Result<(), String> {
     let two = claim.levels_against.iter().flat_map(LevelsAgainst::changes);
     let two = two.flat_map(|(factor, level, base)| [(factor, level), (factor, base)]);
     for (factor, level) in claim.levels.iter().filter(|(name, _)| *name != WORKLOAD).chain(two) {
@@ -164,8 +178,8 @@ fn check_levels(
     }
     let Some(Param(work)) = claim.levels.get(WORKLOAD) else { return Ok(()) };
     let (name, part) = work.split_once('/').map_or((&**work, None), |(n, part)| (n, Some(part)));
-    let known = match (experiment.workload.get(name), part) {
-        (Some(Work::Billing(_)), Some(part)) => ["phase1", "phase2", "phase3"].contains(&part),
+    let known = match (parts.get(name), part) {
+        (Some(true), Some(part)) => ["phase1", "phase2", "phase3"].contains(&part),
         (Some(_), part) => part.is_none(),
         (None, _) => false,
     };
@@ -188,6 +202,9 @@ fn check_own(experiment: &Experiment, own: &OwnArm) -> Result<(), String> {
     }
     if own.on.is_some() && (own.like == "gocryptfs" || experiment.limits.volume.is_some()) {
         return wrong("has on, and a volume of the lab's own");
+    }
+    if own.restart && (own.sql.is_none() || own.dsn.is_some()) {
+        return wrong("has restart, which is for a server of the lab's own after its sql");
     }
     if own.dsn.is_none() {
         return Ok(());
@@ -245,11 +262,18 @@ mod tests {
         let text = |levels: &str| {
             format!(
                 "{TEXT}\n[factors]\nblock = [1024]\n[size.published.factors]\nblock = [8192]\n\
+                 [size.published.workload.whole]\nkind = 'crypto'\nblock = 1\nseconds = 9\n\
                  [[claim]]\nid = 'c'\ntext = ''\nsource = ''\nmetric = 'elapsed'\n\
                  arm = 'plain'\nagainst = 'plain'\nexpect = {{ ratio = 0.5 }}\nwhere = {levels}"
             )
         };
-        for levels in ["{}", "{ block = 1024 }", "{ block = 8192 }", "{ workload = 'seal' }"] {
+        for levels in [
+            "{}",
+            "{ block = 1024 }",
+            "{ block = 8192 }",
+            "{ workload = 'seal' }",
+            "{ workload = 'whole' }",
+        ] {
             read("t", &text(levels), Size::Small).unwrap();
         }
         for (levels, what) in [
@@ -257,6 +281,7 @@ mod tests {
             ("{ blocks = 1024 }", "factor `blocks`"),
             ("{ workload = 'open' }", "workload `open`"),
             ("{ workload = 'seal/phase1' }", "workload `seal/phase1`"),
+            ("{ workload = 'whole/phase1' }", "workload `whole/phase1`"),
         ] {
             let why = refused(&text(levels));
             assert!(why.contains("claim `c`") && why.contains(what), "{why}");
@@ -283,6 +308,8 @@ mod tests {
             (arm("mariadb", "initdb = ['-K']", ""), "for PostgreSQL"),
             (arm("postgresql", dsn, "equal_work_blocks = 5"), "cannot be read"),
             (arm("postgresql", &format!("{dsn}\non = '/mnt'"), ""), "is elsewhere"),
+            (arm("postgresql", "restart = true", ""), "after its sql"),
+            (arm("postgresql", &format!("{dsn}\nsql = 'x'\nrestart = true"), ""), "lab's own"),
             (arm("postgresql", dsn, "servers = 2"), "a second server of it"),
             (arm("postgresql", "dsn = 'host=a password=b'", ""), "PGPASSWORD"),
             (arm("postgresql", "dsn = 'postgresql://a:b@c/d'", ""), "has the form"),

@@ -153,6 +153,7 @@ fn factors_that_a_workload_does_not_use_and_phases_of_the_batch_engine_are_no_ga
         files: param(),
         workers: param(),
         batch: param(),
+        meters: param(),
     };
     let experiment = &mut results.manifest.experiments[0].experiment;
     experiment.workload = [("month".to_owned(), Work::Billing(billing))].into();

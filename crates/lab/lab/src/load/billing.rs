@@ -55,6 +55,9 @@ pub struct Settings {
     pub workers: usize,
     /// Lines of one transaction. 0 counts as 1.
     pub batch: usize,
+    /// Meters of one transaction of phase 3, the same in every run on one database: they are its
+    /// steps. 0 counts as 1.
+    pub meters: u32,
     /// Phases to run; always in their order.
     pub phases: Vec<Phase>,
     /// How often progress is told.
@@ -62,7 +65,7 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// All phases with 4 workers, 1000 lines a transaction, progress each second.
+    /// All phases with 4 workers, 1000 lines or 10 meters a transaction, progress each second.
     #[must_use]
     pub fn new(connection: impl Into<String>, dir: impl Into<PathBuf>) -> Self {
         Self {
@@ -70,6 +73,7 @@ impl Settings {
             dir: dir.into(),
             workers: 4,
             batch: 1000,
+            meters: 10,
             phases: Phase::ALL.to_vec(),
             tell_every: Duration::from_secs(1),
         }

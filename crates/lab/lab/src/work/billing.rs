@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use tidelock_servers::Cluster;
 
@@ -14,8 +15,21 @@ use crate::load::billing::{self, Market, Phase, Settings};
 /// The parts of a trial, in their order.
 pub(crate) const PHASES: [Phase; 3] = Phase::ALL;
 
+/// Between samples of a phase: it may take less than a second.
+pub(crate) const SHORT: Duration = Duration::from_millis(100);
+
 /// A trial that is prepared.
 pub(crate) struct Job(Settings);
+
+/// The files of a cell.
+fn market(work: &Billing, levels: &BTreeMap<String, String>) -> Result<Market> {
+    Ok(Market {
+        records: work.records.number(levels)?,
+        days: work.days.number(levels)?,
+        files: work.files.number(levels)?,
+        ..Market::default()
+    })
+}
 
 /// Makes the files, if they are not there, and takes away what an earlier trial loaded.
 ///
@@ -27,12 +41,7 @@ pub(crate) fn prepare(
     levels: &BTreeMap<String, String>,
     stop: &AtomicBool,
 ) -> Result<Job> {
-    let market = Market {
-        records: work.records.number(levels)?,
-        days: work.days.number(levels)?,
-        files: work.files.number(levels)?,
-        ..Market::default()
-    };
+    let market = market(work, levels)?;
     let dir = cluster.workspace().join("market");
     billing::generate(&dir, &market)?;
     let drop =
@@ -41,6 +50,8 @@ pub(crate) fn prepare(
     let mut settings = Settings::new(cluster.conninfo(), dir);
     settings.workers = work.workers.number(levels)?;
     settings.batch = work.batch.number(levels)?;
+    settings.meters = work.meters.number(levels)?;
+    settings.tell_every = SHORT;
     Ok(Job(settings))
 }
 

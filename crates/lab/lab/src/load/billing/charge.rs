@@ -5,12 +5,14 @@ use super::crew::Tally;
 use super::error::Result;
 use super::store::{Charge, Step, Store, Sum};
 
-/// Meters of one transaction. Fixed, so that the steps are the same in every run.
-pub(super) const METERS: i64 = 10;
-
-/// Charges the meters `first` up to `first + METERS`.
-pub(super) fn charge(store: &mut impl Store, first: i64, tally: &Tally<'_>) -> Result<()> {
-    let last = first + METERS - 1;
+/// Charges so many `meters` from `first` on, in one transaction.
+pub(super) fn charge(
+    store: &mut impl Store,
+    first: i64,
+    meters: u32,
+    tally: &Tally<'_>,
+) -> Result<()> {
+    let last = first + i64::from(meters) - 1;
     let place = || format!("meters {first} to {last}");
     let sums = store.sums(first, last).map_err(|t| t.at(Phase::Charge, place()))?;
     let records: i64 = sums.iter().map(|sum| sum.records).sum();

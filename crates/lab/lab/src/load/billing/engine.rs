@@ -149,10 +149,12 @@ impl<'a, S: Store> Engine<'a, S> {
         let done: HashSet<i64> =
             self.store.steps(Phase::Charge)?.iter().map(|step| step.first).collect();
         let meters = self.store.meters()?;
-        let firsts = (0..meters).step_by(usize::try_from(charge::METERS).unwrap_or(1));
+        let each = self.settings.meters.max(1);
+        let firsts = (0..meters).step_by(usize::try_from(each).unwrap_or(usize::MAX));
         let items: Vec<i64> = firsts.filter(|first| !done.contains(first)).collect();
-        let work =
-            |store: &mut S, first: &i64, tally: &Tally<'_>| charge::charge(store, *first, tally);
+        let work = |store: &mut S, first: &i64, tally: &Tally<'_>| {
+            charge::charge(store, *first, each, tally)
+        };
         let start = |first: &i64| format!("meters from {first}");
         let of = Some(loaded.records - before.records);
         let summary =

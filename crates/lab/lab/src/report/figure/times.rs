@@ -96,22 +96,51 @@ fn track(trials: &[&Trial], series: &str, name: String, arm: &str, style: usize)
     if blocks.is_empty() {
         return None;
     }
-    let mut by_second: BTreeMap<u64, Vec<f64>> = BTreeMap::new();
+    let period = period(&blocks);
+    let mut at_a_time: BTreeMap<u64, Vec<f64>> = BTreeMap::new();
     for (at, value) in blocks.iter().flatten().filter(|(at, value)| *at >= 0.0 && value.is_finite())
     {
-        by_second.entry(at.round().to_bits()).or_default().push(*value);
+        at_a_time.entry((at / period).round().to_bits()).or_default().push(*value);
     }
-    let median = by_second.into_iter().map(|(second, mut values)| {
+    let median = at_a_time.into_iter().map(|(number, mut values)| {
         values.sort_by(f64::total_cmp);
-        (f64::from_bits(second), values[values.len() / 2])
+        (f64::from_bits(number) * period, values[values.len() / 2])
     });
     Some(Track { name, arm: arm.into(), style, median: median.collect(), blocks })
 }
+
+/// Seconds between samples, as they were meant: trials are put together by that.
+fn period(blocks: &[Vec<(f64, f64)>]) -> f64 {
+    let gaps = blocks.iter().flat_map(|block| block.windows(2).map(|two| two[1].0 - two[0].0));
+    let mut gaps: Vec<f64> = gaps.filter(|gap| gap.is_finite()).collect();
+    gaps.sort_by(f64::total_cmp);
+    match gaps.get(gaps.len() / 2) {
+        Some(gap) if *gap < 0.5 => SHORT,
+        _ => 1.0,
+    }
+}
+
+/// The period of trials that take less than a few seconds.
+const SHORT: f64 = 0.1;
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::synthetic::{self, Synthetic};
+
+    #[test]
+    fn a_phase_of_half_a_second_has_a_line() {
+        let block = |late: f64| (1..=5).map(|n| (f64::from(n) * 0.102 + late, 5.0)).collect();
+        let mut run = Synthetic::new(2);
+        run.arm("plain", "billing", 1.0);
+        for (trial, late) in run.trials.iter_mut().zip([0.0, 0.003]) {
+            trial.series.insert("write_iops".into(), block(late));
+        }
+        let trials: Vec<&Trial> = run.trials.iter().collect();
+        let track = track(&trials, "write_iops", String::new(), "plain", 0).unwrap();
+        let at: Vec<i32> = track.median.iter().map(|(at, _)| (at * 10.0).round() as i32).collect();
+        assert_eq!(at, [1, 2, 3, 4, 5]);
+    }
 
     #[test]
     fn trials_with_a_single_sample_make_no_empty_chart() {
