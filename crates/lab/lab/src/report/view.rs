@@ -1,6 +1,7 @@
 //! What the page says: everything of a run as words, tables and charts, ready for a template.
 
 mod environment;
+mod images;
 mod limits;
 mod tables;
 mod verdicts;
@@ -61,6 +62,8 @@ pub(super) struct Section {
     pub(super) name: String,
     pub(super) question: String,
     pub(super) notes: Vec<String>,
+    /// Loads that write full-page images.
+    pub(super) images: Vec<String>,
     /// Levels that are the same in all cells.
     pub(super) throughout: String,
     pub(super) arms: Vec<ArmView>,
@@ -160,6 +163,7 @@ fn section(planned: &Planned, results: &Results, compared: &[Comparison]) -> Sec
         name: experiment.name.clone(),
         question: experiment.question.clone(),
         notes: experiment.notes.clone(),
+        images: images::of(experiment, &cells),
         throughout: cells.throughout(),
         arms: arms.collect(),
         limits,
