@@ -34,12 +34,22 @@ pub enum Kind {
     Wal,
     /// The batch engine and mysqlslap.
     Batch,
+    /// A new connection for each transaction: a process of the server for each.
+    Connect,
 }
 
 impl Kind {
     /// In the order in which they are shown.
-    pub const ORDER: [Self; 7] =
-        [Self::All, Self::ReadOnly, Self::TpcB, Self::Mixed, Self::Bulk, Self::Wal, Self::Batch];
+    pub const ORDER: [Self; 8] = [
+        Self::All,
+        Self::ReadOnly,
+        Self::TpcB,
+        Self::Mixed,
+        Self::Bulk,
+        Self::Wal,
+        Self::Batch,
+        Self::Connect,
+    ];
 
     /// For people.
     #[must_use]
@@ -52,6 +62,7 @@ impl Kind {
             Self::Bulk => "bulk",
             Self::Wal => "write-ahead log",
             Self::Batch => "batch",
+            Self::Connect => "new connections",
         }
     }
 
@@ -68,6 +79,7 @@ impl Kind {
                 SysbenchScript::OltpWriteOnly => Self::Wal,
                 SysbenchScript::BulkInsert => Self::Bulk,
             },
+            Work::Pgbench(pgbench) if pgbench.connect => Self::Connect,
             Work::Pgbench(pgbench) => match pgbench.script {
                 Script::SelectOnly => Self::ReadOnly,
                 Script::TpcbLike => Self::TpcB,
@@ -250,6 +262,7 @@ mod tests {
             jobs: one(),
             seconds: one(),
             reindex: false,
+            connect: false,
             warm: 0,
         })
     }
@@ -324,8 +337,14 @@ mod tests {
             }));
         }
         let one = || Param::from("1");
-        let billing =
-            Billing { records: one(), days: one(), files: one(), workers: one(), batch: one() };
+        let billing = Billing {
+            records: one(),
+            days: one(),
+            files: one(),
+            workers: one(),
+            batch: one(),
+            meters: one(),
+        };
         let mut experiment = experiment(&arms);
         experiment.workload.insert("batch".into(), Work::Billing(billing));
         let cpu_of = |trials: &[crate::trial::Trial]| {
@@ -344,5 +363,8 @@ mod tests {
         let of = |text| Kind::of(&pgbench(Script::Custom, Some(text)));
         assert_eq!(of("SELECT sum(a) FROM t;"), Some(Kind::ReadOnly));
         assert_eq!(of("insert into t values (1);"), Some(Kind::Wal));
+        let Work::Pgbench(mut work) = pgbench(Script::SelectOnly, None) else { panic!() };
+        work.connect = true;
+        assert_eq!(Kind::of(&Work::Pgbench(work)), Some(Kind::Connect));
     }
 }

@@ -48,6 +48,9 @@ pub struct Pgbench {
     /// `REINDEX DATABASE` before each trial.
     #[serde(default)]
     pub reindex: bool,
+    /// A new connection for each transaction, as with pgbench -C.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub connect: bool,
     /// The most seconds of load in which each server comes to write its pages without full-page
     /// images; then no checkpoint is made up to the end of the cell. 0: one before each trial.
     #[serde(default, skip_serializing_if = "is_zero")]
@@ -174,6 +177,10 @@ fn days() -> Param {
     Param::from("30")
 }
 
+fn meters() -> Param {
+    Param::from("10")
+}
+
 /// The batch engine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -187,8 +194,11 @@ pub struct Billing {
     pub files: Param,
     /// Worker threads, each with a connection.
     pub workers: Param,
-    /// Records of one transaction.
+    /// Records of one transaction in phases 1 and 2.
     pub batch: Param,
+    /// Meters of one transaction in phase 3.
+    #[serde(default = "meters")]
+    pub meters: Param,
 }
 
 /// The cipher alone.

@@ -59,7 +59,7 @@ struct Part {
 }
 
 impl<'s, 'p> Bench<'s, 'p> {
-    /// Connects to all servers, brings them to the same state, and runs one round that does not
+    /// Connects to all servers (unless each transaction does), brings them to the same state, and runs one round that does not
     /// count: new connections have empty caches. `capacity` is the plain server's, in transactions
     /// a second; `first` is the first block that is measured.
     ///
@@ -183,7 +183,8 @@ impl Load {
         match (&server.database, work) {
             (Database::Postgres(cluster), Work::Pgbench(work)) => {
                 trial::prepare(cluster, work, stop)?;
-                let connections = Connections::open(cluster, work.clients.number(&cell.0)?)?;
+                let clients = work.clients.number(&cell.0)?;
+                let connections = Connections::open(cluster, clients, work.connect)?;
                 let script = Script::of(work).map_err(Error::Other)?;
                 Ok(Self::Statements(connections, script, work.scale.number::<i64>(&cell.0)?.max(1)))
             }

@@ -1,4 +1,5 @@
-//! Slices: a server gets so many transactions at a fixed rate, over connections that are kept.
+//! Slices: a server gets so many transactions at a fixed rate, over connections that are kept, or
+//! over a new one for each.
 //!
 //! Load is open: each transaction has its moment, drawn before the slice begins, and its latency
 //! counts from there, whoever was late. A slice ends when its last transaction has ended, so what
@@ -49,15 +50,19 @@ impl Schedule {
     }
 }
 
-/// The connections of one server.
-pub(crate) struct Connections(Vec<Client>);
+/// The clients of one server: each keeps its connection, or makes one for each transaction.
+pub(crate) struct Connections {
+    config: Config,
+    /// `None` where no connection is kept.
+    clients: Vec<Option<Client>>,
+}
 
 impl Connections {
-    /// Opens so many.
+    /// Opens so many; with `fresh` none, since each transaction opens its own.
     ///
     /// # Errors
     /// When the server turns one away.
-    pub(crate) fn open(cluster: &Cluster<'_>, clients: u32) -> Result<Self> {
+    pub(crate) fn open(cluster: &Cluster<'_>, clients: u32, fresh: bool) -> Result<Self> {
         let mut config = Config::new();
         config
             .host_path(cluster.socket_dir())
@@ -67,8 +72,12 @@ impl Connections {
             .application_name("tidelock-lab")
             // A statement that hangs ends the run instead of holding it for ever.
             .options("-c statement_timeout=600s");
-        let one = |_| config.connect(NoTls).map_err(|e| failed(&e));
-        (0..clients).map(one).collect::<Result<_>>().map(Self)
+        let one = |_| match fresh {
+            true => Ok(None),
+            false => config.connect(NoTls).map(Some).map_err(|e| failed(&e)),
+        };
+        let clients = (0..clients).map(one).collect::<Result<_>>()?;
+        Ok(Self { config, clients })
     }
 
     /// Runs a slice: milliseconds that each transaction took from its moment on.
@@ -85,8 +94,9 @@ impl Connections {
         let (next, trouble) = (AtomicUsize::new(0), Mutex::new(None));
         let latencies = Mutex::new(Vec::with_capacity(schedule.len()));
         let start = Instant::now();
+        let config = &self.config;
         thread::scope(|scope| {
-            for client in &mut self.0 {
+            for client in &mut self.clients {
                 scope.spawn(|| {
                     let mut own = Vec::new();
                     let ends = || stop.load(Ordering::Relaxed) || lock(&trouble).is_some();
@@ -100,10 +110,15 @@ impl Connections {
                             let all =
                                 script.statements(scale, &mut random).map_err(Error::Other)?;
                             thread::sleep(moment.saturating_sub(start.elapsed()));
-                            for sql in &all {
-                                client.simple_query(sql).map_err(|e| failed(&e))?;
+                            match client {
+                                Some(client) => transaction(client, &all),
+                                None => {
+                                    let mut client =
+                                        config.connect(NoTls).map_err(|e| failed(&e))?;
+                                    transaction(&mut client, &all)?;
+                                    client.close().map_err(|e| failed(&e))
+                                }
                             }
-                            Ok(())
                         }();
                         if let Err(why) = done {
                             *lock(&trouble) = Some(why);
@@ -123,6 +138,13 @@ impl Connections {
         }
         Ok(latencies.into_inner().unwrap_or_else(PoisonError::into_inner))
     }
+}
+
+fn transaction(client: &mut Client, statements: &[String]) -> Result<()> {
+    for sql in statements {
+        client.simple_query(sql).map_err(|e| failed(&e))?;
+    }
+    Ok(())
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {

@@ -60,6 +60,9 @@ pub(crate) fn measure(
             tool = tool.args(["-s", &scale, "-f"]).arg(path);
         }
     }
+    if work.connect {
+        tool = tool.arg("-C");
+    }
     let logs = cluster.workspace().join("home");
     if let Some(rate) = rate {
         tool = tool.args(["-R", &rate_of(rate), "-l", "--log-prefix"]);
