@@ -219,6 +219,7 @@ mod tests {
             settings: std::collections::BTreeMap::new(),
             initdb: Vec::new(),
             sql: None,
+            restart: false,
             on: None,
             dsn: None,
         }

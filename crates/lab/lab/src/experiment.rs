@@ -170,6 +170,9 @@ pub struct OwnArm {
     /// SQL that is run once after its first start, before any table is made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sql: Option<String>,
+    /// Restart it after `sql`: some settings hold from the next start on.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub restart: bool,
     /// Directory below which its data directory is made: on LUKS, fscrypt, ZFS, whatever is mounted
     /// there.
     #[serde(default, skip_serializing_if = "Option::is_none")]

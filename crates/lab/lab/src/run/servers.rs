@@ -118,6 +118,14 @@ impl<'p> Server<'p> {
         }
     }
 
+    /// A server that others made.
+    #[cfg(test)]
+    pub(super) fn over(arm: Definition, database: Database<'p>) -> Self {
+        let mut server = Self::new(arm, 0);
+        server.database = database;
+        server
+    }
+
     fn make(
         &mut self,
         place: &'p Workspace,
@@ -138,6 +146,9 @@ impl<'p> Server<'p> {
         }
         if let Some(sql) = self.arm.extra.as_ref().and_then(|own| own.sql.as_ref()) {
             self.database.sql(sql)?;
+        }
+        if self.arm.extra.as_ref().is_some_and(|own| own.restart) {
+            self.inside(|database| database.restart())?;
         }
         match &self.database {
             Database::Postgres(cluster) => fill(cluster, ground, stop),

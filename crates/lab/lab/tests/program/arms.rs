@@ -73,6 +73,31 @@ fn an_arm_says_how_its_server_is_made_and_where_it_lies() {
     assert_eq!(bench.trials().len(), 1);
 }
 
+/// Some settings hold from the next start on: pg_tde's encryption of the log is one.
+#[test]
+fn an_arm_restarts_after_its_sql() {
+    for (restart, level) in [("", "replica"), ("restart = true\n", "logical")] {
+        let bench = Bench::new();
+        let path = quick(&bench, |text| {
+            let peer = format!(
+                "[[arm]]\nname = \"peer\"\ntitle = \"a peer\"\nlike = \"plain\"\n\
+                 sql = \"ALTER SYSTEM SET wal_level = logical;\"\n{restart}[settings]"
+            );
+            let custom = format!(
+                "script = \"custom\"\ncustom = \"SELECT 1 / (CASE current_setting('wal_level') \
+                 WHEN '{level}' THEN 1 ELSE 0 END);\""
+            );
+            text.replace("[settings]", &peer)
+                .replace("[\"plain\", \"control\"]", "[\"peer\"]")
+                .replace("script = \"select-only\"", &custom)
+                .replace("scale = 1", "scale = 0")
+                .replace("blocks = 3", "blocks = 1")
+        });
+        succeeded(&bench.run(&[&path]));
+        bench.is_clean();
+    }
+}
+
 /// The lab reaches a server that it did not start, and leaves it as it was.
 #[test]
 fn a_server_elsewhere_keeps_nothing_of_the_lab() {
