@@ -507,6 +507,35 @@ fn a_phone_scrolls_no_page_sideways_and_dark_differs_from_light() {
     assert!(browser.complaints().is_empty(), "{:?}", browser.complaints());
 }
 
+/// `compare --html` on a screen and on a phone.
+#[test]
+fn two_runs_side_by_side_scroll_no_page_sideways_and_request_nothing() {
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("lab-compare.html");
+    let other = tempfile::tempdir().unwrap();
+    run::make_hostile(other.path());
+    let [one, hostile] = [made(), other.path()].map(|dir| Results::read(dir).unwrap());
+    for (a, b, rows) in [(&one, &one, 20), (&hostile, &hostile, 1), (&one, &hostile, 0)] {
+        report::write_side_by_side(a, b, &path).unwrap();
+        let mut browser = Browser::start();
+        for width in [1400, 390] {
+            browser.size(width, 844, 1.0);
+            browser.open(&path);
+            let scrolled = browser.evaluate("document.documentElement.scrollWidth");
+            assert_eq!(scrolled, width, "at {width} pixels");
+            let shown = browser.evaluate("document.querySelectorAll('main tbody tr').length");
+            assert!(shown.as_u64().unwrap() >= rows, "{shown} rows");
+        }
+        let heading = browser.evaluate("document.querySelector('h1').textContent");
+        assert!(heading.as_str().unwrap().contains("both runs have") || rows == 0, "{heading}");
+        assert_eq!(browser.evaluate("window.intruder === undefined"), true);
+        assert_eq!(browser.evaluate("document.querySelectorAll('script, img').length"), 0);
+        assert!(browser.complaints().is_empty(), "{:?}", browser.complaints());
+        let requests = browser.requests();
+        assert!(requests.iter().all(|url| url.ends_with("/lab-compare.html")), "{requests:?}");
+        assert_eq!(requests.len(), 2, "one for each width: {requests:?}");
+    }
+}
+
 #[test]
 fn it_prints_and_says_everything_without_scripts() {
     let mut browser = opened();

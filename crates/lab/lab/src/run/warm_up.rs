@@ -148,7 +148,65 @@ const STEADY: f64 = 0.05;
 
 #[cfg(test)]
 mod tests {
+    use std::io::IoSliceMut;
+    use std::path::Path;
+
+    use rustix::io::{Errno, ReadWriteFlags, preadv2};
+    use tidelock_servers::{Arm, Cluster, Workspace, skip};
+
     use super::*;
+    use crate::arm::Definition;
+    use crate::synthetic::experiment;
+
+    /// Whether each 64 KiB of a file come from the page cache: a read that may not wait says so.
+    fn is_cached(path: &Path) -> bool {
+        let file = fs::File::open(path).unwrap();
+        let length = file.metadata().unwrap().len();
+        (0..length).step_by(1 << 16).all(|at| {
+            let mut byte = [0];
+            let mut bytes = [IoSliceMut::new(&mut byte)];
+            match preadv2(&file, &mut bytes, at, ReadWriteFlags::NOWAIT) {
+                Ok(read) => read == 1,
+                Err(Errno::AGAIN) => false,
+                Err(why) => panic!("{why}"),
+            }
+        })
+    }
+
+    /// Writes a file, and takes it out of the page cache as far as the file system allows.
+    fn write_cold(path: &Path) {
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, vec![7; 4 << 20]).unwrap();
+        let file = fs::File::open(path).unwrap();
+        file.sync_all().unwrap();
+        rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+    }
+
+    #[test]
+    fn files_of_all_servers_are_in_the_page_cache_before_a_block() {
+        let place = Workspace::new().unwrap();
+        let (mut servers, mut files) = (Vec::new(), Vec::new());
+        for name in ["plain", "control"] {
+            let cluster = Cluster::at(&place, name, Arm::Plain).unwrap();
+            for file in ["base/1/16384", "pg_wal/000000010000000000000001"] {
+                files.push(cluster.dir().join(file));
+            }
+            let definition = Definition::of(&experiment(&["plain", "control"]), name);
+            servers.push(Server::over(definition, Database::Postgres(cluster)));
+        }
+        // A read that may not wait can start one ahead, so a file of its own tells that they are
+        // cold.
+        let witness = place.join("witness");
+        files.iter().chain([&witness]).for_each(|path| write_cold(path));
+        if is_cached(&witness) {
+            skip::because("nothing leaves the page cache on this file system");
+            return;
+        }
+        page_cache(&servers);
+        for path in &files {
+            assert!(is_cached(path), "{} was not read", path.display());
+        }
+    }
 
     #[test]
     fn servers_that_fit_one_by_one_and_not_together_are_not_read() {
