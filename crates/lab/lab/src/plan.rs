@@ -358,8 +358,8 @@ pub fn seconds_to_fill(experiment: &Experiment, servers: usize) -> Result<f64> {
 /// Seconds of the shortest and the longest slice.
 pub const SLICE: (f64, f64) = (0.2, 0.5);
 
-/// Seconds of one server's part of a block of equal work: its slices, and a checkpoint of loads that
-/// leave changed pages.
+/// Seconds of one server's part of a block of equal work: its slices, and a checkpoint of loads
+/// that leave changed pages.
 pub(crate) fn equal_work_seconds(experiment: &Experiment, work: &Work) -> f64 {
     let checkpoint = if settles(work) { 0.2 } else { 0.0 };
     f64::from(experiment.stop.equal_work_rounds) * (SLICE.0 + SLICE.1) / 2.0 + checkpoint

@@ -1,9 +1,9 @@
 //! What the machine did while a trial ran: I/O of the device, stolen time, throttling, other load.
 //!
-//! A thread reads a few counters of the kernel once a second, or as often as is asked for. Steal is CPU time that the hypervisor
-//! gave to others (proc(5), /proc/stat). Other load is the CPU time of processes that do not
-//! descend from the lab; kernel threads are left out, since they also work for the server. What
-//! other containers do is not seen from inside one.
+//! A thread reads a few counters of the kernel once a second, or as often as is asked for. Steal is
+//! CPU time that the hypervisor gave to others (proc(5), /proc/stat). Other load is the CPU time of
+//! processes that do not descend from the lab; kernel threads are left out, since they also work
+//! for the server. What other containers do is not seen from inside one.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

@@ -59,9 +59,9 @@ struct Part {
 }
 
 impl<'s, 'p> Bench<'s, 'p> {
-    /// Connects to all servers (unless each transaction does), brings them to the same state, and runs one round that does not
-    /// count: new connections have empty caches. `capacity` is the plain server's, in transactions
-    /// a second; `first` is the first block that is measured.
+    /// Connects to all servers (unless each transaction does), brings them to the same state, and
+    /// runs one round that does not count: new connections have empty caches. `capacity` is the
+    /// plain server's, in transactions a second; `first` is the first block that is measured.
     ///
     /// # Errors
     /// When a connection or a transaction fails.

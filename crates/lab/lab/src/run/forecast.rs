@@ -108,8 +108,8 @@ impl Forecast {
                             Some(_) => most.min(MOST_BLOCKS as usize),
                             None => blocks as usize,
                         };
-                        let time = ((over - now) / block).max(0.0);
-                        let blocks = if time < wished as f64 { time as usize } else { wished };
+                        let fits = |n: &usize| now + (n + 1) as f64 * block <= over;
+                        let blocks = (0..wished).take_while(fits).count();
                         now += blocks as f64 * block;
                         match blocks {
                             blocks if blocks >= LEAST_BLOCKS => Ok(spread.after(blocks)),
@@ -215,6 +215,7 @@ fn outlook(cells: &[Result<Estimate, Lack>], spreads: &Spreads, kind: Kind, reac
         let of = match (many, cells.len()) {
             (1, 1) => "its cell has".into(),
             (many, all) if many == all => format!("its {all} cells have"),
+            (1, all) => format!("1 of its {all} cells has"),
             (many, all) => format!("{many} of its {all} cells have"),
         };
         let failed = match spreads.get(&kind) {

@@ -138,8 +138,8 @@ mod tests {
         }
         let trials: Vec<&Trial> = run.trials.iter().collect();
         let track = track(&trials, "write_iops", String::new(), "plain", 0).unwrap();
-        let at: Vec<i32> = track.median.iter().map(|(at, _)| (at * 10.0).round() as i32).collect();
-        assert_eq!(at, [1, 2, 3, 4, 5]);
+        let at: Vec<String> = track.median.iter().map(|(at, _)| format!("{at:.1}")).collect();
+        assert_eq!(at, ["0.1", "0.2", "0.3", "0.4", "0.5"]);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Full-page images of loads that begin after a checkpoint: they are part of what these figures say.
+//! Full-page images of loads that begin after a checkpoint: they are part of what the figures say.
 
 use crate::experiment::{Experiment, Pgbench, Script, Work};
 use crate::report::cells::{Cells, spaced};
