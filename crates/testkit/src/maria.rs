@@ -5,6 +5,7 @@ pub mod suite;
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -71,6 +72,49 @@ pub fn search(marker: &Marker, arm: Arm, roots: &[&Path]) -> Result<Vec<String>>
     }?;
     let name = |path: &Path| Some(path.file_name()?.to_string_lossy().into_owned());
     Ok(seen.findings.iter().filter_map(|found| name(&found.path)).collect())
+}
+
+/// A file that a running server has open and that has no name any more.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Nameless {
+    /// Its inode.
+    pub number: u64,
+    /// Bytes that the kernel has of it.
+    pub len: u64,
+    /// Whether the marker is among them.
+    pub has_marker: bool,
+}
+
+/// Searches the files that a server has made below its directory, unlinked and still has open, by
+/// the kernel's view of its descriptors. One that is closed meanwhile is no error.
+///
+/// # Errors
+/// When no server runs, or a file cannot be read.
+pub fn nameless(maria: &Mysqld<'_>, marker: &Marker) -> Result<Vec<Nameless>> {
+    let descriptors = format!("/proc/{}/fd", maria.process()?.id());
+    let reading = || Error::io(format!("reading {descriptors}"));
+    let mut found = BTreeMap::new();
+    for entry in fs::read_dir(&descriptors).map_err(reading())? {
+        let path = entry.map_err(reading())?.path();
+        match searched(&path, maria.dir(), marker) {
+            Ok(Some(file)) => drop(found.insert(file.number, file)),
+            Ok(None) => {}
+            Err(why) if why.kind() == std::io::ErrorKind::NotFound => {}
+            Err(why) => return Err(reading()(why)),
+        }
+    }
+    Ok(found.into_values().collect())
+}
+
+/// The file behind a descriptor, if it was unlinked below `dir`.
+fn searched(path: &Path, dir: &Path, marker: &Marker) -> std::io::Result<Option<Nameless>> {
+    let target = fs::read_link(path)?;
+    if !target.starts_with(dir) || !target.to_string_lossy().ends_with(" (deleted)") {
+        return Ok(None);
+    }
+    let seen = marker.search_file(path)?;
+    let number = fs::metadata(path)?.ino();
+    Ok(Some(Nameless { number, len: seen.bytes, has_marker: !seen.findings.is_empty() }))
 }
 
 /// Every file below a directory but those of `.tidelock`, with its bytes: to see that nothing has

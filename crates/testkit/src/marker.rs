@@ -83,6 +83,16 @@ impl Marker {
         Ok(seen)
     }
 
+    /// Reads every byte of one file, also behind a link: an entry of /proc/PID/fd.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn search_file(&self, path: &Path) -> io::Result<Searched> {
+        let mut seen = Searched { files: 1, ..Searched::default() };
+        self.read(path, &mut seen)?;
+        Ok(seen)
+    }
+
     fn visit(
         &self,
         path: &Path,

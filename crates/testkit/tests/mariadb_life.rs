@@ -3,7 +3,6 @@
 
 use std::fs;
 
-use tidelock_testkit::arms;
 use tidelock_testkit::maria::{Inserter, contents, installed, search, started};
 use tidelock_testkit::marker::Marker;
 use tidelock_testkit::pg::mysqld::Mysqld;
@@ -81,93 +80,6 @@ fn a_place_for_rows_outside_the_directory_is_refused_by_name() -> Result<()> {
     ensure(made >= 2, || format!("{made} files of the binary log"))?;
     search(&marker, Arm::Sealed, &[maria.dir(), &outside]).map(drop)
 }
-
-/// The server writes to its directory by every way that it has: nothing of it is readable, and a
-/// plain server's files show the marker in each kind of file that is searched.
-fn a_marker_written_on_every_path_is_found_in_no_file(arm: Arm) -> Result<()> {
-    let place = Workspace::new()?;
-    let marker = Marker::new();
-    let settings = [
-        ("log_bin", "on"),
-        ("binlog_format", "MIXED"),
-        ("general_log", "ON"),
-        ("general_log_file", "general.log"),
-        ("slow_query_log", "ON"),
-        ("slow_query_log_file", "slow.log"),
-        ("long_query_time", "0"),
-        ("tmp_disk_table_size", "1G"),
-        ("tmp_memory_table_size", "1K"),
-        ("sort_buffer_size", "32K"),
-        ("innodb_undo_tablespaces", "2"),
-        ("plugin_maturity", "experimental"),
-    ];
-    let maria = installed(&place, "m", arm, &settings)?;
-    // The last setting of a place counts: the control, too, has everything below its directory.
-    maria.set("tmpdir", &maria.dir().display().to_string())?;
-    maria.start()?;
-    let text = marker.text();
-    maria.sql(&format!(
-        "CREATE DATABASE d; USE d;
-         CREATE TABLE i (k INT AUTO_INCREMENT PRIMARY KEY, b TEXT, FULLTEXT (b)) ENGINE = InnoDB;
-         CREATE TABLE p (k INT, b VARCHAR(200)) PARTITION BY HASH (k) PARTITIONS 3;
-         CREATE TABLE z (k INT, b TEXT) ROW_FORMAT = COMPRESSED KEY_BLOCK_SIZE = 1;
-         CREATE TABLE a (b TEXT, KEY (b(40))) ENGINE = Aria TRANSACTIONAL = 1;
-         CREATE TABLE m (b VARCHAR(200), KEY (b)) ENGINE = MyISAM;
-         CREATE TABLE c (b VARCHAR(200) NOT NULL, n INT NOT NULL) ENGINE = CSV;
-         INSERT INTO i (b) SELECT CONCAT('{text}', seq) FROM seq_1_to_3000;
-         INSERT INTO p SELECT k, b FROM i; INSERT INTO z SELECT k, b FROM i;
-         INSERT INTO a SELECT b FROM i; INSERT INTO m SELECT b FROM i;
-         INSERT INTO c SELECT b, k FROM i;
-         UPDATE i SET b = CONCAT(b, ' changed'); DELETE FROM m WHERE b LIKE '%7';
-         CREATE TRIGGER g BEFORE INSERT ON m FOR EACH ROW SET NEW.b = CONCAT(NEW.b, '{text}');
-         CREATE VIEW v AS SELECT '{text}' AS b;
-         CREATE TABLE sorted ENGINE = Aria AS SELECT b FROM p UNION SELECT b FROM a ORDER BY b DESC;
-         CREATE TEMPORARY TABLE t1 ENGINE = InnoDB AS SELECT b FROM p;
-         CREATE TEMPORARY TABLE t2 ENGINE = Aria AS SELECT b FROM p;
-         SELECT COUNT(*) FROM (SELECT b, COUNT(*) FROM t1 GROUP BY b ORDER BY b LIMIT 5000) x;
-         ALTER TABLE p ADD KEY (b), ALGORITHM = INPLACE;
-         ALTER TABLE p ADD COLUMN n INT, ALGORITHM = INSTANT;
-         ALTER TABLE p MODIFY k BIGINT, ALGORITHM = COPY;
-         SELECT b INTO OUTFILE '{}/out.txt' FROM a LIMIT 10;
-         FLUSH LOGS; FLUSH TABLES",
-        maria.dir().display()
-    ))?;
-    let mut shown = search(&marker, arm, &[maria.dir()])?;
-    maria.kill_nine()?;
-    shown.extend(search(&marker, arm, &[maria.dir()])?);
-    maria.start()?;
-    maria.expect("SELECT COUNT(*) FROM d.i WHERE b LIKE '% changed'", "3000")?;
-    maria.expect("SELECT COUNT(*) FROM d.z", "3000")?;
-    maria.sql("CHECK TABLE d.a, d.m EXTENDED; REPAIR TABLE d.m; OPTIMIZE TABLE d.i, d.m, d.a")?;
-    maria.expect("SELECT COUNT(*) FROM d.m", "2700")?;
-    maria.stop()?;
-    shown.extend(search(&marker, arm, &[maria.dir()])?);
-    if arm == Arm::Plain {
-        for name in [
-            "binlog.000001",
-            "general.log",
-            "slow.log",
-            "i.ibd",
-            "p#P#p1.ibd",
-            "a.MAD",
-            "a.MAI",
-            "m.MYD",
-            "m.MYI",
-            "c.CSV",
-            "m.TRG",
-            "v.frm",
-            "sorted.MAD",
-            "out.txt",
-            "ib_logfile0",
-        ] {
-            ensure(shown.iter().any(|it| it == name), || {
-                format!("no marker in {name}, but in {shown:?}")
-            })?;
-        }
-    }
-    Ok(())
-}
-arms!(a_marker_written_on_every_path_is_found_in_no_file: plain, sealed; slow);
 
 /// mariadbd-safe opens the error log before the server does, and its helper writes it.
 #[test]
