@@ -195,7 +195,7 @@ impl<'p> Node<'p> {
     }
 
     /// Starts it to join the others, and calls `then` as soon as it has been given the first files
-    /// of a transfer, and before the last ones. Then it is ended, if it is still there.
+    /// of a transfer by rsync, and before the last ones. Then it is ended, if it is still there.
     ///
     /// # Errors
     /// When there is no transfer.
@@ -205,12 +205,45 @@ impl<'p> Node<'p> {
         then: impl FnOnce(Process) -> Result<()>,
     ) -> Result<()> {
         const FIRST: &str = "Transfer of InnoDB data files done";
+        let before = donor.logged(FIRST)?;
+        self.join_while(donor, || Ok(donor.logged(FIRST)? == before), then)
+    }
+
+    /// As [`Node::join_until`] with a transfer by mariadb-backup, when the stream has brought so
+    /// many bytes of this file.
+    ///
+    /// # Errors
+    /// When there is no transfer.
+    pub fn join_until_streamed(
+        &self,
+        donor: &Node<'_>,
+        (file, bytes): (&str, u64),
+        then: impl FnOnce(Process) -> Result<()>,
+    ) -> Result<()> {
+        let file = self.stream_dir().join(file);
+        // What an earlier transfer has left would be taken for this one.
+        let _ = fs::remove_dir_all(self.stream_dir());
+        let waits = || Ok(fs::metadata(&file).map_or(0, |it| it.len()) < bytes);
+        self.join_while(donor, waits, then)
+    }
+
+    /// Where the stream of mariadb-backup is unpacked on the node that joins.
+    #[must_use]
+    pub fn stream_dir(&self) -> PathBuf {
+        self.maria.dir().join(".sst")
+    }
+
+    fn join_while(
+        &self,
+        donor: &Node<'_>,
+        waits: impl Fn() -> Result<bool>,
+        then: impl FnOnce(Process) -> Result<()>,
+    ) -> Result<()> {
         const WAIT: Duration = Duration::from_secs(5);
         self.maria.set("wsrep_cluster_address", &self.group)?;
-        let before = donor.logged(FIRST)?;
         let mut server = self.maria.server_tool("mariadbd")?.limit(300).spawn()?;
         let begin = Instant::now();
-        while donor.logged(FIRST)? == before {
+        while waits()? {
             let runs = server.runs() && begin.elapsed() < PATIENCE;
             let log = || fs::read(self.maria.log()).unwrap_or_default();
             let told = || format!("no transfer:\n{}", String::from_utf8_lossy(&log()));

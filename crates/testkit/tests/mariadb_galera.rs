@@ -2,10 +2,11 @@
 //! rotation, beside writers whose acknowledged transactions are counted.
 
 use rustix::process::Signal;
+use tidelock_testkit::arms;
 use tidelock_testkit::galera::{Node, Transfer, missing, nodes};
 use tidelock_testkit::maria::{Inserter, search};
 use tidelock_testkit::marker::Marker;
-use tidelock_testkit::pg::{Arm, Result, Workspace, ensure, skip};
+use tidelock_testkit::pg::{Arm, Error, Result, Workspace, ensure, skip};
 
 /// Acknowledged beside what the test does.
 const ROWS: u64 = 40;
@@ -193,6 +194,70 @@ fn a_state_comes_by_rsync_whoever_is_killed_meanwhile() -> Result<()> {
     // The control.
     search(&marker, Arm::Plain, &[c.maria.dir()]).map(drop)
 }
+
+/// The stream of mariadb-backup is searched in the directory where it arrives, while it does and
+/// after either side was killed in it.
+fn no_stream_of_a_transfer_is_readable(arm: Arm) -> Result<()> {
+    if let Some(package) = missing() {
+        skip::missing(package);
+        return Ok(());
+    }
+    let place = Workspace::new()?;
+    let marker = Marker::new();
+    let nodes = nodes(&place, &[arm; 2], Transfer::Backup)?;
+    let [a, b] = &nodes[..] else { unreachable!("two were asked for") };
+    a.found()?;
+    let text = marker.text();
+    let insert = format!(
+        "INSERT INTO d.told (b) SELECT CONCAT(REPEAT('{text}', 30), seq) FROM seq_1_to_20000;"
+    );
+    a.maria.sql(&format!(
+        "CREATE DATABASE d; USE d; CREATE TABLE d.told (k INT AUTO_INCREMENT PRIMARY KEY, b TEXT);
+         {}",
+        insert.repeat(4)
+    ))?;
+    let searched = || -> Result<()> {
+        let seen = marker.search(&[b.stream_dir()]).map_err(Error::io("searching the stream"))?;
+        let few = || format!("only {} bytes of the stream were searched", seen.bytes);
+        ensure(seen.bytes > SOME, few)?;
+        match arm {
+            Arm::Plain => ensure(!seen.findings.is_empty(), || "the control finds nothing".into()),
+            _ => ensure(seen.findings.is_empty(), || format!("{:?}", seen.findings)),
+        }?;
+        Ok(())
+    };
+    // What the scripts have not removed yet of the stream is below one of them.
+    let dirs = [a.maria.dir(), b.maria.dir()];
+    let some = ("d/told.ibd", SOME);
+
+    // The node that joins is killed in the middle.
+    b.join_until_streamed(a, some, |joiner| {
+        searched()?;
+        joiner.signal(Signal::KILL)?;
+        search(&marker, arm, &dirs).map(drop)
+    })?;
+    a.wait_for("wsrep_cluster_status", "non-Primary")?;
+    a.maria.sql("SET GLOBAL wsrep_provider_options = 'pc.bootstrap=true'")?;
+    a.wait_for("wsrep_local_state_comment", "Synced")?;
+    // The donor is killed in the middle.
+    b.join_until_streamed(a, some, |_| {
+        searched()?;
+        a.maria.kill_nine()?;
+        search(&marker, arm, &dirs).map(drop)
+    })?;
+    a.found_after_a_crash()?;
+    b.join()?;
+    ensure(b.logged(WHOLE)? > 0, || "not by mariadb-backup".into())?;
+    b.maria.expect("SELECT COUNT(*), SUM(b LIKE CONCAT('%', 20000)) FROM d.told", "80000\t4")?;
+    for node in [b, a] {
+        node.maria.stop()?;
+    }
+    search(&marker, arm, &dirs).map(drop)
+}
+arms!(no_stream_of_a_transfer_is_readable: plain, sealed; slow);
+
+/// Of 80 MB, so that most of the stream is still to come.
+const SOME: u64 = 8 << 20;
 
 /// A client on each node, with a table of its own, and how far each has got.
 struct Writers([Option<Inserter>; 3], [u64; 3]);
