@@ -310,6 +310,42 @@ fn mysql_files_have_the_class_of_their_writer() {
     assert!(!policy.lists(b"/usr/bin/mysql") && !policy.lists(b"/usr/bin/mysqldump"));
 }
 
+#[test]
+fn what_administrators_put_aside_stays_of_its_class() {
+    for (name, files) in [
+        ("mariadb", &["d/t.ibd", "d/t#P#p0.ibd", "full/d/t.ibd", "ibdata1", "undo001"][..]),
+        ("mysql", &["d/t.ibd", "u3.ibu", "copy/ibdata1", "undo_001"]),
+    ] {
+        let policy = Profile::builtin(name).unwrap().compile(&[], &[]).unwrap();
+        for file in files {
+            for end in ["", ".bak", ".backup", ".sav", ".save", ".old", ".orig", ".1", "~", "-old"]
+            {
+                let aside = format!("{file}{end}");
+                let found = policy.kind(aside.as_bytes());
+                assert_eq!(found, Some(Class::Paged), "{name}: {aside}");
+            }
+        }
+        // Tables with such names, and the redo log.
+        for path in [
+            "d/ibdata1.frm",
+            "d/ibdata1.MYD",
+            "d/ibdata1.BAK",
+            "d/undo001.CSV",
+            "d/undo_001.MYI",
+            "d/ibdata1_old.MYD",
+            "d/t@002eibd.MYD",
+            "d/t.cfg.sav",
+            "ib_logfile0.bak",
+        ] {
+            assert_eq!(policy.kind(path.as_bytes()), Some(Class::Bytes), "{name}: {path}");
+        }
+    }
+    for path in ["inc/d/t.ibd.delta", "inc/d/t.ibd.meta", "inc/d/t.new.delta", "inc/ibdata1.delta"]
+    {
+        assert_eq!(kind("mariadb", path), Some(Class::Bytes), "{path}");
+    }
+}
+
 fn both() -> [Policy; 2] {
     ["postgres", "generic"].map(|name| {
         let profile = Profile::builtin(name).unwrap();
