@@ -3,6 +3,7 @@
 //!
 //! * `TIDELOCK_BLESS=1` writes `mtr/lists` and the table in docs/engines/mariadb.md again.
 //! * `TIDELOCK_MTR_EVERY=N` runs every N-th of each selection only.
+//! * `TIDELOCK_MTR_TESTS=innodb.restart,main.merge` runs those of each selection only.
 //! * `TIDELOCK_MTR_LOGS=DIR` keeps what the runs wrote.
 
 use std::path::{Path, PathBuf};
@@ -21,7 +22,9 @@ fn sealed_equals_plain(suite: Suite) -> Result<()> {
     }
     let known = Known::read()?;
     let every = env::var("TIDELOCK_MTR_EVERY").ok().and_then(|it| it.parse().ok()).unwrap_or(1);
-    let tests = suite.tests()?.into_iter().filter(|test| known.runs(test));
+    let only = env::var("TIDELOCK_MTR_TESTS").ok();
+    let is_chosen = |test: &str| only.as_ref().is_none_or(|it| it.split(',').any(|it| it == test));
+    let tests = suite.tests()?.into_iter().filter(|test| known.runs(test) && is_chosen(test));
     let tests: Vec<String> = tests.step_by(every).collect();
     let plain = run(suite.name, Arm::Plain, &tests)?;
     println!("{}: {} tests; plain {}", suite.name, tests.len(), told(&plain));
@@ -29,7 +32,7 @@ fn sealed_equals_plain(suite: Suite) -> Result<()> {
     println!("{}: sealed {}", suite.name, told(&sealed));
     let passed = count(&plain, Outcome::Passed);
     ensure(passed > 2 * count(&plain, Outcome::Failed), || "the plain run is no baseline".into())?;
-    if every == 1 && env::var_os("TIDELOCK_BLESS").is_some() {
+    if every == 1 && only.is_none() && env::var_os("TIDELOCK_BLESS").is_some() {
         fs::write(kept(suite), list(&plain, &sealed)).map_err(Error::io("writing the list"))?;
         let page = page()?;
         let begin = format!("| {} | ", suite.name);
