@@ -117,6 +117,7 @@ test-full: test
 	ci/extensions
 	ci/sqlite-testfixture
 	ci/redis-tests
+	ci/leveldb-tests
 	ci/python-env engines
 	$(call tests,-- --ignored,7200)
 	@for bin in $(MAJORS); do \
