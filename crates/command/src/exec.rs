@@ -44,7 +44,7 @@ use crate::console;
 use crate::cores;
 use crate::error::{Error, Result};
 use crate::init::open_or_make;
-use crate::mariadb;
+use crate::mysqld;
 use crate::protected::Protected;
 use crate::rollback;
 use crate::status::Programs;
@@ -108,7 +108,7 @@ impl Exec {
             sockets.push(self.agent_that_lists(&programs, protected)?);
         }
         let sqlite = temporary::choose(&directories, &sockets);
-        let mariadb = mariadb::prepare(&program, &arguments, &directories, &sockets)?;
+        let sorts = mysqld::prepare(&program, &arguments, &directories, &sockets)?;
         let mut become_it = Command::new(&program.called);
         for variable in self.secret_variables(&directories) {
             become_it.env_remove(variable);
@@ -127,7 +127,7 @@ impl Exec {
         if let Some(folder) = sqlite {
             become_it.env(temporary::VARIABLE, folder);
         }
-        if let Some(dir) = mariadb {
+        if let Some(dir) = sorts {
             become_it.env("TMPDIR", dir);
         }
         if !spaces.is_empty() {

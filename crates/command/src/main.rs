@@ -11,7 +11,7 @@
 //!   walk       which files does it have?                    sealed   header, key, plain bytes
 //!      |
 //!   postgres   the server's own programs: start, stop, SQL by psql
-//!   mariadb    where a server is told to keep files; start, stop, SQL by its client
+//!   mysqld     MariaDB and MySQL: where one is told to keep files; start, stop, SQL by its client
 //!   run_as     programs that run as the owner of a directory
 //!      |
 //!   error      what went wrong, what to do, exit code       console  how it is shown
@@ -38,9 +38,8 @@ mod init;
 mod inspect;
 mod key;
 mod keyring;
-mod mariadb;
 mod migrate;
-mod mysql;
+mod mysqld;
 mod owner;
 mod pipe;
 mod postgres;

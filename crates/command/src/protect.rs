@@ -4,7 +4,7 @@
 //! ```text
 //!   target    which one, who starts it          outside   who else reads its files
 //!   keys      options of the new keyring        estimate  how long
-//!   engine    what is asked of any server       postgres, mariadb   how each does it
+//!   engine    what is asked of any server       postgres, mysqld   how each does it
 //!
 //!   protect:    checks --> stop --> tidelock encrypt --> copy of the keyring, service --> start
 //!   unprotect:  checks --> stop --> tidelock decrypt --> no service               --> start
@@ -16,7 +16,7 @@
 mod engine;
 mod estimate;
 mod keys;
-mod mariadb;
+mod mysqld;
 mod outside;
 mod postgres;
 mod target;
@@ -49,7 +49,7 @@ const PROTECTION: Begun = Begun { kind: "protection", command: "protect" };
 const BATCH: u64 = 32 << 20;
 const JOBS: u64 = 4;
 
-/// Seal an existing PostgreSQL or MariaDB: stop it, convert it, have it start with the library
+/// Seal an existing PostgreSQL, MariaDB or MySQL: stop it, convert it, have it start with the library
 #[derive(clap::Args)]
 #[command(
     after_help = "Another call goes on where one was cut off, and `tidelock unprotect` takes \
@@ -64,7 +64,7 @@ pub(crate) struct Protect {
     /// Copy the running server to NEW instead, and stop it for the switchover only
     #[arg(long, value_name = "NEW")]
     without_stopping: Option<PathBuf>,
-    /// The server's user who is asked for settings [default: postgres; the owner of DIR (MariaDB)]
+    /// The server's user who is asked for settings [default: postgres; else the owner of DIR]
     #[arg(short = 'U', long, value_name = "ROLE")]
     username: Option<String>,
     #[command(flatten)]
@@ -82,8 +82,8 @@ pub(crate) struct Unprotect {
     /// Copy the running server to NEW instead, and stop it for the switchover only
     #[arg(long, value_name = "NEW")]
     without_stopping: Option<PathBuf>,
-    /// The server's user who is asked whether it answers [default: postgres; the owner of DIR
-    /// (MariaDB)]
+    /// The server's user who is asked whether it answers [default: postgres; else the owner of
+    /// DIR]
     #[arg(short = 'U', long, value_name = "ROLE")]
     username: Option<String>,
 }

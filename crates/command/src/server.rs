@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-use crate::mariadb;
+use crate::mysqld;
 
 /// The library's file; the kernel marks one that was replaced meanwhile as deleted.
 const LIBRARY: &[u8] = b"libtidelock_preload.so";
@@ -45,9 +45,9 @@ pub(crate) enum Loaded {
 }
 
 impl Server {
-    /// The server that works in `dir`: PostgreSQL's says so in a file, MariaDB's is looked for.
+    /// The server that works in `dir`: PostgreSQL's says so in a file, MariaDB's and MySQL's is looked for.
     pub(crate) fn on(dir: &Path) -> Self {
-        match mariadb::server_on(dir) {
+        match mysqld::server_on(dir) {
             Some(pid) => Self::process(pid),
             None => Self::of_postmaster(dir),
         }

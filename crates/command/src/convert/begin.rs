@@ -25,8 +25,7 @@ use crate::console;
 use crate::error::{Error, Result};
 use crate::folder::Entry;
 use crate::init::{self, NewDirectory};
-use crate::mariadb;
-use crate::mysql;
+use crate::mysqld::Brand;
 use crate::protected::{self as directory, Protected};
 use crate::sealed::Keys;
 use crate::server::Server;
@@ -100,9 +99,10 @@ impl Encrypt {
         if !self.how.json {
             let start = match profile {
                 "postgres" => format!("pg_ctl start -D {}", dir.display()),
-                mariadb::PROFILE => format!("mariadbd --datadir={}", dir.display()),
-                mysql::PROFILE => format!("mysqld --datadir={}", dir.display()),
-                _ => "PROGRAM".to_owned(),
+                other => match Brand::of_profile(other) {
+                    Some(brand) => format!("{} --datadir={}", brand.server(), dir.display()),
+                    None => "PROGRAM".to_owned(),
+                },
             };
             made.tell(&format!("tidelock exec -D {} -- {start}", dir.display()))?;
         }

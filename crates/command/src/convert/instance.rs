@@ -10,8 +10,7 @@ use procfs::process::{FDTarget, all_processes};
 use tidelock_keyring::Keyring;
 
 use crate::error::{Error, Result};
-use crate::mariadb;
-use crate::mysql;
+use crate::mysqld::{Brand, refuse_socket};
 use crate::sealed::Keys;
 use crate::server::Server;
 use crate::status::ControlFile;
@@ -25,8 +24,7 @@ pub(super) fn profile(dir: &Path) -> Option<&'static str> {
     if is("PG_VERSION") && is(CONTROL) {
         return Some("postgres");
     }
-    let mariadb = mariadb::is_data_directory(dir).then_some(mariadb::PROFILE);
-    mariadb.or_else(|| mysql::is_data_directory(dir).then_some(mysql::PROFILE))
+    Brand::of(dir).map(Brand::profile)
 }
 
 /// Files without which no server of the profile starts: sealed first and made plain last, so that
@@ -34,9 +32,7 @@ pub(super) fn profile(dir: &Path) -> Option<&'static str> {
 pub(super) fn gate(profile: &str) -> &'static [&'static str] {
     match profile {
         "postgres" => &[CONTROL],
-        mariadb::PROFILE => &mariadb::GATE,
-        mysql::PROFILE => &mysql::GATE,
-        _ => &[],
+        other => Brand::of_profile(other).map_or(&[], Brand::gate),
     }
 }
 
@@ -51,8 +47,8 @@ pub(super) fn refuse_running(dir: &Path) -> Result<()> {
             "stop it first; a server that must not stop is converted by `tidelock migrate`",
         ));
     }
-    if profile(dir) == Some(mariadb::PROFILE) {
-        mariadb::refuse_socket(dir)?;
+    if Brand::of(dir) == Some(Brand::MariaDb) {
+        refuse_socket(dir)?;
     }
     match user_of(dir) {
         None => Ok(()),
@@ -71,13 +67,9 @@ pub(super) fn refuse_running(dir: &Path) -> Result<()> {
 /// As [`refuse_running`].
 pub(super) fn lock_out(dir: &Path) -> Result<Vec<File>> {
     refuse_running(dir)?;
-    let names = match profile(dir) {
-        Some(mariadb::PROFILE) => mariadb::LOCKED,
-        Some(mysql::PROFILE) => mysql::LOCKED,
-        _ => return Ok(Vec::new()),
-    };
+    let Some(brand) = Brand::of(dir) else { return Ok(Vec::new()) };
     let mut locked = Vec::new();
-    for path in names.map(|name| dir.join(name)) {
+    for path in brand.locked().map(|name| dir.join(name)) {
         let file = match File::options().read(true).write(true).open(&path) {
             Err(why) if why.kind() == io::ErrorKind::NotFound => continue,
             opened => opened.map_err(Error::io("open", &path))?,
@@ -116,11 +108,8 @@ pub(super) fn user_of(dir: &Path) -> Option<(i32, PathBuf)> {
 /// # Errors
 /// [`Error::Refused`]; [`Error::Io`].
 pub(super) fn refuse_unclean(dir: &Path, profile: &str, keys: Option<&Keys>) -> Result<()> {
-    match profile {
-        "postgres" => {}
-        mariadb::PROFILE => return mariadb::refuse_unclean(dir),
-        mysql::PROFILE => return mysql::refuse_unclean(dir),
-        _ => return Ok(()),
+    if profile != "postgres" {
+        return Brand::of_profile(profile).map_or(Ok(()), |brand| brand.refuse_unclean(dir));
     }
     let Some(control) = control(dir, keys)? else {
         return Err(Error::refused(

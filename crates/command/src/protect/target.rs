@@ -9,8 +9,7 @@ use super::engine::Engine;
 use crate::begun::beside;
 use crate::console;
 use crate::error::{Error, Result};
-use crate::mariadb;
-use crate::mysql;
+use crate::mysqld;
 use crate::owner::Owner;
 use crate::postgres::{Cluster, Instance};
 use crate::run_as::run;
@@ -19,10 +18,10 @@ use crate::service;
 /// Which one
 #[derive(clap::Args)]
 pub(super) struct Which {
-    /// A Debian cluster (postgresql@15-main), mariadb, or with -D another unit of systemd
+    /// A Debian cluster (postgresql@15-main), mariadb, mysql, or with -D another unit of systemd
     #[arg(required_unless_present = "dir")]
     unit: Option<String>,
-    /// The data directory [default: that of the cluster, or of MariaDB's option files]
+    /// The data directory [default: that of the cluster, or of the server's option files]
     #[arg(short = 'D', long = "directory", value_name = "DIR")]
     dir: Option<PathBuf>,
     /// Where the server's programs are [default: beside the running server]
@@ -45,8 +44,8 @@ impl Which {
         let dir = match (&self.dir, &cluster) {
             (Some(dir), _) => dir.clone(),
             (None, Some(cluster)) => data_directory(cluster)?,
-            (None, None) if self.unit.as_deref().is_some_and(mariadb::is_unit) => {
-                mariadb::configured_directory()?
+            (None, None) if self.unit.as_deref().is_some_and(mysqld::is_unit) => {
+                mysqld::configured_directory()?
             }
             (None, None) => {
                 return Err(Error::usage(
@@ -58,19 +57,10 @@ impl Which {
                 ));
             }
         };
-        if mysql::is_data_directory(&dir) && !mariadb::is_data_directory(&dir) {
-            return Err(Error::refused(
-                format!(
-                    "{} is a data directory of MySQL, whose units are not known",
-                    dir.display()
-                ),
-                "stop the server and use `tidelock encrypt`: docs/engines/mysql.md",
-            ));
-        }
         let bin = self.bindir.as_deref();
         let engine: Box<dyn Engine> = match cluster.is_some() || dir.join("PG_VERSION").exists() {
             true => Box::new(Instance::find(&dir, bin, cluster)?),
-            false => Box::new(mariadb::Instance::find(&dir, bin)?),
+            false => Box::new(mysqld::Instance::find(&dir, bin)?),
         };
         let unit = engine.unit().or_else(|| self.unit.clone());
         if unit.is_some() && Owner::caller().uid != 0 {

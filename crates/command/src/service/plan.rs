@@ -11,7 +11,7 @@ use tidelock_agent::alias::alias_name;
 
 use crate::error::{Error, Result};
 use crate::exec::Library;
-use crate::mariadb;
+use crate::mysqld::{self, Brand};
 use crate::service::record::{Record, Written};
 use crate::service::target::Target;
 use crate::service::{before, start, upgrade};
@@ -73,19 +73,19 @@ impl Unit {
         format!("ExecStartPre=+{} service unlock {self}", program.display())
     }
 
-    /// Debian's unit of MariaDB, by its name or an alias.
-    fn is_mariadb(&self) -> bool {
-        mariadb::is_unit(&self.0)
+    /// A packaged unit of MariaDB or MySQL, by its name or an alias.
+    fn is_mysqld(&self) -> bool {
+        mysqld::is_unit(&self.0)
     }
 
-    /// Where a Debian cluster, or MariaDB, has its data.
+    /// Where a Debian cluster, MariaDB or MySQL has its data.
     ///
     /// # Errors
     /// [`Error::Usage`] for another unit; [`Error::Io`].
     pub(super) fn data_directory(&self, root: &Path) -> Result<PathBuf> {
         let ask = |why: &str| Error::usage(why, "name the protected directory with -D DIR");
-        if self.is_mariadb() && root == Path::new("/") {
-            return mariadb::configured_directory();
+        if self.is_mysqld() && root == Path::new("/") {
+            return mysqld::configured_directory();
         }
         let folder = self.cluster_folder().ok_or_else(|| {
             ask(&format!("{self} is not a Debian cluster, so its directory is unknown"))
@@ -188,9 +188,9 @@ impl Plan {
                 let _ = writeln!(text, "LoadCredentialEncrypted={credential}");
             }
         }
-        if unit.is_mariadb() || mariadb::is_data_directory(&below(root, &target.path)) {
+        if unit.is_mysqld() || Brand::of(&below(root, &target.path)).is_some() {
             if root == Path::new("/") {
-                mariadb::check_unit(&target.path)?;
+                mysqld::check_unit(&target.path)?;
             }
             // Sorts and temporary tables; `tmpdir` of the option files would come before it.
             let _ = writeln!(text, "Environment=TMPDIR={}", target.path.display());

@@ -1,4 +1,4 @@
-//! MariaDB: started by its unit, by mariadbd-safe or bare.
+//! MariaDB and MySQL: started by a unit, by mariadbd-safe or mysqld_safe, or bare.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,11 +8,16 @@ use super::engine::Engine;
 use crate::begun::Lock;
 use crate::console;
 use crate::error::{Error, Result};
-use crate::mariadb::{Answer, Instance, check_unit};
+use crate::mysqld::{Answer, Brand, Instance, check_unit};
 use crate::run_as::run;
 
-/// The version whose programs were tried (docs/engines/mariadb.md).
-const TRIED: &str = "10.11.";
+/// The versions whose programs were tried (docs/engines).
+fn tried(brand: Brand) -> &'static [&'static str] {
+    match brand {
+        Brand::MariaDb => &["10.11"],
+        Brand::MySql => &["8.0.15", "9.7"],
+    }
+}
 
 impl Engine for Instance {
     fn dir(&self) -> &Path {
@@ -33,18 +38,24 @@ impl Engine for Instance {
 
     fn version(&self) -> Result<String> {
         let mut command = self.run_as.program(&self.server())?;
-        command.arg("--version").env("LC_ALL", "C");
+        command.args(["--no-defaults", "--version"]).env("LC_ALL", "C");
         let told = run(command)?;
         // mariadbd  Ver 10.11.19-MariaDB-0+deb12u1 for debian-linux-gnu on x86_64 (Debian 12)
         let version = told.split_once("Ver ").map_or("", |(_, rest)| rest);
         let version = version.split([' ', '-']).next().unwrap_or_default();
-        if !version.starts_with(TRIED) {
+        let (name, tried) = (self.brand.name(), tried(self.brand));
+        let is_of = |series: &str| {
+            version
+                .strip_prefix(series)
+                .is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+        };
+        if !tried.iter().any(|series| is_of(series)) {
             console::warn(
-                format!("this is MariaDB {version}, and 10.11 is what was tried"),
+                format!("this is {name} {version}, and {} is what was tried", tried.join(", ")),
                 "try it on a copy first; `tidelock unprotect` takes it back",
             );
         }
-        Ok(format!("MariaDB {version}"))
+        Ok(format!("{name} {version}"))
     }
 
     fn program(&self) -> PathBuf {
@@ -79,16 +90,10 @@ impl Engine for Instance {
         if Self::settled(self).is_none() {
             return Ok(String::new());
         }
-        let mut notes = String::new();
-        let cluster = "SELECT VARIABLE_VALUE FROM information_schema.GLOBAL_STATUS \
-                       WHERE VARIABLE_NAME = 'wsrep_cluster_size' AND VARIABLE_VALUE > 0";
-        if let Answer::Value(size) = self.ask(&self.user(user), cluster)?
-            && !size.is_empty()
-        {
-            notes.push_str(&format!(
-                "cluster       of {size} nodes: this one leaves it, and joins again at its start\n"
-            ));
-        }
+        let mut notes = match self.brand {
+            Brand::MariaDb => self.cluster(user)?,
+            Brand::MySql => self.own_encryption(user)?,
+        };
         let clients = "SELECT COUNT(*) - 1 FROM information_schema.PROCESSLIST \
                        WHERE USER NOT IN ('system user', 'event_scheduler')";
         if let Answer::Value(clients) = self.ask(&self.user(user), clients)? {
@@ -128,20 +133,48 @@ impl Engine for Instance {
     }
 
     fn command(&self) -> String {
-        format!("tidelock exec -D {0} -- mariadbd --datadir={0}", self.dir.display())
+        let server = self.brand.server();
+        format!("tidelock exec -D {0} -- {server} --datadir={0}", self.dir.display())
     }
 
     fn refuse_without_copies(&self) -> Result<()> {
+        let (name, page) = (self.brand.name(), self.brand.profile());
         Err(Error::refused(
-            "a running MariaDB is not copied by this command",
-            "make the copy a replica: docs/engines/mariadb.md, backups and replicas",
+            format!("a running {name} is not copied by this command"),
+            format!("make the copy a replica: docs/engines/{page}.md"),
         ))
     }
 }
 
 impl Instance {
-    /// The server lets the account that owns its files in by its socket, if nobody has changed that
-    /// (mariadb-install-db).
+    /// A line for a node of Galera.
+    fn cluster(&self, user: Option<&str>) -> Result<String> {
+        let size = "SELECT VARIABLE_VALUE FROM information_schema.GLOBAL_STATUS \
+                    WHERE VARIABLE_NAME = 'wsrep_cluster_size' AND VARIABLE_VALUE > 0";
+        Ok(match self.ask(&self.user(user), size)? {
+            Answer::Value(size) if !size.is_empty() => {
+                format!(
+                    "cluster       of {size} nodes: this one leaves it, and joins at its start\n"
+                )
+            }
+            _ => String::new(),
+        })
+    }
+
+    /// A line for a server that encrypts tablespaces itself, which goes on below ours.
+    fn own_encryption(&self, user: Option<&str>) -> Result<String> {
+        let count = "SELECT COUNT(*) FROM information_schema.INNODB_TABLESPACES \
+                     WHERE ENCRYPTION = 'Y'";
+        Ok(match self.ask(&self.user(user), count)? {
+            Answer::Value(count) if count != "0" => {
+                format!("encrypted     {count} tablespaces by MySQL itself, which stay so: twice\n")
+            }
+            _ => String::new(),
+        })
+    }
+
+    /// MariaDB lets the account that owns its files in by its socket, if nobody has changed that
+    /// (mariadb-install-db). MySQL knows no such account by itself.
     fn user(&self, named: Option<&str>) -> String {
         named.map_or_else(|| self.run_as.owner().name(), str::to_owned)
     }

@@ -1,7 +1,7 @@
-//! One data directory of MariaDB and the server on it: how it was started, whether it takes
-//! clients, how it is stopped and started again.
+//! One data directory of MariaDB or MySQL and the server on it: how it was started, whether it
+//! takes clients, how it is stopped and started again.
 //!
-//! What is asked is asked by MariaDB's own client, as the owner of the directory. Nothing here
+//! What is asked is asked by the server's own client, as the owner of the directory. Nothing here
 //! converts a file.
 
 use std::ffi::{OsStr, OsString};
@@ -11,10 +11,13 @@ use std::process::Command;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use procfs::process::{FDTarget, Process};
+use procfs::process::Process;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
-use super::{Family, SERVER, check, is_data_directory, listed_at_first, server_on};
+use super::brand::Brand;
+use super::sockets::takes_clients;
+use super::start::Start;
+use super::{check, listed_at_first, server_on};
 use crate::console;
 use crate::error::{Error, Result};
 use crate::owner::Owner;
@@ -22,21 +25,21 @@ use crate::run_as::{RunAs, run};
 
 /// Scripts that start a server, wait for it, and start it again after a crash.
 const WRAPPERS: [&str; 2] = ["mariadbd-safe", "mysqld_safe"];
-/// Names of the client, of today and of before.
-const CLIENTS: [&str; 2] = ["mariadb", "mysql"];
 /// A wrapper ends soon after its server.
 const WRAPPER_PATIENCE: Duration = Duration::from_secs(60);
 /// How often a server that starts or stops is looked at.
 const LOOK: Duration = Duration::from_millis(50);
 /// Lines of a log in a message.
 const LAST_LINES: usize = 6;
-/// `__SO_ACCEPTCON` in /proc/net/unix: a socket that listens.
-const LISTENS: u32 = 0x10000;
+/// What a client says that has no plugin for the server's passwords, as MariaDB's has none for
+/// those of MySQL.
+const NO_PLUGIN: &str = "ERROR 2059";
 
 /// A data directory.
 pub(crate) struct Instance {
     /// Without links.
     pub(crate) dir: PathBuf,
+    pub(crate) brand: Brand,
     pub(crate) run_as: RunAs,
     bin: Option<PathBuf>,
 }
@@ -63,20 +66,21 @@ impl Instance {
     /// It is no data directory; the caller may not.
     pub(crate) fn find(dir: &Path, bin: Option<&Path>) -> Result<Self> {
         let dir = dir.canonicalize().map_err(Error::io("find", dir))?;
-        if !is_data_directory(&dir) {
-            return Err(Error::refused(
+        let brand = Brand::of(&dir).ok_or_else(|| {
+            Error::refused(
                 format!("{} is not the data directory of a server that is known", dir.display()),
-                "name the directory that has PG_VERSION (PostgreSQL) or aria_log_control (MariaDB)",
-            ));
-        }
+                "name the directory that has PG_VERSION (PostgreSQL), aria_log_control (MariaDB) \
+                 or mysql.ibd (MySQL)",
+            )
+        })?;
         let run_as = RunAs::new(Owner::of(&dir)?)?;
-        Ok(Self { dir, run_as, bin: bin.map(Path::to_path_buf) })
+        Ok(Self { dir, brand, run_as, bin: bin.map(Path::to_path_buf) })
     }
 
     /// The server that runs here.
     pub(crate) fn running(&self) -> Option<Running> {
         let pid = server_on(&self.dir)?;
-        Some(Running { pid, socket: listens_at(pid, &self.dir) })
+        Some(Running { pid, socket: takes_clients(pid, &self.dir) })
     }
 
     /// The server that runs here, once it neither starts nor stops.
@@ -96,10 +100,10 @@ impl Instance {
         }
     }
 
-    /// The server's program: that which runs, else Debian's.
+    /// The server's program: that which runs, else the package's.
     pub(crate) fn server(&self) -> PathBuf {
-        let running = self.running().and_then(|it| fs::read_link(proc(it.pid, "exe")).ok());
-        running.unwrap_or_else(|| SERVER.into())
+        let running = server_on(&self.dir).and_then(|pid| fs::read_link(proc(pid, "exe")).ok());
+        running.unwrap_or_else(|| self.brand.packaged().into())
     }
 
     /// How the running server was started, to start it again: program and arguments, of the wrapper
@@ -108,11 +112,11 @@ impl Instance {
     /// # Errors
     /// [`Error::Refused`] for words that are no UTF-8, which no record holds.
     pub(crate) fn options(&self) -> Result<Vec<String>> {
-        let Some(running) = self.running() else { return Ok(Vec::new()) };
-        let words = match wrapper_of(running.pid).and_then(wrapped) {
+        let Some(pid) = server_on(&self.dir) else { return Ok(Vec::new()) };
+        let words = match wrapper_of(pid).and_then(wrapped) {
             Some(words) => words,
             None => {
-                let mut words = command_line(running.pid);
+                let mut words = command_line(pid);
                 if let Some(first) = words.first_mut() {
                     *first = self.server().into_os_string();
                 }
@@ -132,7 +136,7 @@ impl Instance {
     /// Processes beside the server that have its files open by right: the wrapper, with what that
     /// has started.
     pub(crate) fn head(&self) -> Option<u32> {
-        let pid = self.running()?.pid;
+        let pid = server_on(&self.dir)?;
         Some(wrapper_of(pid).unwrap_or(pid))
     }
 
@@ -150,8 +154,14 @@ impl Instance {
     pub(crate) fn refuse_places_outside(&self, options: &[String]) -> Result<()> {
         let Some((program, arguments)) = options.split_first() else { return Ok(()) };
         let arguments: Vec<OsString> = arguments.iter().map(OsString::from).collect();
-        let listed = listed_at_first()?;
-        check(Family::MariaDb, Path::new(program), &arguments, &[&self.dir], Some(&listed))
+        let listed = listed_at_first(self.brand)?;
+        let start = Start {
+            brand: self.brand,
+            server: Path::new(program),
+            arguments: &arguments,
+            run_as: Some(&self.run_as),
+        };
+        check(&start, &[&self.dir], Some(&listed))
     }
 
     /// Ends the server in order, and waits until it and its wrapper are gone.
@@ -159,7 +169,7 @@ impl Instance {
     /// # Errors
     /// [`Error::Io`] if it cannot be told.
     pub(crate) fn stop(&self) -> Result<()> {
-        let Some(Running { pid, .. }) = self.running() else { return Ok(()) };
+        let Some(pid) = server_on(&self.dir) else { return Ok(()) };
         let wrapper = wrapper_of(pid);
         let failed = |errno: rustix::io::Errno| Error::io("end", proc(pid, ""))(errno.into());
         let Some(number) = i32::try_from(pid).ok().and_then(Pid::from_raw) else { return Ok(()) };
@@ -223,18 +233,23 @@ impl Instance {
             .env("LC_ALL", "C");
         match run(command) {
             Ok(text) => Ok(Answer::Value(text.trim().to_owned())),
-            Err(Error::Tool { said, .. }) if said.contains("Access denied") => Ok(Answer::Denied),
+            Err(Error::Tool { said, .. })
+                if said.contains("Access denied") || said.contains(NO_PLUGIN) =>
+            {
+                Ok(Answer::Denied)
+            }
             Err(why) => Err(why),
         }
     }
 
-    /// MariaDB's client, run by the owner: beside the server, else by PATH.
+    /// The server's client, run by the owner: beside the server, else by PATH.
     fn client(&self) -> Result<Command> {
         let server = self.server();
         let sibling = server.parent().and_then(Path::parent).map(|base| base.join("bin"));
         let beside = [self.bin.clone(), server.parent().map(Path::to_path_buf), sibling];
-        let mut all = beside.iter().flatten().flat_map(|bin| CLIENTS.map(|name| bin.join(name)));
-        let found = all.find(|path| path.is_file()).unwrap_or_else(|| CLIENTS[0].into());
+        let names = self.brand.clients();
+        let mut all = beside.iter().flatten().flat_map(|bin| names.map(|name| bin.join(name)));
+        let found = all.find(|path| path.is_file()).unwrap_or_else(|| names[0].into());
         self.run_as.program(&found)
     }
 }
@@ -272,68 +287,9 @@ fn wrapped(pid: u32) -> Option<Vec<OsString>> {
     Some(words.into_iter().skip(at).collect())
 }
 
-/// The first socket on which a process takes clients; a relative path lies below `dir`.
-fn listens_at(pid: u32, dir: &Path) -> Option<PathBuf> {
-    let process = Process::new(i32::try_from(pid).ok()?).ok()?;
-    let inodes: Vec<u64> = process
-        .fd()
-        .ok()?
-        .flatten()
-        .filter_map(|fd| match fd.target {
-            FDTarget::Socket(inode) => Some(inode),
-            _ => None,
-        })
-        .collect();
-    let table = fs::read_to_string(proc(pid, "net/unix")).ok()?;
-    listening(&table, &inodes).map(|path| dir.join(path))
-}
-
-/// The path of the first of these sockets that listens, by the kernel's table.
-fn listening<'t>(table: &'t str, inodes: &[u64]) -> Option<&'t str> {
-    table.lines().skip(1).find_map(|line| {
-        // Num RefCount Protocol Flags Type St Inode Path
-        let mut fields = line.split_ascii_whitespace();
-        let flags = u32::from_str_radix(fields.nth(3)?, 16).ok()?;
-        let inode: u64 = fields.nth(2)?.parse().ok()?;
-        let path = fields.next().filter(|path| !path.starts_with('@'))?;
-        // A path may have blanks: what follows the inode is all of it.
-        let path = &line[line.find(path)?..];
-        (flags & LISTENS != 0 && inodes.contains(&inode)).then_some(path)
-    })
-}
-
 fn last_lines(log: &Path) -> String {
     let text = fs::read(log).unwrap_or_default();
     let text = String::from_utf8_lossy(&text);
     let lines: Vec<&str> = text.lines().collect();
     lines.get(lines.len().saturating_sub(LAST_LINES)..).unwrap_or_default().join("; ")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const TABLE: &str = "Num       RefCount Protocol Flags    Type St Inode Path\n\
-        0: 00000002 00000000 00010000 0001 01 11 @abstract\n\
-        0: 00000002 00000000 00010000 0001 01 12 /run/a b/socket\n\
-        0: 00000003 00000000 00000000 0001 03 13 /run/a b/socket\n\
-        0: 00000002 00000000 00010000 0001 01 14\n";
-
-    #[test]
-    fn only_a_socket_that_listens_by_a_path_counts() {
-        assert_eq!(listening(TABLE, &[11, 12, 13]), Some("/run/a b/socket"));
-        assert_eq!(listening(TABLE, &[11, 13, 14]), None);
-        assert_eq!(listening(TABLE, &[]), None);
-    }
-
-    #[test]
-    fn this_process_listens_where_it_says() {
-        let home = tempfile::tempdir().unwrap();
-        let path = home.path().join("socket");
-        let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
-        let me = std::process::id();
-        assert_eq!(listens_at(me, home.path()), Some(path));
-        drop(listener);
-        assert_eq!(listens_at(me, home.path()), None);
-    }
 }

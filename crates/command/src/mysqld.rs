@@ -1,0 +1,182 @@
+//! The server of a directory of MariaDB or MySQL, as far as they are alike.
+//!
+//! ```text
+//!   brand      whose it is             mariadb, mysql   what only one of them has
+//!   start      what a server is told   settings         the places that it names
+//!   galera     what a node of a cluster must be told
+//!   instance   the server that runs: how it was started, stop, start, SQL by its own client
+//!   sockets    where it takes clients
+//! ```
+//!
+//! Here: where a server is told to keep files, and what that would leave plain; whether one runs on
+//! a directory.
+//!
+//! A file below the protected directory is sealed, wherever a link there leads. A setting that
+//! names another place for rows is refused before the server starts; one for logs that people read
+//! is told. Tables with `DATA DIRECTORY` are named in SQL, so they are not seen here.
+
+mod brand;
+mod galera;
+mod instance;
+mod mariadb;
+mod mysql;
+mod settings;
+mod sockets;
+mod start;
+
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
+
+use procfs::process::{Process, all_processes};
+use tidelock_contract::control::{FOLDER, programs_beside};
+use tidelock_keyring::Profile;
+
+use crate::console;
+use crate::error::{Error, Result};
+use crate::exec::{Program, is_of};
+use crate::protected::Protected;
+pub(crate) use brand::Brand;
+pub(crate) use instance::{Answer, Instance};
+pub(crate) use mariadb::refuse_socket;
+use settings::{Settings, Stray};
+use start::Start;
+
+/// Where the server keeps its data when nobody tells it: Debian's builds and upstream's.
+const DEFAULT_DIRECTORY: &str = "/var/lib/mysql";
+/// Programs that are a server or start one, with the options of a server.
+const SERVERS: [&str; 7] = [
+    "mariadbd",
+    "mysqld",
+    "mysqld-debug",
+    "mariadbd-safe",
+    "mysqld_safe",
+    "mariadb-install-db",
+    "mysql_install_db",
+];
+/// Units of packages: Debian's of MariaDB and its aliases, those of MySQL.
+const UNITS: [&str; 3] = ["mariadb", "mysql", "mysqld"];
+
+/// For a run in these directories, whose agents listen at `sockets`: what TMPDIR has to be, if one
+/// of them is of MariaDB or MySQL. Sorts and temporary tables then lie below the directory, unless
+/// an option names another place.
+///
+/// # Errors
+/// [`Error::Refused`] if the program is a server and would keep rows outside.
+pub(crate) fn prepare(
+    program: &Program,
+    arguments: &[OsString],
+    run: &[Protected],
+    sockets: &[PathBuf],
+) -> Result<Option<PathBuf>> {
+    let mut all = run.iter().zip(sockets).filter_map(|(one, socket)| {
+        let found = Brand::ALL.into_iter().find(|brand| is_of(brand.profile(), socket));
+        found.map(|brand| (one, brand, socket))
+    });
+    let Some((one, brand, socket)) = all.next() else { return Ok(None) };
+    let roots: Vec<&Path> = run.iter().map(|protected| &*protected.path).collect();
+    let called = program.script.as_ref().unwrap_or(&program.path);
+    let name = called.file_name().and_then(OsStr::to_str);
+    if name.is_some_and(|name| SERVERS.contains(&name)) {
+        let server = if brand == Brand::MySql { called } else { &program.called };
+        let listed = std::fs::read_to_string(programs_beside(socket)).unwrap_or_default();
+        let listed: Vec<String> = listed.lines().map(str::to_owned).collect();
+        let start = Start { brand, server, arguments, run_as: None };
+        check(&start, &roots, Some(&listed))?;
+    }
+    let present = std::env::var_os("TMPDIR").map(PathBuf::from);
+    let inside = present.is_some_and(|dir| dir.is_dir() && settings::is_below(&dir, &roots));
+    Ok((!inside).then(|| one.path.clone()))
+}
+
+/// True for the unit of a packaged server.
+pub(crate) fn is_unit(name: &str) -> bool {
+    UNITS.contains(&name.strip_suffix(".service").unwrap_or(name))
+}
+
+/// The data directory that the option files name for the server of this machine.
+///
+/// # Errors
+/// They cannot be read.
+pub(crate) fn configured_directory() -> Result<PathBuf> {
+    let options = packaged(Brand::installed()).options()?;
+    Ok(Settings::of(&options).directory().unwrap_or_else(|| DEFAULT_DIRECTORY.into()))
+}
+
+/// The server of a package, as its unit starts it.
+fn packaged(brand: Brand) -> Start<'static> {
+    Start { brand, server: Path::new(brand.packaged()), arguments: &[], run_as: None }
+}
+
+/// The server that works in a data directory: it lies there as its current directory.
+pub(crate) fn server_on(dir: &Path) -> Option<u32> {
+    Brand::of(dir)?;
+    let dir = dir.canonicalize().ok()?;
+    let works_here = |process: &Process| {
+        let name = process.exe().ok();
+        let name = name.as_deref().and_then(Path::file_name).and_then(OsStr::to_str);
+        name.is_some_and(|name| name.starts_with("mariadbd") || name.starts_with("mysqld"))
+            && process.cwd().is_ok_and(|cwd| cwd == dir)
+    };
+    let found = all_processes().ok()?.flatten().find(works_here)?;
+    u32::try_from(found.pid).ok()
+}
+
+/// For the unit of a packaged server, which is to run on `dir`.
+///
+/// # Errors
+/// As [`prepare`].
+pub(crate) fn check_unit(dir: &Path) -> Result<()> {
+    let brand = Brand::of(dir).unwrap_or_else(Brand::installed);
+    let sealed = dir.join(FOLDER).symlink_metadata().is_ok();
+    let listed = if sealed { None } else { Some(listed_at_first(brand)?) };
+    check(&packaged(brand), &[dir], listed.as_deref())
+}
+
+/// The programs that get keys in a directory that is to be sealed.
+fn listed_at_first(brand: Brand) -> Result<Vec<String>> {
+    Ok(Profile::builtin(brand.profile())?.programs)
+}
+
+/// `listed`: as [`galera::check`] takes them.
+fn check(start: &Start<'_>, roots: &[&Path], listed: Option<&[String]>) -> Result<()> {
+    let settings = Settings::of(&start.options()?);
+    judge(&settings, roots)?;
+    let datadir = settings.directory().unwrap_or_else(|| DEFAULT_DIRECTORY.into());
+    galera::check(&settings, &datadir, roots, || start.of_files(&["sst"]), listed)
+}
+
+/// Refuses rows outside of the directories, and tells of logs there.
+fn judge(settings: &Settings, roots: &[&Path]) -> Result<()> {
+    let shown = roots.iter().map(|it| it.display().to_string()).collect::<Vec<_>>().join(", ");
+    let datadir = settings.directory().unwrap_or_else(|| DEFAULT_DIRECTORY.into());
+    if !settings::is_below(&datadir, roots) {
+        console::warn(
+            format!(
+                "the server's datadir is {}, which is not below the protected {shown}: all that \
+                 it writes there is plain",
+                datadir.display()
+            ),
+            format!("tell it the directory: --datadir={}", roots[0].display()),
+        );
+        return Ok(());
+    }
+    for stray in settings.outside(&datadir, roots) {
+        let Stray { setting, path, rows } = stray;
+        let path = path.display();
+        if rows {
+            return Err(Error::refused(
+                format!("{setting} is {path}: rows would lie there plain, outside of {shown}"),
+                format!(
+                    "leave {setting} away, or name a place below {shown}; a symbolic link there \
+                     may lead to another disk"
+                ),
+            ));
+        }
+        console::warn(
+            format!("{setting} is {path}, outside of {shown}: statements in it are plain"),
+            "leave it away, and the log is sealed below the data directory; `tidelock cat -f` \
+             reads it",
+        );
+    }
+    Ok(())
+}
