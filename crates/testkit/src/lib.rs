@@ -12,6 +12,7 @@
 //!          +-- mysql: two builds of MySQL, small servers of them
 //!          +-- galera: nodes of a Galera cluster on this machine
 //!          +-- killed: commands that are killed between two steps
+//!          +-- protection: `tidelock protect` of such servers, killed at each step
 //!          +-- marker: bytes that must be found nowhere
 //!          +-- volume: loop devices whose power is cut (bin/{torn,headers,powercut}.rs)
 //!          +-- ledger: docs/hooks.md, and the imports of real programs (bin/hooks-doc.rs)
@@ -46,6 +47,7 @@ pub mod mysql;
 pub mod net;
 pub mod pg;
 pub mod powercut;
+pub mod protection;
 pub mod sim;
 pub mod tools;
 pub mod torn;

@@ -172,6 +172,43 @@ impl Sql for Mysqld<'_> {
     }
 }
 
+/// Two hundred clients at once update a row each, 25 times, in the tables `names`: each has the
+/// columns `k`, `n` and `b`, and is empty. Every change must count, whatever its length was.
+///
+/// # Errors
+/// When a change is lost, or the server finds fault with a table.
+pub fn two_hundred_clients_update(server: &impl Sql, names: &[&str]) -> Result<()> {
+    let rows: Vec<String> = (1..=200).map(|k| format!("({k}, 0, REPEAT('x', {k} % 50))")).collect();
+    let rows = rows.join(",");
+    for name in names {
+        server.sql(&format!("INSERT INTO {name} VALUES {rows}"))?;
+    }
+    let mut clients = Vec::new();
+    for client in 1..=200 {
+        let change = |name: &&str| {
+            // The assignment of b sees the new n.
+            format!(
+                "UPDATE {name} SET n = n + 1, b = REPEAT('y', (n * 7 + k) % 180)
+                 WHERE k = {client};\n"
+            )
+        };
+        let text = names.iter().map(change).collect::<String>().repeat(25);
+        clients.push(server.client()?.stdin(text).limit(900).spawn()?);
+    }
+    for client in clients {
+        let output = client.wait()?;
+        ensure(output.status.success(), || output.text())?;
+    }
+    for name in names {
+        let good = "n = 25 AND b = REPEAT('y', (25 * 7 + k) % 180)";
+        let found = server.sql(&format!("SELECT COUNT(*), SUM({good}) FROM {name}"))?;
+        ensure(found == "200\t200", || format!("{name} has {found}"))?;
+        let checked = server.sql(&format!("CHECK TABLE {name} EXTENDED"))?;
+        ensure(checked.ends_with("OK"), || checked)?;
+    }
+    Ok(())
+}
+
 /// A client that inserts 1, 2, 3 ... into a table of its own, each number in a transaction, and
 /// tells each that the server has acknowledged.
 #[derive(Debug)]

@@ -263,7 +263,15 @@ impl<'p> MySql<'p> {
     /// # Errors
     /// When the built command is missing.
     pub fn mysqld(&self) -> Result<Tool<'p>> {
-        let tool = self.place.tool(&self.install.server).under(self.arm, &self.dir);
+        self.server_tool(&self.install.server)
+    }
+
+    /// A program that takes the server's options, and starts it.
+    ///
+    /// # Errors
+    /// When the built command is missing.
+    pub fn server_tool(&self, program: &Path) -> Result<Tool<'p>> {
+        let tool = self.place.tool(program).under(self.arm, &self.dir);
         let own = |file: &str| self.sockets.join(file).display().to_string();
         Ok(tool
             .arg("--no-defaults")
@@ -281,20 +289,31 @@ impl<'p> MySql<'p> {
         // A killed server leaves its socket behind.
         let _ = fs::remove_file(self.socket());
         let mut server = self.mysqld()?.limit(3600).spawn()?;
+        if self.wait_until_it_answers(&mut server)? {
+            *self.slot() = Some(server);
+            return Ok(());
+        }
+        let ended = server.wait()?;
+        let output = ended.text();
+        Err(Error::Ended { command: ended.command, status: ended.status.to_string(), output })
+    }
+
+    /// Waits for the server that this program is or starts; false if the program ends before.
+    ///
+    /// # Errors
+    /// When it takes too long.
+    pub fn wait_until_it_answers(&self, server: &mut Running) -> Result<bool> {
         let begin = Instant::now();
         while server.runs() {
             if self.socket().exists()
                 && self.client()?.stdin("SELECT 1").attempt()?.status.success()
             {
-                *self.slot() = Some(server);
-                return Ok(());
+                return Ok(true);
             }
             ensure(begin.elapsed() < Duration::from_secs(300), || "mysqld does not answer".into())?;
             thread::sleep(Duration::from_millis(50));
         }
-        let ended = server.wait()?;
-        let output = ended.text();
-        Err(Error::Ended { command: ended.command, status: ended.status.to_string(), output })
+        Ok(false)
     }
 
     /// `SHUTDOWN`, and what the server said in its life.
@@ -358,7 +377,9 @@ impl<'p> MySql<'p> {
         &self.dir
     }
 
-    fn socket(&self) -> PathBuf {
+    /// The socket on which it takes clients, in a directory of its own.
+    #[must_use]
+    pub fn socket(&self) -> PathBuf {
         self.sockets.join("socket")
     }
 

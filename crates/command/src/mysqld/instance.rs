@@ -100,10 +100,13 @@ impl Instance {
         }
     }
 
-    /// The server's program: that which runs, else the package's.
+    /// The server's program: that which runs, else that in the directory that was named, else the
+    /// package's.
     pub(crate) fn server(&self) -> PathBuf {
         let running = server_on(&self.dir).and_then(|pid| fs::read_link(proc(pid, "exe")).ok());
-        running.unwrap_or_else(|| self.brand.packaged().into())
+        let named = || self.bin.as_ref().map(|bin| bin.join(self.brand.server()));
+        let named = || named().filter(|path| path.is_file());
+        running.or_else(named).unwrap_or_else(|| self.brand.packaged().into())
     }
 
     /// How the running server was started, to start it again: program and arguments, of the wrapper
