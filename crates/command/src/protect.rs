@@ -49,7 +49,7 @@ const PROTECTION: Begun = Begun { kind: "protection", command: "protect" };
 const BATCH: u64 = 32 << 20;
 const JOBS: u64 = 4;
 
-/// Seal an existing PostgreSQL, MariaDB or MySQL: stop it, convert it, have it start with the library
+/// Seal an existing PostgreSQL, MariaDB or MySQL: stop, convert, have it start with the library
 #[derive(clap::Args)]
 #[command(
     after_help = "Another call goes on where one was cut off, and `tidelock unprotect` takes \

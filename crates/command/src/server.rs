@@ -45,7 +45,7 @@ pub(crate) enum Loaded {
 }
 
 impl Server {
-    /// The server that works in `dir`: PostgreSQL's says so in a file, MariaDB's and MySQL's is looked for.
+    /// The server that works in `dir`: PostgreSQL's says so in a file, another is looked for.
     pub(crate) fn on(dir: &Path) -> Self {
         match mysqld::server_on(dir) {
             Some(pid) => Self::process(pid),

@@ -80,7 +80,7 @@ impl Instance {
     /// The server that runs here.
     pub(crate) fn running(&self) -> Option<Running> {
         let pid = server_on(&self.dir)?;
-        Some(Running { pid, socket: takes_clients(pid, &self.dir) })
+        Some(Running { pid, socket: takes_clients(self.brand, pid, &self.dir) })
     }
 
     /// The server that runs here, once it neither starts nor stops.

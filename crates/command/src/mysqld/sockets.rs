@@ -10,6 +10,8 @@ use std::time::Duration;
 
 use procfs::process::{FDTarget, Process};
 
+use super::brand::Brand;
+
 /// `__SO_ACCEPTCON` in /proc/net/unix: a socket that listens.
 const LISTENS: u32 = 0x10000;
 /// How long a server that takes clients may need to greet one.
@@ -23,10 +25,14 @@ const FAILED: u8 = 0xff;
 /// ER_SERVER_SHUTDOWN
 const STOPPING: u16 = 1053;
 
-/// The socket on which a process takes clients; a relative path lies below `dir`. None while it
-/// starts and stops.
-pub(super) fn takes_clients(pid: u32, dir: &Path) -> Option<PathBuf> {
+/// The socket on which the server of a brand takes clients; a relative path lies below `dir`. None
+/// while it starts and stops.
+pub(super) fn takes_clients(brand: Brand, pid: u32, dir: &Path) -> Option<PathBuf> {
     let mut all = listens_at(pid, dir);
+    if brand == Brand::MariaDb {
+        // It has one socket, and would write a line on each client that leaves at once.
+        return all.into_iter().next();
+    }
     // The X protocol may say nothing, and would be waited for.
     all.sort_by_key(|path| path.to_string_lossy().contains("mysqlx"));
     all.into_iter().find(|path| greets(path))
@@ -115,7 +121,7 @@ mod tests {
             });
         };
         let me = std::process::id();
-        let found = || takes_clients(me, home.path());
+        let found = || takes_clients(Brand::MySql, me, home.path());
         // A notice of the X protocol.
         serve("b", b"\x05\x00\x00\x00\x0b\x08\x05\x1a\x00");
         // Its number is that of a shutdown.

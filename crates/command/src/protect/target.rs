@@ -9,7 +9,7 @@ use super::engine::Engine;
 use crate::begun::beside;
 use crate::console;
 use crate::error::{Error, Result};
-use crate::mysqld;
+use crate::mysqld::{self, Brand};
 use crate::owner::Owner;
 use crate::postgres::{Cluster, Instance};
 use crate::run_as::run;
@@ -18,7 +18,7 @@ use crate::service;
 /// Which one
 #[derive(clap::Args)]
 pub(super) struct Which {
-    /// A Debian cluster (postgresql@15-main), mariadb, mysql, or with -D another unit of systemd
+    /// A Debian cluster (postgresql@15-main), mariadb, or with -D another unit of systemd
     #[arg(required_unless_present = "dir")]
     unit: Option<String>,
     /// The data directory [default: that of the cluster, or of the server's option files]
@@ -57,6 +57,13 @@ impl Which {
                 ));
             }
         };
+        if self.unit.is_some() && Brand::of(&dir) == Some(Brand::MySql) {
+            return Err(Error::refused(
+                format!("{} is MySQL's, of which no unit was tried", dir.display()),
+                "with -D alone it takes a server that no unit starts; else stop that and use \
+                 `tidelock encrypt`: docs/engines/mysql.md",
+            ));
+        }
         let bin = self.bindir.as_deref();
         let engine: Box<dyn Engine> = match cluster.is_some() || dir.join("PG_VERSION").exists() {
             true => Box::new(Instance::find(&dir, bin, cluster)?),
