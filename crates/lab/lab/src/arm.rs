@@ -6,8 +6,8 @@ use tidelock_servers::Arm;
 use tidelock_servers::mysqld::{Brand, own_is_possible, program_of, sealed_is_possible};
 
 use crate::error::{Error, Result};
-use crate::experiment::{Engine, Experiment, OwnArm, Work};
-use crate::host::GocryptfsMount;
+use crate::experiment::{Engine, Experiment, OwnArm, VolumeType, Work};
+use crate::host::{GocryptfsMount, Volume};
 use crate::manifest::{Machine, PlannedArm};
 
 /// An arm with everything that its server needs.
@@ -161,6 +161,10 @@ fn missing(experiment: &Experiment, arm: &Definition, machine: &Machine) -> Opti
     if arm.is_elsewhere() {
         return None;
     }
+    let volume = arm.extra.as_ref().and_then(|own| own.volume);
+    if let Some(why) = volume.and_then(Volume::missing) {
+        return Some(why);
+    }
     if let Some(why) = arm.gocryptfs.then(GocryptfsMount::missing).flatten() {
         return Some(why);
     }
@@ -183,6 +187,42 @@ fn missing(experiment: &Experiment, arm: &Definition, machine: &Machine) -> Opti
         }
         None => None,
     }
+}
+
+/// What the volumes of this experiment's arms keep from being said on this machine.
+#[must_use]
+pub(crate) fn limits_of_volumes(experiment: &Experiment, machine: &Machine) -> Vec<String> {
+    let encrypted = |own: &&OwnArm| {
+        let kernel_encrypts = own.volume.is_some_and(|kind| kind != VolumeType::Ext4);
+        kernel_encrypts && experiment.arms.contains(&own.name)
+    };
+    let arms: Vec<&str> =
+        experiment.own_arms.iter().filter(encrypted).map(|own| own.name.as_str()).collect();
+    if arms.is_empty() {
+        return Vec::new();
+    }
+    let arms = arms.join(", ");
+    let mut limits = vec![format!(
+        "{arms}: the kernel encrypts in threads of its own, which no control group counts, so \
+         only throughput and latency can be compared, not CPU time"
+    )];
+    let has_aes = machine.cpu_features.iter().any(|feature| feature == "aes");
+    let ciphers = std::fs::read_to_string("/proc/crypto").unwrap_or_default();
+    if has_aes && !uses_aes_instructions(&ciphers) {
+        limits.push(format!(
+            "{arms}: this kernel has loaded no driver for the CPU's AES instructions, and encrypts \
+             without them"
+        ));
+    }
+    limits
+}
+
+/// Whether a driver of /proc/crypto does. Those of the kernel's plain code are templates around a
+/// single block: `xts(ecb(aes-generic))`.
+fn uses_aes_instructions(ciphers: &str) -> bool {
+    let drivers = ciphers.lines().filter_map(|line| line.strip_prefix("driver"));
+    let mut drivers = drivers.map(|line| line.trim_start_matches([' ', ':']));
+    drivers.any(|driver| driver.starts_with("xts-aes-") || driver.starts_with("__xts-aes-"))
 }
 
 fn missing_of(brand: Brand, arm: &Definition) -> Option<String> {
@@ -221,6 +261,7 @@ mod tests {
             sql: None,
             restart: false,
             on: None,
+            volume: None,
             dsn: None,
         }
     }
@@ -233,6 +274,31 @@ mod tests {
         };
         assert_eq!(of("crypto"), "openssl speed: another cipher, no server");
         assert_eq!(of("wal-stress"), "the server as it is");
+    }
+
+    #[test]
+    fn a_kernel_without_aes_instructions_is_told_from_one_with_them() {
+        let crypto = |driver: &str| format!("name         : xts(aes)\ndriver       : {driver}\n");
+        for (driver, uses) in [
+            ("xts-aes-aesni", true),
+            ("xts-aes-vaes-avx512", true),
+            ("__xts-aes-aesni", true),
+            ("xts(ecb(aes-fixed-time))", false),
+            ("cbc(ecb(aes-generic))", false),
+        ] {
+            assert_eq!(uses_aes_instructions(&crypto(driver)), uses, "{driver}");
+        }
+    }
+
+    #[test]
+    fn what_the_kernel_s_encryption_keeps_from_being_said_is_said() {
+        let mut peers = experiment(&["plain", "fork"]);
+        let arm = |kind| OwnArm { bin: None, volume: Some(kind), ..own("") };
+        peers.own_arms = vec![arm(VolumeType::Ext4)];
+        assert!(limits_of_volumes(&peers, &Machine::default()).is_empty());
+        peers.own_arms = vec![arm(VolumeType::Luks)];
+        let limits = limits_of_volumes(&peers, &Machine::default());
+        assert!(limits.len() == 1 && limits[0].starts_with("fork: the kernel"), "{limits:?}");
     }
 
     #[test]

@@ -177,10 +177,25 @@ pub struct OwnArm {
     /// there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub on: Option<String>,
+    /// A volume of its own for its data directory, of the size that the limits say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub volume: Option<VolumeType>,
     /// A server elsewhere, as libpq's `key=value` parameters, without a password. The lab starts
     /// nothing then, and measures throughput and latency alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dsn: Option<String>,
+}
+
+/// What the lab makes on a loop device for an arm.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum VolumeType {
+    /// ext4, as the base for the others.
+    Ext4,
+    /// ext4 on LUKS: dm-crypt below the file system.
+    Luks,
+    /// ext4 with a directory under fscrypt.
+    Fscrypt,
 }
 
 impl OwnArm {
@@ -222,7 +237,7 @@ pub struct Limits {
     pub throughput_mib: Option<Param>,
     /// A loop device for the data directory: `ext4` or `xfs`.
     pub volume: Option<Param>,
-    /// Its size in MiB.
+    /// Its size in MiB; also that of the volumes of arms.
     pub volume_mib: Option<Param>,
 }
 

@@ -4,6 +4,7 @@
 //! ```text
 //!   Machine        CPU, memory, kernel, file system: what the numbers depend on
 //!   Volume         a private file system on a loop device, with a device number
+//!     Luks         dm-crypt between the two     Fscrypt   an encrypted directory on it
 //!   GocryptfsMount gocryptfs over a private directory
 //!   Caps           the experiment's limits as numbers
 //!     Group        a control group that holds a server to them       Throttle   the device's part
@@ -19,10 +20,12 @@
 mod caps;
 mod device;
 mod disk;
+mod fscrypt;
 mod gocryptfs;
 mod group;
 mod hierarchy;
 mod leftovers;
+mod luks;
 mod machine;
 mod mounts;
 mod owner;

@@ -110,6 +110,7 @@ fn limits(experiment: &Experiment, machine: &Machine) -> Vec<String> {
             "not root: no control groups and no volumes, so everything runs unthrottled".into(),
         );
     }
+    limits.extend(arm::limits_of_volumes(experiment, machine));
     limits
 }
 

@@ -7,12 +7,14 @@
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use tidelock_lab::experiment::VolumeType;
 use tidelock_lab::host::{
     Caps, FileSystem, Group, Image, Sampler, Volume, VolumeError, end_users, remove_leftovers,
 };
@@ -214,6 +216,39 @@ fn a_volume_has_a_device_and_leaves_nothing() {
 }
 
 #[test]
+fn a_volume_that_the_kernel_encrypts_holds_no_plaintext_and_leaves_nothing() {
+    let _alone = alone();
+    for kind in [VolumeType::Ext4, VolumeType::Fscrypt, VolumeType::Luks] {
+        let make = || Volume::of_type(&std::env::temp_dir(), kind, 64, Image::Cached);
+        if let Some(why) = Volume::missing(kind) {
+            skip::because(format!("{kind:?}: {why}"));
+            assert!(make().is_err(), "{kind:?} is not missing");
+            continue;
+        }
+        let mut volume = make().unwrap();
+        let file = volume.data().join("file");
+        let marker = b"a marker that must not be found";
+        fs::write(&file, marker).unwrap();
+        let root = volume.root().to_path_buf();
+        let (image, key) = (root.with_file_name("image"), root.with_file_name("key"));
+        volume.unmount(Duration::from_secs(60)).unwrap();
+        let stored = fs::read(&image).unwrap();
+        let found = stored.windows(marker.len()).any(|bytes| bytes == marker);
+        assert_eq!(found, kind == VolumeType::Ext4, "{kind:?}");
+        if kind != VolumeType::Ext4 {
+            let mode = fs::metadata(&key).unwrap().permissions().mode();
+            assert_eq!(mode & 0o777, 0o600, "{kind:?}");
+        }
+        volume.mount().unwrap();
+        assert_eq!(fs::read(&file).unwrap(), marker);
+        drop(volume);
+        assert!(!root.parent().unwrap().exists());
+        assert!(!mounted(&root) && !attached(&image), "{kind:?}");
+        assert_eq!(mappings(), Vec::<String>::new());
+    }
+}
+
+#[test]
 fn what_a_killed_lab_left_is_removed_and_what_a_living_one_has_is_not() {
     let _alone = alone();
     let base = tempfile::tempdir().unwrap();
@@ -232,6 +267,7 @@ fn what_a_killed_lab_left_is_removed_and_what_a_living_one_has_is_not() {
     if mine.is_none() {
         return;
     }
+    assert_eq!(mappings(), Vec::<String>::new(), "{told:?}");
     let about = |what: &str| told.iter().any(|line| line.contains(what));
     assert!(about("-dies") && about("-volume-"), "{told:?}");
     assert!(!about("-mine"), "{told:?}");
@@ -291,6 +327,8 @@ fn a_lab_that_dies() {
         let volume = Volume::create(Path::new(&base), FileSystem::Ext4, 32, Image::Cached).unwrap();
         let mut group = Group::create("dies").unwrap();
         let _reasons = group.apply(&iops(100), Some(volume.device().unwrap()));
+        let luks = || Volume::of_type(Path::new(&base), VolumeType::Luks, 64, Image::Cached);
+        let _luks = Volume::missing(VolumeType::Luks).is_none().then(|| luks().unwrap());
         std::process::abort();
     }
     fs::create_dir(Path::new(&base).join("tidelock-lab-4194305-1-volume-x")).unwrap();
@@ -301,4 +339,23 @@ fn a_lab_that_dies() {
 fn mounted(dir: &Path) -> bool {
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
     mounts.lines().any(|line| line.split(' ').nth(4).is_some_and(|p| Path::new(p).starts_with(dir)))
+}
+
+/// Whether a loop device still has this image.
+fn attached(image: &Path) -> bool {
+    let blocks = fs::read_dir("/sys/block").unwrap().flatten();
+    let mut images = blocks.filter_map(|block| {
+        let image = fs::read_to_string(block.path().join("loop/backing_file")).ok()?;
+        Some(image.trim_end().to_owned())
+    });
+    images.any(|attached| Path::new(&attached) == image)
+}
+
+/// LUKS devices that are open, by name, and names without one in /dev.
+fn mappings() -> Vec<String> {
+    let blocks = fs::read_dir("/sys/block").unwrap().flatten();
+    let open = blocks.filter_map(|block| fs::read_to_string(block.path().join("dm/name")).ok());
+    let nodes = fs::read_dir("/dev/mapper").into_iter().flatten().flatten();
+    let nodes = nodes.map(|node| node.file_name().to_string_lossy().into_owned());
+    open.chain(nodes).filter(|name| name.starts_with("tidelock-lab-")).collect()
 }

@@ -197,8 +197,12 @@ fn check_own(experiment: &Experiment, own: &OwnArm) -> Result<(), String> {
     if !postgresql && (!own.initdb.is_empty() || own.dsn.is_some()) {
         return wrong("has initdb or dsn, which are for PostgreSQL");
     }
-    if experiment.engine == Engine::None && (own.sql.is_some() || own.on.is_some()) {
-        return wrong("has sql or on, and there is no server");
+    let placed = own.on.is_some() || own.volume.is_some();
+    if experiment.engine == Engine::None && (own.sql.is_some() || placed) {
+        return wrong("has sql, on or volume, and there is no server");
+    }
+    if own.volume.is_some() && (own.on.is_some() || experiment.limits.volume.is_some()) {
+        return wrong("has a volume, and another place for its data");
     }
     if own.on.is_some() && (own.like == "gocryptfs" || experiment.limits.volume.is_some()) {
         return wrong("has on, and a volume of the lab's own");
@@ -209,7 +213,7 @@ fn check_own(experiment: &Experiment, own: &OwnArm) -> Result<(), String> {
     if own.dsn.is_none() {
         return Ok(());
     }
-    let ours = own.bin.is_some() || own.on.is_some() || own.like != "plain";
+    let ours = own.bin.is_some() || placed || own.like != "plain";
     if ours || !own.initdb.is_empty() || !own.env.is_empty() || !own.settings.is_empty() {
         return wrong(
             "has a dsn: its server is elsewhere, and only sql and like = \"plain\" go with it",
@@ -238,6 +242,7 @@ pub const BUILT_IN: [&str; 6] = ["plain", "control", "idle", "sealed", "gocryptf
 
 #[cfg(test)]
 mod tests {
+    use super::super::VolumeType;
     use super::*;
 
     const TEXT: &str = r#"
@@ -301,6 +306,10 @@ mod tests {
         let keys = "initdb = ['-K', 'x']\nsql = 'CREATE EXTENSION pg_tde'\non = '/mnt/luks'";
         let read_arm = |keys| read("t", &arm("postgresql", keys, ""), Size::Small);
         assert_eq!(read_arm(keys).unwrap().own_arms[0].initdb, ["-K", "x"]);
+        for (name, kind) in [("luks", VolumeType::Luks), ("fscrypt", VolumeType::Fscrypt)] {
+            let peer = read_arm(&format!("volume = '{name}'")).unwrap().own_arms.remove(0);
+            assert_eq!(peer.volume, Some(kind));
+        }
         let dsn = "dsn = 'host=db.example port=5433 sslmode=verify-full'";
         let peer = read_arm(dsn).unwrap().own_arms.remove(0);
         assert_eq!(peer.parameters().unwrap()[2], ("sslmode".into(), "verify-full".into()));
@@ -310,6 +319,13 @@ mod tests {
             (arm("postgresql", &format!("{dsn}\non = '/mnt'"), ""), "is elsewhere"),
             (arm("postgresql", "restart = true", ""), "after its sql"),
             (arm("postgresql", &format!("{dsn}\nsql = 'x'\nrestart = true"), ""), "lab's own"),
+            (arm("postgresql", &format!("{dsn}\nvolume = 'luks'"), ""), "is elsewhere"),
+            (arm("postgresql", "volume = 'zfs'", ""), "expected one of `ext4`, `luks`, `fscrypt`"),
+            (arm("postgresql", "volume = 'luks'\non = '/mnt'", ""), "another place for its data"),
+            (
+                arm("postgresql", "volume = 'luks'", "[limits]\nvolume = 'xfs'"),
+                "another place for its data",
+            ),
             (arm("postgresql", dsn, "servers = 2"), "a second server of it"),
             (arm("postgresql", "dsn = 'host=a password=b'", ""), "PGPASSWORD"),
             (arm("postgresql", "dsn = 'postgresql://a:b@c/d'", ""), "has the form"),

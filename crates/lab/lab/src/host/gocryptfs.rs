@@ -18,7 +18,7 @@ use tidelock_servers::{Account, Bounded as _, Process, Started};
 
 use super::mounts;
 use super::owner;
-use super::program::run_program;
+use super::program::{found, run_program};
 use crate::error::{Error, Result};
 
 /// What gocryptfs says when it serves.
@@ -160,11 +160,6 @@ pub(super) fn unmounted(root: &Path, lazy: bool) -> bool {
 /// Whether a file system is mounted here.
 fn is_mounted(root: &Path) -> bool {
     mounts::here().iter().any(|mount| mount.mount_point == root)
-}
-
-fn found(program: &str) -> bool {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path).any(|dir| dir.join(program).is_file())
 }
 
 #[cfg(test)]

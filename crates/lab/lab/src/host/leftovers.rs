@@ -1,5 +1,5 @@
-//! Removes what a lab that was killed left behind: mounts, loop devices, directories, control
-//! groups.
+//! Removes what a lab that was killed left behind: mounts, LUKS devices, loop devices,
+//! directories, control groups.
 //!
 //! Only what carries the name of a lab that no longer lives (`owner`), and directories only if they
 //! belong to us. Servers and tools of a dead lab that still run there are ended: nobody else can.
@@ -24,6 +24,7 @@ use super::device::DeviceNumber;
 use super::gocryptfs;
 use super::group;
 use super::hierarchy::Hierarchy;
+use super::luks;
 use super::mounts;
 use super::owner;
 use super::program::run_program;
@@ -39,6 +40,11 @@ pub fn remove_leftovers(bases: &[&Path]) -> Vec<String> {
     for point in left_mounts() {
         told.extend(unmount(&point));
         dirs.extend(left_part(&point));
+    }
+    // Those of a volume that was mounted were closed with it.
+    for name in luks::left() {
+        let closed = luks::close_unused(&name);
+        told.push(said(&format!("the LUKS device {name}"), closed.err()));
     }
     for (device, image) in left_loops() {
         dirs.extend(left_part(&image));

@@ -29,6 +29,12 @@ pub(super) fn text_of(command: &mut Command) -> Result<String, VolumeError> {
     Err(VolumeError::Refused { command: format!("{command:?}"), said })
 }
 
+/// Whether there is a program of this name.
+pub(super) fn found(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|dir| dir.join(program).is_file())
+}
+
 /// The longest of them makes a file system of many GiB, or writes out what is dirty on a slow one.
 const LIMIT: Duration = Duration::from_secs(600);
 

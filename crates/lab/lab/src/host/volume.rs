@@ -1,12 +1,13 @@
 //! A file system of its own on a loop device, mounted at a private directory.
 //!
 //! Its device number is the experiment's alone, so that what is limited and counted there is the
-//! server's I/O and nothing else. Needs root.
+//! server's I/O and nothing else. The kernel may encrypt what lies on it: below the file system
+//! ([`VolumeType::Luks`]) or in it ([`VolumeType::Fscrypt`]). Needs root.
 
 use std::fmt;
 use std::fs;
-use std::io;
-use std::os::unix::fs::PermissionsExt as _;
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::str::FromStr;
@@ -16,9 +17,12 @@ use std::time::{Duration, Instant};
 use tidelock_servers::Process;
 
 use super::device::DeviceNumber;
+use super::fscrypt::Fscrypt;
+use super::luks::Luks;
 use super::owner;
 use super::program::{run_program, text_of};
 use super::throttle::Throttle;
+use crate::experiment::VolumeType;
 
 /// How long an old mount of the image may stay in another namespace.
 const DETACHED: Duration = Duration::from_secs(60);
@@ -30,16 +34,92 @@ pub struct Volume {
     kind: Image,
     image: PathBuf,
     root: PathBuf,
+    encryption: Encryption,
     mounted: bool,
     _private: tempfile::TempDir,
 }
 
+/// What encrypts a volume.
+#[derive(Debug)]
+enum Encryption {
+    None,
+    /// All of it.
+    Luks(Luks),
+    /// One directory on it.
+    Fscrypt(Fscrypt),
+}
+
 impl Volume {
+    /// Why this machine cannot have such a volume; `None` if it can be tried.
+    #[must_use]
+    pub fn missing(kind: VolumeType) -> Option<String> {
+        if !rustix::process::geteuid().is_root() {
+            return Some(VolumeError::NotRoot.to_string());
+        }
+        if !Path::new("/dev/loop-control").exists() {
+            return Some(
+                "there are no loop devices here, which a volume of one's own needs".into(),
+            );
+        }
+        match kind {
+            VolumeType::Ext4 => None,
+            VolumeType::Luks => Luks::missing(),
+            VolumeType::Fscrypt => Fscrypt::missing(),
+        }
+    }
+
     /// Makes and mounts a volume of `mib` MiB in a private directory below `base`.
     ///
     /// # Errors
     /// Without root, without mkfs, losetup or mount, or when `base` is full.
     pub fn create(base: &Path, fs: FileSystem, mib: u64, kind: Image) -> Result<Self, VolumeError> {
+        let mut volume = Self::empty(base, fs, mib, kind)?;
+        make_file_system(fs, &[], &volume.image)?;
+        volume.mount()?;
+        Ok(volume)
+    }
+
+    /// The same with ext4, encrypted as `kind` says. The key is random, and lies in a file beside
+    /// the image that nobody else can read.
+    ///
+    /// # Errors
+    /// As [`Self::create`], and when [`Self::missing`] says why not.
+    pub fn of_type(
+        base: &Path,
+        kind: VolumeType,
+        mib: u64,
+        image: Image,
+    ) -> Result<Self, VolumeError> {
+        let fs = FileSystem::Ext4;
+        let mut volume = Self::empty(base, fs, mib, image)?;
+        let key = volume.image.with_file_name("key");
+        match kind {
+            VolumeType::Ext4 => {
+                make_file_system(fs, &[], &volume.image)?;
+                volume.mount()?;
+            }
+            VolumeType::Luks => {
+                make_key(&key)?;
+                let name = volume.image.parent().and_then(Path::file_name).unwrap_or_default();
+                let name = name.to_string_lossy().into_owned();
+                volume.encryption = Encryption::Luks(Luks::format(&volume.image, name, key)?);
+                volume.mount_after(|device| make_file_system(fs, &[], device))?;
+            }
+            VolumeType::Fscrypt => {
+                make_key(&key)?;
+                make_file_system(fs, &["-O", "encrypt"], &volume.image)?;
+                let fscrypt = Fscrypt::new(key);
+                volume.mount()?;
+                let identifier = fscrypt.unlock(&volume.root)?;
+                volume.encryption = Encryption::Fscrypt(fscrypt);
+                Fscrypt::make(&volume.data(), &identifier)?;
+            }
+        }
+        Ok(volume)
+    }
+
+    /// An image of zeros.
+    fn empty(base: &Path, fs: FileSystem, mib: u64, kind: Image) -> Result<Self, VolumeError> {
         if !rustix::process::geteuid().is_root() {
             return Err(VolumeError::NotRoot);
         }
@@ -52,25 +132,25 @@ impl Volume {
             reserve(&file, mib << 20)?;
         }
         fs::create_dir(&root)?;
-        let mkfs = match fs {
-            // Nothing is left for a kernel thread to finish while somebody measures.
-            FileSystem::Ext4 => {
-                ["-q", "-E", "nodiscard,lazy_itable_init=0,lazy_journal_init=0"].as_slice()
-            }
-            FileSystem::Xfs => &["-q", "-K"],
-        };
-        run_program(Command::new(format!("mkfs.{fs}")).args(mkfs).arg(&image))?;
         // The server's own user has to reach the root of the volume.
         fs::set_permissions(private.path(), fs::Permissions::from_mode(0o755))?;
-        let mut volume = Self { fs, kind, image, root, mounted: false, _private: private };
-        volume.mount()?;
-        Ok(volume)
+        let encryption = Encryption::None;
+        Ok(Self { fs, kind, image, root, encryption, mounted: false, _private: private })
     }
 
     /// The root directory of the volume; root's own at first.
     #[must_use]
     pub fn root(&self) -> &Path {
         &self.root
+    }
+
+    /// Where data has to lie to be encrypted: in a directory of it under fscrypt, else the root.
+    #[must_use]
+    pub fn data(&self) -> PathBuf {
+        match self.encryption {
+            Encryption::Fscrypt(_) => self.root.join("encrypted"),
+            Encryption::None | Encryption::Luks(_) => self.root.clone(),
+        }
     }
 
     /// Which file system this is.
@@ -93,6 +173,14 @@ impl Volume {
     /// # Errors
     /// When losetup or mount refuses.
     pub fn mount(&mut self) -> Result<(), VolumeError> {
+        self.mount_after(|_| Ok(()))
+    }
+
+    /// The same, after `prepare` was done with the device.
+    fn mount_after(
+        &mut self,
+        prepare: impl FnOnce(&Path) -> Result<(), VolumeError>,
+    ) -> Result<(), VolumeError> {
         self.wait_until_detached()?;
         let mut attach = Command::new("losetup");
         attach.args(["--find", "--show"]);
@@ -100,14 +188,28 @@ impl Volume {
             attach.arg("--direct-io=on");
         }
         let device = text_of(attach.arg(&self.image))?;
-        let device = device.trim();
-        let mounted = run_program(Command::new("mount").arg(device).arg(&self.root));
-        // A mounted device is detached as soon as it is unmounted, even if this lab dies.
-        let detached = run_program(Command::new("losetup").args(["--detach", device]));
+        let device = Path::new(device.trim());
+        let plain = match &self.encryption {
+            Encryption::Luks(luks) => luks.open(device),
+            Encryption::None | Encryption::Fscrypt(_) => Ok(device.to_path_buf()),
+        };
+        let mounted = plain.and_then(|plain| {
+            prepare(&plain)?;
+            run_program(Command::new("mount").arg(&plain).arg(&self.root))
+        });
+        // What is mounted is closed and detached as soon as it is unmounted, even if this lab dies.
+        let closed = match &self.encryption {
+            Encryption::Luks(luks) => luks.close_unused(),
+            Encryption::None | Encryption::Fscrypt(_) => Ok(()),
+        };
+        let detached = run_program(Command::new("losetup").arg("--detach").arg(device));
         mounted?;
         self.mounted = true;
         Throttle::clear(self.device()?);
-        detached
+        if let Encryption::Fscrypt(fscrypt) = &self.encryption {
+            fscrypt.unlock(&self.root)?;
+        }
+        closed.and(detached)
     }
 
     /// A namespace that was made while the volume was mounted may hold the old mount a little
@@ -181,6 +283,25 @@ pub(super) fn users_of(root: &Path) -> Vec<Process> {
         .filter(|id| i32::try_from(std::process::id()) != Ok(*id))
         .filter_map(Process::new)
         .collect()
+}
+
+fn make_file_system(fs: FileSystem, more: &[&str], on: &Path) -> Result<(), VolumeError> {
+    let arguments = match fs {
+        // Nothing is left for a kernel thread to finish while somebody measures.
+        FileSystem::Ext4 => {
+            ["-q", "-E", "nodiscard,lazy_itable_init=0,lazy_journal_init=0"].as_slice()
+        }
+        FileSystem::Xfs => &["-q", "-K"],
+    };
+    run_program(Command::new(format!("mkfs.{fs}")).args(arguments).args(more).arg(on))
+}
+
+/// A random key, as long as AES-256-XTS takes it, in a file of mode 0600.
+fn make_key(path: &Path) -> io::Result<()> {
+    let mut key = [0; 64];
+    fs::File::open("/dev/urandom")?.read_exact(&mut key)?;
+    let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+    file.write_all(&key)
 }
 
 /// Takes the space of the image now, so that a full disk is not met in the middle of a trial. File

@@ -174,10 +174,13 @@ impl<'p> Server<'p> {
 
     /// Makes the volume and the group that the ground asks for, as far as this machine allows.
     fn limit(&mut self, place: &Workspace, ground: &Ground, caps: &Caps) -> Result<()> {
-        if let Some(fs) = ground.limits.get("volume").filter(|fs| *fs != "none") {
+        let mib = ground.limits.get("volume_mib").and_then(|mib| mib.parse().ok());
+        let mib = mib.unwrap_or(VOLUME_MIB);
+        if let Some(kind) = self.arm.extra.as_ref().and_then(|own| own.volume) {
+            self.volume = Some(Volume::of_type(place.path(), kind, mib, Image::Direct)?);
+        } else if let Some(fs) = ground.limits.get("volume").filter(|fs| *fs != "none") {
             let fs = fs.parse().map_err(Error::Other)?;
-            let mib = ground.limits.get("volume_mib").and_then(|mib| mib.parse().ok());
-            match Volume::create(place.path(), fs, mib.unwrap_or(VOLUME_MIB), Image::Direct) {
+            match Volume::create(place.path(), fs, mib, Image::Direct) {
                 Ok(volume) => self.volume = Some(volume),
                 Err(why @ crate::host::VolumeError::NotRoot) => self
                     .unlimited
@@ -214,8 +217,9 @@ impl<'p> Server<'p> {
     ) -> Result<Database<'p>> {
         let mut below = None;
         if let Some(volume) = &self.volume {
-            place.account().give(volume.root())?;
-            below = Some(volume.root().to_path_buf());
+            let data = volume.data();
+            place.account().give(&data)?;
+            below = Some(data);
         }
         if self.arm.gocryptfs {
             let base = below.as_deref().unwrap_or(place.path());

@@ -1,5 +1,8 @@
 //! Arms of a user's own: other programs, other directories, servers elsewhere.
 
+use tidelock_lab::experiment::VolumeType;
+use tidelock_lab::host::Volume;
+
 use super::*;
 
 #[test]
@@ -96,6 +99,98 @@ fn an_arm_restarts_after_its_sql() {
         succeeded(&bench.run(&[&path]));
         bench.is_clean();
     }
+}
+
+/// The files of peers that lie on volumes of the lab, as they are.
+#[test]
+fn peers_on_volumes_of_the_lab_run_and_what_the_kernel_lacks_is_named() {
+    for (peer, kind) in [("fscrypt", VolumeType::Fscrypt), ("luks", VolumeType::Luks)] {
+        let bench = Bench::new();
+        let file = format!("{}/experiments/peers/{peer}.toml", env!("CARGO_MANIFEST_DIR"));
+        let output = bench.run(&[&file, "--miniature"]);
+        succeeded(&output);
+        nothing_is_left(&bench);
+        let manifest = fs::read_to_string(bench.out().join("run.json")).unwrap();
+        let manifest: Value = serde_json::from_str(&manifest).unwrap();
+        let trials = fs::read_to_string(bench.out().join("results.jsonl")).unwrap_or_default();
+        let trials = trials_of(&trials);
+        for arm in manifest["experiments"][0]["arms"].as_array().unwrap() {
+            let name = arm["name"].as_str().unwrap();
+            let kind = if name == peer { kind } else { VolumeType::Ext4 };
+            let why = Volume::missing(kind);
+            assert_eq!(arm["missing"].as_str(), why.as_deref(), "{peer}");
+            let measured = trials.iter().any(|trial| trial["arm"] == arm["name"]);
+            assert_eq!(measured, why.is_none(), "{peer}: {arm}");
+            if let Some(why) = why {
+                skip::because(format!("{name} of {peer}: {why}"));
+                let report = fs::read_to_string(bench.out().join("report.md")).unwrap();
+                assert!(report.contains(&why), "{report}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_run_on_a_volume_that_fails_or_is_interrupted_leaves_nothing() {
+    if skip::unless_root("a volume") {
+        return;
+    }
+    for kind in [VolumeType::Ext4, VolumeType::Fscrypt, VolumeType::Luks] {
+        if let Some(why) = Volume::missing(kind) {
+            skip::because(format!("{kind:?}: {why}"));
+            continue;
+        }
+        let name = format!("{kind:?}").to_lowercase();
+        let on_volume = |settings: &str| {
+            let arm = format!(
+                "[[arm]]\nname = \"peer\"\ntitle = \"a peer\"\nlike = \"plain\"\n\
+                 volume = \"{name}\"\n[limits]\nvolume_mib = 300\n[settings]\n{settings}"
+            );
+            move |text: String| {
+                text.replace("[\"plain\", \"control\"]", "[\"peer\"]").replace("[settings]", &arm)
+            }
+        };
+        let bench = Bench::new();
+        let file = quick(&bench, on_volume("shared_buffers = \"12 potatoes\""));
+        let output = bench.run(&[&file]);
+        assert_eq!(output.status.code(), Some(1), "{}", told(&output));
+        assert!(told(&output).contains("potatoes"), "{}", told(&output));
+        nothing_is_left(&bench);
+
+        let bench = Bench::new();
+        let file = quick(&bench, on_volume(""));
+        let mut command = bench.measuring(&["run", &file]);
+        let child = command.arg("--out").arg(bench.out()).stderr(Stdio::null()).spawn();
+        let mut child = child.unwrap();
+        let start = Instant::now();
+        while fs::metadata(bench.out().join("results.jsonl")).map_or(0, |meta| meta.len()) == 0 {
+            assert!(start.elapsed() < Duration::from_secs(120), "no trial was finished");
+            thread::sleep(Duration::from_millis(20));
+        }
+        assert!(!in_use(&bench).is_empty(), "its server lies elsewhere");
+        let pid = Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
+        kill_process(pid, Signal::INT).unwrap();
+        assert_eq!(child.wait().unwrap().code(), Some(130));
+        nothing_is_left(&bench);
+    }
+}
+
+fn nothing_is_left(bench: &Bench) {
+    bench.is_clean();
+    assert_eq!(in_use(bench), Vec::<String>::new());
+}
+
+/// Mounts, loop devices and LUKS devices of the lab of this bench.
+fn in_use(bench: &Bench) -> Vec<String> {
+    let work = bench.path("work").display().to_string();
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let mut found: Vec<String> =
+        mounts.lines().filter(|line| line.contains(&work)).map(str::to_owned).collect();
+    for block in fs::read_dir("/sys/block").unwrap().flatten() {
+        let image = fs::read_to_string(block.path().join("loop/backing_file"));
+        found.extend(image.ok().filter(|image| image.contains(&work)));
+    }
+    found
 }
 
 /// The lab reaches a server that it did not start, and leaves it as it was.
