@@ -306,8 +306,12 @@ mod tests {
         let keys = "initdb = ['-K', 'x']\nsql = 'CREATE EXTENSION pg_tde'\non = '/mnt/luks'";
         let read_arm = |keys| read("t", &arm("postgresql", keys, ""), Size::Small);
         assert_eq!(read_arm(keys).unwrap().own_arms[0].initdb, ["-K", "x"]);
-        for (name, kind) in [("luks", VolumeType::Luks), ("fscrypt", VolumeType::Fscrypt)] {
-            let peer = read_arm(&format!("volume = '{name}'")).unwrap().own_arms.remove(0);
+        for (key, kind) in [
+            ("volume = 'ext4'", VolumeType::Ext4),
+            ("volume = 'luks'", VolumeType::Luks),
+            ("volume = 'fscrypt'", VolumeType::Fscrypt),
+        ] {
+            let peer = read_arm(key).unwrap().own_arms.remove(0);
             assert_eq!(peer.volume, Some(kind));
         }
         let dsn = "dsn = 'host=db.example port=5433 sslmode=verify-full'";
