@@ -229,7 +229,10 @@ fn what_cannot_be_compared_says_why() {
     let large = at(claim("sealed", "plain", expect), &[("scale", "5000")]);
     assert_eq!(why(large), "this size of the experiment has no scale 5000");
     let unmeasured = at(claim("sealed", "plain", expect), &[(WORKLOAD, "update")]);
-    assert_eq!(why(unmeasured), "it was not measured");
+    assert_eq!(
+        why(unmeasured),
+        "not measured here: this size of the experiment, or what was chosen of it, has no update"
+    );
 }
 
 #[test]
