@@ -35,16 +35,16 @@ fn an_aligned_page_takes_one_system_call() {
 /// Which system calls each section of the program takes, in their order. A call more is a choice to
 /// be made, see docs/decisions/0017-small-files.md and 0019-small-writes.md.
 const CALLS: [(&str, &str); 12] = [
-    ("open and close", "openat2 fstat pread64 dup3 dup3 close dup3"),
-    ("sync", "openat2 fstat pread64 dup3 dup3 fsync close dup3"),
+    ("open and close", "openat2 statx pread64 dup3 dup3 close dup3"),
+    ("sync", "openat2 statx pread64 dup3 dup3 fsync close dup3"),
     ("writeback of all", "sync_file_range"),
     ("writeback of a later range", "sync_file_range sync_file_range"),
     ("fstat", "fstat"),
     ("stat", "newfstatat openat2 close"),
     ("write within a page", "rt_sigprocmask pread64 pwrite64 rt_sigprocmask"),
-    ("append", "rt_sigprocmask fstat pread64 pwrite64 rt_sigprocmask"),
-    ("write on", "rt_sigprocmask fstat pwrite64 rt_sigprocmask"),
-    ("pwrite of blocks", "rt_sigprocmask fstat pwrite64 rt_sigprocmask"),
+    ("append", "rt_sigprocmask statx pread64 pwrite64 rt_sigprocmask"),
+    ("write on", "rt_sigprocmask statx pwrite64 rt_sigprocmask"),
+    ("pwrite of blocks", "rt_sigprocmask statx pwrite64 rt_sigprocmask"),
     ("a page by write", "pwrite64"),
     ("rewind and read", "pread64"),
 ];
