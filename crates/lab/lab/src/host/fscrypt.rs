@@ -1,7 +1,8 @@
 //! fscrypt: a directory that ext4 itself encrypts.
 //!
 //! A policy of version 2, AES-256-XTS for contents, AES-256-CTS for names, as every tool sets it by
-//! default. `xfs_io` of xfsprogs has the two calls of the kernel that it takes, for any file system.
+//! default. `xfs_io` of xfsprogs has the two calls of the kernel that it takes, for any file
+//! system.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -44,7 +44,7 @@ pub(super) struct Bench<'s, 'p> {
 /// What gives a server its transactions, over connections that are kept.
 enum Load {
     /// The lab itself, with a script of pgbench and its scale.
-    Statements(Connections, Script, i64),
+    Statements(Box<Connections>, Script, i64),
     /// sysbench.
     Sysbench(Paced),
 }
@@ -186,7 +186,11 @@ impl Load {
                 let clients = work.clients.number(&cell.0)?;
                 let connections = Connections::open(cluster, clients, work.connect)?;
                 let script = Script::of(work).map_err(Error::Other)?;
-                Ok(Self::Statements(connections, script, work.scale.number::<i64>(&cell.0)?.max(1)))
+                Ok(Self::Statements(
+                    Box::new(connections),
+                    script,
+                    work.scale.number::<i64>(&cell.0)?.max(1),
+                ))
             }
             (Database::Mysqld(mysqld), Work::Sysbench(work)) => {
                 sysbench::prepare(mysqld, work, &cell.0, stop)?;
