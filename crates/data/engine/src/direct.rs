@@ -21,7 +21,7 @@ use crate::kernel::{Fd, Links, System};
 use crate::path::PathBuffer;
 use crate::process::Process;
 use crate::roots::Decide;
-use crate::table::Table;
+use crate::table::Slot;
 
 /// What devices write at the least. One with larger sectors answers EINVAL to smaller writes.
 const SECTOR: u64 = 512;
@@ -30,8 +30,18 @@ const O_CLOEXEC: i32 = 0o2_000_000;
 /// O_DSYNC and O_SYNC.
 const SYNCHRONOUS: i32 = 0o4_010_000;
 
-/// In the place of a descriptor: this file has none, and gets none.
-const REFUSED: i32 = i32::MIN;
+/// In the place of a descriptor's number plus one: this file gets none.
+const REFUSED: u16 = u16::MAX;
+
+impl Slot {
+    /// The descriptor for direct access, if there is one.
+    pub(crate) fn direct(&self) -> Option<Fd> {
+        match self.direct.load(Acquire) {
+            0 | REFUSED => None,
+            behind => Some(Fd(i32::from(behind) - 1)),
+        }
+    }
+}
 
 impl<S: System, C: UnitCipher, P: Decide> OpenFile<'_, S, C, P> {
     /// True if the program wants direct access.
@@ -54,17 +64,22 @@ impl<S: System, C: UnitCipher, P: Decide> OpenFile<'_, S, C, P> {
     /// As [`alone`](Self::alone).
     #[inline]
     pub(crate) fn direct(&self) -> Result<Option<Fd>, Errno> {
-        if self.is_ready() { Ok(self.direct_at_hand()) } else { self.open_direct() }
+        if !self.is_direct() {
+            Ok(None)
+        } else if self.is_ready() {
+            Ok(self.direct_at_hand())
+        } else {
+            self.open_direct()
+        }
     }
 
     /// The same, for who has the gate: one that is open.
     #[inline]
     pub(crate) fn direct_at_hand(&self) -> Option<Fd> {
-        match self.slot.direct.load(Acquire) {
-            0 | REFUSED => None,
-            _ if !self.is_direct() => None,
-            complement => Some(Fd(!complement)),
+        if !self.is_direct() {
+            return None;
         }
+        self.slot.direct()
     }
 
     /// True if a direct descriptor may be asked for these bytes.
@@ -75,7 +90,7 @@ impl<S: System, C: UnitCipher, P: Decide> OpenFile<'_, S, C, P> {
 
     #[cold]
     fn open_direct(&self) -> Result<Option<Fd>, Errno> {
-        if !self.is_direct() || !self.is_keyed() {
+        if !self.is_keyed() {
             return Ok(None);
         }
         // Whoever writes through the page cache has done so, and whoever comes finds it open.
@@ -89,7 +104,8 @@ impl<S: System, C: UnitCipher, P: Decide> OpenFile<'_, S, C, P> {
                 self.layout().start().get(),
             )?;
             let opened = self.process.open_again(self.slot, self.hidden(), self.again());
-            self.slot.direct.store(opened.map_or(REFUSED, |fd| !fd.0), Release);
+            let behind = opened.map_or(REFUSED, |fd| u16::try_from(fd.0 + 1).unwrap_or(REFUSED));
+            self.slot.direct.store(behind, Release);
         }
         drop(alone);
         Ok(self.direct_at_hand())
@@ -105,7 +121,7 @@ impl<S: System, C: UnitCipher, P: Decide> OpenFile<'_, S, C, P> {
 impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
     /// One more real descriptor of an open file, hidden as the first: at a number that no program
     /// meets, unless record locks forbid to move it there.
-    fn open_again(&self, slot: &crate::table::Slot, file: Fd, flags: i32) -> Result<Fd, Errno> {
+    fn open_again(&self, slot: &Slot, file: Fd, flags: i32) -> Result<Fd, Errno> {
         let mut path = PathBuffer::new();
         Self::path_of_number(file, &mut path)?;
         let root = slot.traits().root();
@@ -126,7 +142,7 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
                 self.system.close(fd)?;
                 return moved.map(|()| spare);
             }
-            if !Table::holds(fd) {
+            if fd.0 >= REFUSED.into() {
                 // To close it would drop record locks that came up since: it stays, unused.
                 return Err(Errno::MFILE);
             }

@@ -32,8 +32,8 @@ pub struct OpenFile<'p, S: System, C: UnitCipher, P: Decide> {
     pub(crate) index: u32,
     pub(crate) slot: &'p Slot,
     /// The lowest place where this call has written through the page cache, of a file that the
-    /// program wants written directly.
-    pub(crate) cached_from: Cell<Option<u64>>,
+    /// program wants written directly; the largest number for nowhere.
+    pub(crate) cached_from: Cell<u64>,
 }
 
 impl<S: System, C: UnitCipher, P: Decide> Drop for OpenFile<'_, S, C, P> {
@@ -70,7 +70,7 @@ impl<'p, S: System, C: UnitCipher, P: Decide> OpenFile<'p, S, C, P> {
     /// An open file that the caller has joined.
     pub(crate) fn of(process: &'p Process<S, C, P>, index: u32) -> Self {
         let slot = process.table.slot(index);
-        Self { process, index, slot, cached_from: Cell::new(None) }
+        Self { process, index, slot, cached_from: Cell::new(u64::MAX) }
     }
 
     /// The real descriptor, for calls that do not touch bytes: fsync, flock, fchmod and the like.
@@ -258,7 +258,7 @@ impl<'p, S: System, C: UnitCipher, P: Decide> OpenFile<'p, S, C, P> {
 
     pub(crate) fn turn_word(&self) -> Stripe {
         let number = self.slot.turn.load(core::sync::atomic::Ordering::Relaxed);
-        Stripe { root: self.traits().root(), number: u16::try_from(number).unwrap_or(0) }
+        Stripe { root: self.traits().root(), number }
     }
 }
 

@@ -22,11 +22,6 @@ pub struct Fd(pub i32);
 impl Fd {
     /// The working directory, as the first argument of an `at` call.
     pub const CWD: Self = Self(-100);
-
-    /// False for what stands where there is no descriptor.
-    pub(crate) const fn is_a_number(&self) -> bool {
-        self.0 >= 0 && self.0 < i32::MAX
-    }
 }
 
 /// What fstat says of a file.

@@ -474,7 +474,8 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
         slot.inode.store(stat.inode, Relaxed);
         slot.key.store(key.map_or(0, |key| key.0 + 1), Relaxed);
         let process = self.system.actor(traits.root()).number();
-        slot.turn.store(process.wrapping_mul(31).wrapping_add(claim.index()) % WORDS_U32, Relaxed);
+        let turn = process.wrapping_mul(31).wrapping_add(claim.index()) % WORDS_U32;
+        slot.turn.store(u16::try_from(turn).unwrap_or(0), Relaxed);
         claim.publish(visible);
         Ok(visible)
     }

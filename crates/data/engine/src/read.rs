@@ -7,12 +7,12 @@
 
 use tidelock_cipher::{KeySlot, UnitCipher, is_zero, open_units};
 use tidelock_format::{
-    BLOCK_USIZE, DiskSize, PlainOffset, Span, UNIT, UNIT_USIZE, UnitNumber, ZeroRule,
+    BLOCK_USIZE, DiskOffset, DiskSize, PlainOffset, Span, UNIT, UNIT_USIZE, UnitNumber, ZeroRule,
 };
 
 use crate::errno::Errno;
 use crate::file::{OpenFile, place};
-use crate::kernel::{Fd, SCRATCH_MAX, System};
+use crate::kernel::{SCRATCH_MAX, System};
 use crate::roots::Decide;
 use crate::roster::Areas;
 use crate::sequence::consistent;
@@ -114,14 +114,7 @@ impl<S: System, C: UnitCipher, P: Decide> OpenFile<'_, S, C, P> {
         let traits = self.traits();
         let disk = self.layout().disk(at);
         let areas = Areas::new(traits.stripe, span.start(), span.end());
-        let direct = self.direct().unwrap_or(None).filter(|_| Self::are_sectors(into, disk));
-        let read = consistent(self.kernel(), areas, || {
-            let read = |fd: Fd, into: &mut [u8]| self.kernel().pread(fd, into, disk);
-            match direct.map(|fd| read(fd, into)) {
-                None | Some(Err(Errno::INVAL)) => read(self.hidden(), into),
-                Some(done) => done,
-            }
-        })?;
+        let read = consistent(self.kernel(), areas, || self.fetch(into, disk))?;
         // A failing disk can end a read within a block.
         if read.generation != whole_since || !read.count.is_multiple_of(BLOCK_USIZE) {
             return Ok(None);
@@ -129,6 +122,21 @@ impl<S: System, C: UnitCipher, P: Decide> OpenFile<'_, S, C, P> {
         let found = into.get_mut(..read.count).unwrap_or_default();
         open_units(self.cipher(), key, span.first_unit(), traits.zero_rule, found);
         Ok(Some(read.count))
+    }
+
+    /// Bytes as they are on the disk, read directly where the program wants that.
+    #[inline]
+    fn fetch(&self, into: &mut [u8], at: DiskOffset) -> Result<usize, Errno> {
+        if self.is_direct()
+            && let Ok(Some(direct)) = self.direct()
+            && Self::are_sectors(into, at)
+        {
+            match self.kernel().pread(direct, into, at) {
+                Err(Errno::INVAL) => {}
+                done => return done,
+            }
+        }
+        self.kernel().pread(self.hidden(), into, at)
     }
 
     /// A file without a header: it has no bytes, or a crash has left nothing but zeros.

@@ -5,8 +5,8 @@
 //! and opened again meanwhile can never lend its key to another file.
 
 use core::sync::atomic::{
-    AtomicI32, AtomicU32, AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed,
-    Ordering::Release,
+    AtomicI32, AtomicU16, AtomicU32, AtomicU64, Ordering::AcqRel, Ordering::Acquire,
+    Ordering::Relaxed, Ordering::Release,
 };
 
 use tidelock_cipher::Root;
@@ -43,23 +43,26 @@ pub struct Slot {
     users: AtomicU32,
     /// The complement of the hidden descriptor's number; 0 is none.
     hidden: AtomicI32,
-    /// The same of the one for direct access; see `direct`.
-    pub(crate) direct: AtomicI32,
     /// Slot of the file key plus one; 0 while the file has no header.
     pub(crate) key: AtomicU32,
     pub(crate) flags: AtomicU32,
     pub(crate) state: AtomicU32,
+    /// The descriptor for direct access; see `direct`.
+    pub(crate) direct: AtomicU16,
+    /// Which word is the lock of the offset; the same in a forked child.
+    pub(crate) turn: AtomicU16,
     pub(crate) device: AtomicU64,
     pub(crate) inode: AtomicU64,
     /// What is known of the size, see `whole`.
     pub(crate) wholeness: AtomicU64,
-    /// Which word is the lock of the offset; the same in a forked child.
-    pub(crate) turn: AtomicU32,
     /// The plain offset, until a fork; see `offset`.
     pub(crate) offset: AtomicU64,
     /// The thread that moves the real file at this moment, see `moving`.
     pub(crate) mover: AtomicU64,
 }
+
+/// One line of the CPU's cache.
+const _: () = assert!(size_of::<Slot>() == 64);
 
 const CLAIMED: u32 = u32::MAX;
 
@@ -169,14 +172,14 @@ impl Slot {
     pub const FREE: Self = Self {
         users: AtomicU32::new(0),
         hidden: AtomicI32::new(0),
-        direct: AtomicI32::new(0),
         key: AtomicU32::new(0),
         flags: AtomicU32::new(0),
         state: AtomicU32::new(0),
+        direct: AtomicU16::new(0),
+        turn: AtomicU16::new(0),
         device: AtomicU64::new(0),
         inode: AtomicU64::new(0),
         wholeness: AtomicU64::new(0),
-        turn: AtomicU32::new(0),
         offset: AtomicU64::new(0),
         mover: AtomicU64::new(0),
     };
@@ -204,8 +207,8 @@ impl Slot {
 
     /// The descriptors of the real file.
     pub(crate) fn real_files(&self) -> impl Iterator<Item = Fd> {
-        let complements = [self.hidden.load(Relaxed), self.direct.load(Acquire)];
-        complements.into_iter().map(|complement| Fd(!complement)).filter(Fd::is_a_number)
+        let hidden = Some(self.hidden()).filter(|fd| fd.0 >= 0);
+        hidden.into_iter().chain(self.direct())
     }
 
     pub(crate) fn set_hidden(&self, fd: Fd) {

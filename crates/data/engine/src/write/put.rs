@@ -53,8 +53,7 @@ impl<S: System, C: UnitCipher, P: Decide> OpenFile<'_, S, C, P> {
     fn note_cached(&self, at: DiskOffset) {
         if self.is_direct() {
             let start = self.layout().plain(at).map_or(0, PlainOffset::get);
-            let before = self.cached_from.get();
-            self.cached_from.set(Some(before.map_or(start, |before| before.min(start))));
+            self.cached_from.set(start.min(self.cached_from.get()));
         }
     }
 
@@ -170,9 +169,9 @@ impl<S: System, C: UnitCipher, P: Decide> OpenFile<'_, S, C, P> {
     /// way of the page cache. Engines count on it where they forget to sync (docs/decisions/0022).
     #[inline]
     pub(super) fn write_out(&self, end: u64) -> Result<(), Errno> {
-        match self.cached_from.take() {
-            Some(from) => self.write_out_from(from, end),
-            None => Ok(()),
+        match self.cached_from.replace(u64::MAX) {
+            u64::MAX => Ok(()),
+            from => self.write_out_from(from, end),
         }
     }
 
