@@ -121,6 +121,7 @@ twins! {
     thousands_of_files
     threads_on_one_file
     threads_with_files_of_their_own
+    threads_write_directly
     truncate_by_path
     truncated_while_another_holds_it
     unlink_while_open

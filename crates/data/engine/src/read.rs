@@ -12,7 +12,7 @@ use tidelock_format::{
 
 use crate::errno::Errno;
 use crate::file::{OpenFile, place};
-use crate::kernel::{SCRATCH_MAX, System};
+use crate::kernel::{Fd, SCRATCH_MAX, System};
 use crate::roots::Decide;
 use crate::roster::Areas;
 use crate::sequence::consistent;
@@ -114,7 +114,9 @@ impl<S: System, C: UnitCipher, P: Decide> OpenFile<'_, S, C, P> {
         let traits = self.traits();
         let disk = self.layout().disk(at);
         let areas = Areas::new(traits.stripe, span.start(), span.end());
-        let read = consistent(self.kernel(), areas, || self.fetch(into, disk))?;
+        // Here, since it may need the gate, which a reader that is overtaken takes.
+        let direct = self.direct().unwrap_or(None);
+        let read = consistent(self.kernel(), areas, || self.fetch(direct, into, disk))?;
         // A failing disk can end a read within a block.
         if read.generation != whole_since || !read.count.is_multiple_of(BLOCK_USIZE) {
             return Ok(None);
@@ -126,9 +128,8 @@ impl<S: System, C: UnitCipher, P: Decide> OpenFile<'_, S, C, P> {
 
     /// Bytes as they are on the disk, read directly where the program wants that.
     #[inline]
-    fn fetch(&self, into: &mut [u8], at: DiskOffset) -> Result<usize, Errno> {
-        if self.is_direct()
-            && let Ok(Some(direct)) = self.direct()
+    fn fetch(&self, direct: Option<Fd>, into: &mut [u8], at: DiskOffset) -> Result<usize, Errno> {
+        if let Some(direct) = direct
             && Self::are_sectors(into, at)
         {
             match self.kernel().pread(direct, into, at) {
