@@ -1,6 +1,7 @@
 /* Eight threads write and read pages and sectors of one file with O_DIRECT, through a descriptor
  * that they share and others that they open for a moment, beside reads of all of it, directly and
- * through the page cache. Every fsync succeeds: no page was dirty where another call wrote directly.
+ * through the page cache. Every fsync succeeds: no page was dirty where another call wrote
+ * directly.
  */
 #include "twin.h"
 #include <pthread.h>
