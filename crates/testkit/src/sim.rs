@@ -27,12 +27,14 @@ mod faults;
 mod file;
 mod names;
 mod process;
+mod scratch;
 
 pub use cipher::SimCipher;
 pub use driver::Driver;
 pub use faults::{Call, Fault, Plan};
 pub use file::SimFile;
-pub use process::{Scratch, SimProcess};
+pub use process::SimProcess;
+pub use scratch::Scratch;
 
 use names::Names;
 

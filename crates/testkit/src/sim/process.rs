@@ -3,7 +3,6 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
-use std::ops::{Deref, DerefMut};
 use std::rc::Rc;
 use std::sync::atomic::AtomicU64;
 
@@ -17,6 +16,7 @@ use tidelock_format::{DiskOffset, DiskSize};
 use super::SimDisk;
 use super::faults::Call;
 use super::names::Node;
+use super::scratch::Scratch;
 
 /// What direct access is aligned to.
 const SECTOR: u64 = 512;
@@ -57,27 +57,6 @@ impl Description {
         let all = bytes.as_ptr().addr() | bytes.len();
         let fits = (all as u64 | at.get()).is_multiple_of(SECTOR);
         if self.access & O_DIRECT == 0 || fits { Ok(()) } else { Err(Errno::INVAL) }
-    }
-}
-
-/// Working memory, aligned, full of what must never reach the disk.
-pub struct Scratch {
-    bytes: Vec<u8>,
-    from: usize,
-    len: usize,
-}
-
-impl Deref for Scratch {
-    type Target = [u8];
-
-    fn deref(&self) -> &[u8] {
-        &self.bytes[self.from..self.from + self.len]
-    }
-}
-
-impl DerefMut for Scratch {
-    fn deref_mut(&mut self) -> &mut [u8] {
-        &mut self.bytes[self.from..self.from + self.len]
     }
 }
 
@@ -418,10 +397,7 @@ impl Kernel for SimProcess {
     }
 
     fn scratch(&self, len: usize) -> Result<Scratch, Errno> {
-        assert!(len <= tidelock_engine::SCRATCH_MAX, "too much working memory is asked for: {len}");
-        let bytes = vec![b'q'; len + 4096];
-        let from = bytes.as_ptr().align_offset(4096);
-        Ok(Scratch { bytes, from, len })
+        Ok(Scratch::new(len))
     }
 }
 
