@@ -8,6 +8,7 @@
 //!
 //! What goes through the page cache is written by who has the gate alone, and waited for before the
 //! gate is given back: so no page is dirty while others write it directly (docs/decisions/0023).
+//! The one exception is the rest of a write that the kernel has cut short within a sector.
 //! Whether a file system can do it is tried, not asked: it answers EINVAL where it cannot.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};

@@ -1,8 +1,8 @@
 //! The offset of an open file: one user at a time, as the kernel has it.
 //!
-//! The kernel's offset of the hidden descriptor is the plain offset, shared by duplicates and
-//! forked children. A read or write at the offset is several system calls here, so each open file
-//! has a lock among the shared words, by a number that a forked child inherits with the table.
+//! Duplicates and forked children share it (`offset`). A read or write at the offset is several
+//! steps here, so each open file has a lock among the shared words, by a number that a forked child
+//! inherits with the table.
 
 use core::sync::atomic::{AtomicU64, Ordering::AcqRel, Ordering::Relaxed, Ordering::Release};
 
