@@ -47,7 +47,8 @@ impl Slot {
 impl<S: System, C: UnitCipher, P: Decide> OpenFile<'_, S, C, P> {
     /// True if the program wants direct access.
     #[inline]
-    pub(crate) fn is_direct(&self) -> bool {
+    #[must_use]
+    pub fn is_direct(&self) -> bool {
         self.flags().0 & O_DIRECT != 0
     }
 

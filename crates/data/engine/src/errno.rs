@@ -4,6 +4,14 @@
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Errno(pub i32);
 
+impl Errno {
+    /// As the kernel returns it.
+    #[must_use]
+    pub const fn negative(self) -> i64 {
+        -(self.0 as i64)
+    }
+}
+
 macro_rules! errnos {
     ($($name:ident = $value:literal, $text:literal;)*) => {
         impl Errno {

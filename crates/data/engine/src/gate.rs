@@ -76,6 +76,29 @@ impl<'k, K: Kernel> Shared<'k, K> {
     }
 }
 
+impl<'k, K: Kernel> Shared<'k, K> {
+    /// Shares the gate for a request that the kernel carries out, unless somebody has it or waits
+    /// to have it alone. No thread is at work at it: all of them can wait for it.
+    pub(crate) fn try_take_for_request(
+        kernel: &'k K,
+        stripe: Stripe,
+        request: u32,
+    ) -> Option<Self> {
+        let word = word(kernel, stripe);
+        if word.load(Relaxed) & HOLDER != 0 {
+            return None;
+        }
+        let at_work = AtWork::of(kernel, stripe.root, kernel.actor(stripe.root).request(request));
+        at_work.shares(stripe);
+        let shared = Self { kernel, stripe, at_work };
+        (word.fetch_add(1, AcqRel) & HOLDER == 0).then_some(shared)
+    }
+
+    pub(crate) const fn kernel(&self) -> &'k K {
+        self.kernel
+    }
+}
+
 impl<K: Kernel> Drop for Shared<'_, K> {
     #[inline]
     fn drop(&mut self) {

@@ -104,14 +104,15 @@ pub trait Kernel {
     fn lives(&self, root: Root, number: u32) -> bool;
 
     /// Sleeps until somebody wakes sleepers of this word of [`words`](Self::words), for some
-    /// milliseconds at most; not at all if its lower half is not that of `seen` any more.
+    /// milliseconds at most; not at all if its lower half is not that of `seen` any more. Looks
+    /// before whether requests of the process are done ([`WriteRequest`](crate::WriteRequest)).
     fn sleep(&self, word: &AtomicU64, seen: u64);
 
     /// Wakes all that sleep at this word.
     fn wake(&self, word: &AtomicU64);
 
     /// Waits a moment for something that nobody tells the end of; longer the more looks were in
-    /// vain.
+    /// vain. Looks at requests as [`sleep`](Self::sleep) does.
     fn pause(&self, looks: u32);
 
     /// Blocks all signals of this thread; the mask that was.

@@ -10,6 +10,7 @@
 //!   File         read.rs       aligned: one system call; else through scratch memory
 //!     |          write.rs      aligned: one system call; else alone, write/window.rs
 //!     |          direct.rs     O_DIRECT: past the page cache
+//!     |          request.rs    and while the program goes on: asynchronous I/O
 //!     |          resize.rs     truncate, extend, allocate
 //!     |          offset.rs     where read and write go on                 turn.rs
 //!   Words        gate.rs       who may write beside whom                  whole.rs
@@ -40,6 +41,7 @@ mod path;
 mod process;
 mod read;
 mod refusal;
+mod request;
 mod resize;
 mod resolve;
 mod room;
@@ -63,6 +65,7 @@ pub use keytable::{KEYS, KeyPlace, KeyTable};
 pub use path::PathBuffer;
 pub use process::{Descriptor, Process};
 pub use refusal::Refusal;
+pub use request::{Handed, ReadRequest, WriteRequest};
 pub use resolve::Location;
 pub use roots::{Decide, Decided, Roots, Sealing};
 pub use shown::{Shown, is_plain};

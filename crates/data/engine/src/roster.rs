@@ -59,7 +59,12 @@ impl<'k, K: Kernel> AtWork<'k, K> {
     /// Takes a post. Waits only where 4096 threads are at work at once.
     #[inline]
     pub(crate) fn begin(kernel: &'k K, root: Root) -> Self {
-        let actor = kernel.actor(root);
+        Self::of(kernel, root, kernel.actor(root))
+    }
+
+    /// The same for another actor of this process.
+    #[inline]
+    pub(crate) fn of(kernel: &'k K, root: Root, actor: Actor) -> Self {
         let words = kernel.words(root);
         let start = (actor.code().wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize % POSTS;
         let mut looks = 0;

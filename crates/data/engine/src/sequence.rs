@@ -59,6 +59,36 @@ impl Areas {
         })
     }
 
+    /// Says in the words that these bytes are about to change; [`lower`](Self::lower) says that
+    /// they have.
+    #[inline]
+    pub(crate) fn raise<K: Kernel>(self, kernel: &K) {
+        self.words(kernel).for_each(|word| {
+            word.fetch_add(1, AcqRel);
+        });
+    }
+
+    #[inline]
+    pub(crate) fn lower<K: Kernel>(self, kernel: &K) {
+        self.words(kernel).for_each(|word| {
+            word.fetch_add(ONE_WRITE - 1, AcqRel);
+        });
+    }
+
+    /// What the words say before a read; `None` if somebody writes, or a size changes.
+    #[inline]
+    pub(crate) fn before<K: Kernel>(self, kernel: &K) -> Option<Before> {
+        let before = self.look(kernel);
+        (!before.writing && before.generation.is_multiple_of(2)).then_some(before)
+    }
+
+    #[inline]
+    fn look<K: Kernel>(self, kernel: &K) -> Before {
+        let generation = gate::generation(kernel, self.stripe).load(Acquire);
+        let (sum, writing) = self.survey(kernel);
+        Before { areas: self, generation, sum, writing }
+    }
+
     /// Takes back what killed writers counted. True if a writer of another thread is at work.
     #[cold]
     fn forget_the_dead<K: Kernel>(self, kernel: &K) -> bool {
@@ -81,6 +111,26 @@ impl Areas {
     }
 }
 
+/// What the words said before a read.
+#[derive(Clone, Copy)]
+pub(crate) struct Before {
+    areas: Areas,
+    /// That of the sizes.
+    pub(crate) generation: u64,
+    sum: u64,
+    writing: bool,
+}
+
+impl Before {
+    /// After the read: true if nobody has written meanwhile, and no size has changed.
+    #[inline]
+    pub(crate) fn holds<K: Kernel>(&self, kernel: &K) -> bool {
+        fence(Acquire);
+        self.areas.survey(kernel) == (self.sum, self.writing)
+            && gate::generation(kernel, self.areas.stripe).load(Acquire) == self.generation
+    }
+}
+
 /// A write that is under way; over when dropped.
 pub(crate) struct Writing<'a, 'k, K: Kernel> {
     kernel: &'k K,
@@ -93,9 +143,7 @@ impl<'a, 'k, K: Kernel> Writing<'a, 'k, K> {
     pub(crate) fn begin(by: &'a AtWork<'k, K>, areas: Areas) -> Self {
         let kernel = by.kernel();
         by.writes(areas);
-        areas.words(kernel).for_each(|word| {
-            word.fetch_add(1, AcqRel);
-        });
+        areas.raise(kernel);
         Self { kernel, areas, by }
     }
 }
@@ -106,9 +154,7 @@ impl<K: Kernel> Drop for Writing<'_, '_, K> {
         if !self.by.is_ours() {
             return;
         }
-        for word in self.areas.words(self.kernel) {
-            word.fetch_add(ONE_WRITE - 1, AcqRel);
-        }
+        self.areas.lower(self.kernel);
         self.by.wrote();
     }
 }
@@ -143,16 +189,13 @@ fn attempt<K: Kernel>(
     in_own_write: bool,
     read: &mut impl FnMut() -> Result<usize, Errno>,
 ) -> Result<Option<Consistent>, Errno> {
-    let sizes = gate::generation(kernel, areas.stripe);
-    let generation = sizes.load(Acquire);
-    let before = areas.survey(kernel);
-    if !generation.is_multiple_of(2) || before.1 && !in_own_write {
+    let before = areas.look(kernel);
+    if !before.generation.is_multiple_of(2) || before.writing && !in_own_write {
         return Ok(None);
     }
     let count = read()?;
-    fence(Acquire);
-    let same = areas.survey(kernel) == before && sizes.load(Acquire) == generation;
-    Ok(same.then_some(Consistent { count, generation }))
+    let generation = before.generation;
+    Ok(before.holds(kernel).then_some(Consistent { count, generation }))
 }
 
 #[cold]

@@ -81,6 +81,13 @@ impl Actor {
         Self(((number & LARGEST_NUMBER) as u64) << THREAD_BITS | thread)
     }
 
+    /// In place of a thread: a request of the same process that the kernel carries out. No thread
+    /// has its control block below the lowest address that can be mapped.
+    pub(crate) const fn request(self, number: u32) -> Self {
+        const LOWEST: u32 = 0x1_0000 >> 6;
+        Self(self.0 >> THREAD_BITS << THREAD_BITS | (1 + number % (LOWEST - 1)) as u64)
+    }
+
     pub(crate) const fn from_code(code: u64) -> Self {
         Self(code)
     }

@@ -1,12 +1,13 @@
 //! What a fork must leave in order: locks, locked memory, shared offsets.
 
 use crate::process::{process, starting};
-use crate::{memory, scratch, stack};
+use crate::{memory, requests, scratch, stack};
 
 /// Just before a fork.
 pub fn before() {
     if let Some(process) = process() {
         process.forked();
+        requests::before_fork();
     }
 }
 
@@ -16,6 +17,7 @@ pub fn after_in_child() {
         memory::after_fork_in_child();
         starting().forked_child();
         scratch::after_fork_in_child();
+        requests::after_fork_in_child();
         stack::after_fork_in_child();
         tidelock_runtime::start::after_fork_in_child(starting());
         starting().cipher().after_fork_in_child();

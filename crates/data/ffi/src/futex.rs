@@ -7,12 +7,9 @@ use core::sync::atomic::{AtomicU32, AtomicU64};
 
 use rustix::thread::futex;
 
-/// How long a sleeper sleeps before it asks whether whom it waits for lives.
-const ASK_AFTER_NS: i64 = 20_000_000;
-
 /// Sleeps at a word, see the engine's `Kernel`.
-pub(crate) fn sleep(word: &AtomicU64, seen: u64) {
-    let pause = futex::Timespec { tv_sec: 0, tv_nsec: ASK_AFTER_NS };
+pub(crate) fn sleep(word: &AtomicU64, seen: u64, ns: i64) {
+    let pause = futex::Timespec { tv_sec: 0, tv_nsec: ns };
     #[expect(clippy::cast_possible_truncation, reason = "the kernel compares the lower half")]
     let low = seen as u32;
     let _ = futex::wait(lower_half(word), futex::Flags::empty(), low, Some(&pause));

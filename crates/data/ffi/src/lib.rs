@@ -7,6 +7,7 @@
 //!   Process         process.rs               the engine of this process
 //!        |
 //!   Linux           system.rs, futex.rs      Kernel and System: rustix, sys.rs
+//!                   requests.rs              asynchronous I/O: io_submit, io_getevents
 //!   Xts             xts.rs, vaes.rs          UnitCipher: AWS-LC, or VAES without AVX-512
 //!                   scratch.rs, memory.rs    fixed pool; locked memory
 //!                   stack.rs                 where the program's stack may be too small
@@ -35,6 +36,7 @@ mod locked;
 pub mod memory;
 mod next;
 pub mod process;
+mod requests;
 mod scratch;
 mod spawn;
 mod speed;

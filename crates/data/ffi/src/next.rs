@@ -129,7 +129,6 @@ next! {
     io_uring_queue_init_mem(entries: c_uint, ring: *mut c_void, parameters: *mut c_void, memory:
         *mut c_void, len: usize) -> c_int, else -libc::ENOSYS;
     io_uring_setup(entries: c_uint, parameters: *mut c_void) -> c_int, else -libc::ENOSYS;
-    io_setup(requests: c_int, context: *mut c_void) -> c_int, else -libc::ENOSYS;
 }
 
 fn find(place: &AtomicPtr<c_void>, name: &CStr) -> *mut c_void {

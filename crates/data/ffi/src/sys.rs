@@ -24,6 +24,12 @@ pub(crate) mod nr {
     pub(crate) const TRUNCATE: i64 = 76;
     pub(crate) const SYNC_FILE_RANGE: i64 = 277;
     pub(crate) const EXIT_GROUP: i64 = 231;
+    pub(crate) const IO_SETUP: i64 = 206;
+    pub(crate) const IO_DESTROY: i64 = 207;
+    pub(crate) const IO_GETEVENTS: i64 = 208;
+    pub(crate) const IO_SUBMIT: i64 = 209;
+    pub(crate) const IO_CANCEL: i64 = 210;
+    pub(crate) const IO_PGETEVENTS: i64 = 333;
 }
 
 /// One system call.

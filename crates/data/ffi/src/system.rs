@@ -24,7 +24,7 @@ use tidelock_runtime::{Served, Sharing, is_under_way};
 use crate::host::HOST;
 use crate::process::starting;
 use crate::scratch::{self, Scratch};
-use crate::{futex, sys};
+use crate::{futex, requests, sys};
 
 const SPARES: usize = 8;
 /// What the engine wants to know of a file.
@@ -225,7 +225,12 @@ impl Kernel for Linux {
     }
 
     fn sleep(&self, word: &AtomicU64, seen: u64) {
-        futex::sleep(word, seen);
+        if requests::look() {
+            return;
+        }
+        // Nobody wakes us when the kernel is done with one of them.
+        let ns = if requests::are_under_way() { LOOK_AFTER_NS } else { ASK_AFTER_NS };
+        futex::sleep(word, seen, ns);
     }
 
     fn wake(&self, word: &AtomicU64) {
@@ -233,9 +238,10 @@ impl Kernel for Linux {
     }
 
     fn pause(&self, looks: u32) {
-        let moment =
-            rustix::fs::Timespec { tv_sec: 0, tv_nsec: i64::from(looks.clamp(1, 100)) * 20_000 };
-        let _ = rustix::thread::nanosleep(&moment);
+        if !requests::look() {
+            let ns = i64::from(looks.clamp(1, 100)) * 20_000;
+            let _ = rustix::thread::nanosleep(&rustix::fs::Timespec { tv_sec: 0, tv_nsec: ns });
+        }
     }
 
     fn block_signals(&self) -> u64 {
@@ -421,6 +427,11 @@ const MORE_THAN_A_COMMAND: i32 = 255;
 const F_SETSIG: i64 = 10;
 const F_GETSIG: i64 = 11;
 const APPENDS: i64 = 1;
+
+/// How long a sleeper sleeps before it asks whether whom it waits for lives.
+const ASK_AFTER_NS: i64 = 20_000_000;
+/// The same, before it looks at requests of its own process.
+const LOOK_AFTER_NS: i64 = 100_000;
 
 fn half_of_the_limit() -> i32 {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;

@@ -1,19 +1,20 @@
-//! Asynchronous I/O goes round libc: it is refused on sealed files, or from the start, so that
-//! programs fall back.
+//! Asynchronous I/O: the kernel's own requests are carried out (requests.rs). The rest is refused,
+//! on sealed files or from the start, so that programs fall back: POSIX's, which libc carries out by
+//! threads of its own, and io_uring, whose rings programs read and write without any call.
 //!
 //! UNSAFETY: see hooks.rs.
 #![expect(unsafe_code, reason = "C functions with the contract of libc's")]
 
-use core::ffi::{c_int, c_uint, c_void};
+use core::ffi::{c_int, c_long, c_uint, c_void};
 
-use libc::{aiocb, sigevent};
+use libc::{aiocb, sigevent, sigset_t, timespec};
 use tidelock_engine::Errno;
 use tidelock_runtime::messages;
 
 use crate::hooks::is_ours;
-use crate::next;
 use crate::process::process;
-use crate::raw::fail;
+use crate::raw::{self, Outcome as _, Word as _, fail};
+use crate::{next, requests, sys};
 
 pub unsafe fn aio_read(request: *mut aiocb) -> c_int {
     // SAFETY: the contract of aio_read.
@@ -115,11 +116,60 @@ pub unsafe fn io_uring_setup(entries: c_uint, parameters: *mut c_void) -> c_int 
     unsafe { next::io_uring_setup(entries, parameters) }
 }
 
-/// libaio's functions return the error as a negative number.
-pub unsafe fn io_setup(requests: c_int, context: *mut c_void) -> c_int {
-    if process().is_some() {
-        return -libc::ENOSYS;
-    }
+// libaio's functions return the error as a negative number, as the kernel does.
+
+pub unsafe fn io_setup(count: c_int, context: *mut c_void) -> c_int {
     // SAFETY: the contract of io_setup.
-    unsafe { next::io_setup(requests, context) }
+    c_int::from_word(unsafe { requests::setup(count.into(), context.cast()) })
+}
+
+pub unsafe fn io_destroy(context: *mut c_void) -> c_int {
+    c_int::from_word(requests::destroy(name(context)))
+}
+
+pub unsafe fn io_submit(context: *mut c_void, count: c_long, list: *mut *mut c_void) -> c_int {
+    let list = list.cast_const().cast();
+    // SAFETY: the contract of io_submit.
+    c_int::from_word(unsafe { requests::submit(name(context), count, list) })
+}
+
+pub unsafe fn io_cancel(context: *mut c_void, request: *mut c_void, event: *mut c_void) -> c_int {
+    let request = request.cast_const().cast();
+    // SAFETY: the contract of io_cancel.
+    c_int::from_word(unsafe { requests::cancel(name(context), request, event.cast()) })
+}
+
+pub unsafe fn io_getevents(
+    context: *mut c_void,
+    least: c_long,
+    most: c_long,
+    into: *mut c_void,
+    timeout: *mut timespec,
+) -> c_int {
+    let words = [context.word(), least, most, into.word(), timeout.word()];
+    // SAFETY: the program's own arguments.
+    let run = || unsafe { raw::call(sys::nr::IO_GETEVENTS, words) };
+    // SAFETY: the contract of io_getevents.
+    c_int::from_word(unsafe { requests::events(name(context), into.cast(), run) })
+}
+
+pub unsafe fn io_pgetevents(
+    context: *mut c_void,
+    least: c_long,
+    most: c_long,
+    into: *mut c_void,
+    timeout: *mut timespec,
+    mask: *mut sigset_t,
+) -> c_int {
+    // As the kernel takes it: the mask, and how long it is.
+    let mask = [mask.word(), 8];
+    let words = [context.word(), least, most, into.word(), timeout.word(), mask.as_ptr().word()];
+    // SAFETY: the program's own arguments.
+    let run = || unsafe { raw::call(sys::nr::IO_PGETEVENTS, words) };
+    // SAFETY: the contract of io_pgetevents.
+    c_int::from_word(unsafe { requests::events(name(context), into.cast(), run) })
+}
+
+fn name(context: *mut c_void) -> u64 {
+    context.word().cast_unsigned()
 }

@@ -20,7 +20,8 @@ use crate::hooks::{
 use crate::ledger::numbers::numbers;
 use crate::process::process;
 use crate::raw::{self, Outcome as _, Word as _};
-use crate::stack;
+use crate::requests::{self, Control, Event};
+use crate::{stack, sys};
 
 pub unsafe fn syscall(
     number: c_long,
@@ -207,6 +208,54 @@ pub(crate) unsafe fn pwritev2(
 ) -> ssize_t {
     // SAFETY: the contract of pwritev2.
     unsafe { vectors::pwritev2(fd, pieces, n, at, flags) }
+}
+
+pub(crate) unsafe fn io_setup(count: c_long, context: *mut u64) -> c_long {
+    // SAFETY: the contract of io_setup.
+    raw::answer(unsafe { requests::setup(count, context) })
+}
+
+pub(crate) unsafe fn io_destroy(context: u64) -> c_long {
+    raw::answer(requests::destroy(context))
+}
+
+pub(crate) unsafe fn io_submit(context: u64, count: c_long, list: *const *const Control) -> c_long {
+    // SAFETY: the contract of io_submit.
+    raw::answer(unsafe { requests::submit(context, count, list) })
+}
+
+pub(crate) unsafe fn io_cancel(context: u64, request: *const Control, event: *mut Event) -> c_long {
+    // SAFETY: the contract of io_cancel.
+    raw::answer(unsafe { requests::cancel(context, request, event) })
+}
+
+pub(crate) unsafe fn io_getevents(
+    context: u64,
+    least: c_long,
+    most: c_long,
+    into: *mut Event,
+    timeout: *const timespec,
+) -> c_long {
+    let words = [context.cast_signed(), least, most, into.word(), timeout.word()];
+    // SAFETY: the program's own arguments.
+    let run = || unsafe { raw::call(sys::nr::IO_GETEVENTS, words) };
+    // SAFETY: the contract of io_getevents.
+    raw::answer(unsafe { requests::events(context, into, run) })
+}
+
+pub(crate) unsafe fn io_pgetevents(
+    context: u64,
+    least: c_long,
+    most: c_long,
+    into: *mut Event,
+    timeout: *const timespec,
+    mask: *const c_void,
+) -> c_long {
+    let words = [context.cast_signed(), least, most, into.word(), timeout.word(), mask.word()];
+    // SAFETY: the program's own arguments.
+    let run = || unsafe { raw::call(sys::nr::IO_PGETEVENTS, words) };
+    // SAFETY: the contract of io_pgetevents.
+    raw::answer(unsafe { requests::events(context, into, run) })
 }
 
 /// Without a path, of the descriptor.

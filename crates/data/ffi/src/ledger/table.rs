@@ -302,6 +302,18 @@ hooks {
         limits::prlimit(of: pid_t, resource: c_int, limit: *const rlimit, before: *mut rlimit)
             -> c_int: prlimit, prlimit64;
     }
+    "libaio: whole units with direct access by the kernel's own requests, the rest on the spot." {
+        asynchronous::io_setup(count: c_int, context: *mut c_void) -> c_int: io_setup;
+        asynchronous::io_destroy(context: *mut c_void) -> c_int: io_destroy;
+        asynchronous::io_submit(context: *mut c_void, count: c_long, list: *mut *mut c_void) ->
+            c_int: io_submit;
+        asynchronous::io_cancel(context: *mut c_void, request: *mut c_void, event: *mut c_void) ->
+            c_int: io_cancel;
+        asynchronous::io_getevents(context: *mut c_void, least: c_long, most: c_long, into: *mut
+            c_void, timeout: *mut timespec) -> c_int: io_getevents;
+        asynchronous::io_pgetevents(context: *mut c_void, least: c_long, most: c_long, into: *mut
+            c_void, timeout: *mut timespec, mask: *mut sigset_t) -> c_int: io_pgetevents;
+    }
 }
 refusals {
     EINVAL "Moves bytes within the kernel; programs then copy by reading and writing." {
@@ -340,7 +352,6 @@ refusals {
             c_void, memory: *mut c_void, len: size_t) -> c_int: io_uring_queue_init_mem;
         asynchronous::io_uring_setup(entries: c_uint, parameters: *mut c_void) -> c_int:
             io_uring_setup;
-        asynchronous::io_setup(requests: c_int, context: *mut c_void) -> c_int: io_setup;
     }
     EOPNOTSUPP "A stream on a sealed file is byte-oriented for ever." {
         wide::fgetwc(file: *mut FILE) -> c_uint: fgetwc, getwc, fgetwc_unlocked, getwc_unlocked;

@@ -1,0 +1,173 @@
+//! Asynchronous I/O by io_submit, carried out sealed.
+//!
+//! ```text
+//!   io_submit     a request on a sealed file becomes one of ours: sealed bytes, the real descriptor
+//!   the kernel    reads and writes, and puts events into its ring
+//!   io_getevents  opens what was read; the program's request takes the place of ours in the event
+//! ```
+//!
+//! The kernel is handed whole units with direct access (`engine::request`). All else is carried out
+//! on the spot, as without direct access the kernel would do too. An empty read of the same file then
+//! takes its place in the queue, so that its event comes as all others do, by eventfd as well.
+//!
+//! UNSAFETY: control blocks, buffers and events are the program's, by the contract of the calls.
+#![expect(unsafe_code, reason = "the memory that requests of the program name")]
+
+mod context;
+mod request;
+mod ring;
+mod submit;
+
+use core::ffi::c_void;
+
+use tidelock_engine::{Errno, Kernel as _};
+
+pub(crate) use context::{after_fork_in_child, look};
+pub(crate) use request::are_under_way;
+use request::{Request, Work};
+pub(crate) use ring::{Control, Event};
+pub(crate) use submit::submit;
+
+use crate::hooks::{File, deep};
+use crate::process::{process, starting};
+use crate::{Linux, raw, sys};
+
+const RWF_SYNC: i32 = 0b100;
+const RWF_DSYNC: i32 = 0b010;
+
+/// A fork is about to happen. The child may read what the kernel writes for us, and its parent
+/// may wait for it.
+pub(crate) fn before_fork() {
+    for looks in (0..LOOKS).take_while(|_| are_under_way()) {
+        kernel().pause(looks);
+    }
+}
+
+/// A tenth of a second: a disk takes less.
+const LOOKS: u32 = 100;
+
+fn kernel() -> &'static Linux {
+    starting().system()
+}
+
+/// io_setup: a new context, whose name the kernel puts into `name`.
+///
+/// # Safety
+/// The contract of io_setup.
+pub(crate) unsafe fn setup(requests: i64, name: *mut u64) -> i64 {
+    // SAFETY: the program's own arguments.
+    let done = unsafe { raw::call(sys::nr::IO_SETUP, [requests, raw::Word::word(name)]) };
+    if done != 0 || process().is_none() {
+        return done;
+    }
+    // SAFETY: the kernel has just written there.
+    let made = unsafe { *name };
+    // SAFETY: the program does not know it yet.
+    let added = if unsafe { ring::claim(made) } {
+        context::add(made, usize::try_from(requests).unwrap_or(0))
+    } else {
+        Err(Errno::NOSYS)
+    };
+    let Err(why) = added else { return 0 };
+    // SAFETY: the context that nobody knows yet.
+    unsafe { raw::call(sys::nr::IO_DESTROY, [made.cast_signed()]) };
+    // SAFETY: as above.
+    unsafe { *name = 0 };
+    why.negative()
+}
+
+/// io_destroy.
+pub(crate) fn destroy(name: u64) -> i64 {
+    // SAFETY: takes a number; what it frees is the kernel's.
+    let run = || unsafe { raw::call(sys::nr::IO_DESTROY, [name.cast_signed()]) };
+    match context::find(name) {
+        Some(context) => context.destroy(name, run),
+        None => run(),
+    }
+}
+
+/// io_getevents and io_pgetevents, which `run` asks the kernel for: how many events there are.
+///
+/// # Safety
+/// `run` is one of the two for this context and memory.
+pub(crate) unsafe fn events(name: u64, into: *mut Event, run: impl FnOnce() -> i64) -> i64 {
+    let Some(context) = process().and_then(|_| context::find(name)) else { return run() };
+    let count = run();
+    if let Ok(len) = usize::try_from(count)
+        && len > 0
+    {
+        let places = (0..len).map(|index| into.wrapping_add(index));
+        // SAFETY: the kernel has just written so many events there.
+        let events = places.map(|place| (place, unsafe { place.read_unaligned() }));
+        let ours =
+            events.filter_map(|(place, event)| Some((place, event, context.of(event.control)?)));
+        // To finish a read may mean to wait for writes, and nobody else has these events.
+        for (.., request) in ours.clone() {
+            request.let_go();
+        }
+        for (place, event, request) in ours {
+            let (control, data) = request.theirs();
+            // SAFETY: the contract of io_submit: its memory is good until now.
+            let result = unsafe { finish(request, event.result) };
+            // SAFETY: where the kernel has written.
+            unsafe { place.write_unaligned(Event { data, control, result, ..event }) };
+            context.give_back(request);
+        }
+    }
+    count
+}
+
+/// io_cancel of a request.
+///
+/// # Safety
+/// The contract of io_cancel.
+pub(crate) unsafe fn cancel(name: u64, control: *const Control, into: *mut Event) -> i64 {
+    let theirs = raw::Word::word(control).cast_unsigned();
+    let ours = context::find(name).and_then(|context| context.standing_for(theirs));
+    let words = [name.cast_signed(), ours.unwrap_or(theirs).cast_signed(), raw::Word::word(into)];
+    // SAFETY: the program's own arguments, or a request that the kernel has.
+    unsafe { raw::call(sys::nr::IO_CANCEL, words) }
+}
+
+/// What RWF_DSYNC and RWF_SYNC promise.
+fn synchronise(file: &File, flags: i32) -> Result<(), Errno> {
+    if flags & (RWF_SYNC | RWF_DSYNC) == 0 {
+        return Ok(());
+    }
+    kernel().synchronise(file.hidden(), flags & RWF_SYNC != 0)
+}
+
+/// The result of a request of ours that the kernel has ended with `result`.
+///
+/// # Safety
+/// The memory that it named is good.
+unsafe fn finish(request: &Request, result: i64) -> i64 {
+    let count = usize::try_from(result);
+    let again = result == Errno::INVAL.negative();
+    let done = match request.work() {
+        Work::Straight { .. } => return result,
+        Work::Done { result, .. } => return *result,
+        // Cut short, or this file system wants other places: all of it, by the other way.
+        Work::Write { file, from, len, at } if again || count.is_ok_and(|count| count < *len) => {
+            // SAFETY: the caller's promise: `prepare` has seen that it is there.
+            let from = unsafe { core::slice::from_raw_parts(*from, *len) };
+            let written = deep(false, || file.pwrite(from, *at));
+            written.and_then(|count| synchronise(file, request.rw_flags()).map(|()| count))
+        }
+        Work::Read { file, into, len, at, request } if again || count.is_ok() => {
+            // SAFETY: as above.
+            let into = unsafe { core::slice::from_raw_parts_mut(*into, *len) };
+            match count.ok().and_then(|count| request.open(file, into, count)) {
+                Some(count) => Ok(count),
+                None => deep(false, || file.pread(into, *at)),
+            }
+        }
+        Work::Write { .. } | Work::Read { .. } => return result,
+    };
+    done.map_or_else(Errno::negative, |count| count as i64)
+}
+
+/// Memory of the program by its address.
+fn memory(address: u64) -> *mut c_void {
+    core::ptr::with_exposed_provenance_mut(usize::try_from(address).unwrap_or(0))
+}

@@ -1,0 +1,277 @@
+//! The contexts of this process (io_setup), and its requests on sealed files.
+//!
+//! ```text
+//!   name 0   free     name   requests may be made     GONE   io_destroy is under way
+//! ```
+//!
+//! Whoever uses a context is counted, and the last one puts a destroyed one in order: a thread that
+//! waits for events is told of the end by the kernel alone.
+//!
+//! UNSAFETY: requests lie in a map that stays as long as anybody is counted.
+#![expect(unsafe_code, reason = "memory of requests")]
+
+use core::ptr::NonNull;
+use core::sync::atomic::{
+    AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering::AcqRel, Ordering::Acquire,
+    Ordering::Relaxed, Ordering::Release, Ordering::SeqCst,
+};
+
+use tidelock_engine::Errno;
+
+use super::request::{Request, are_under_way, map, unmap};
+use super::ring;
+
+const CONTEXTS: usize = 64;
+/// The most requests on sealed files that a context has under way.
+const REQUESTS: usize = 4096;
+const GONE: u64 = 1;
+
+static ALL: [Context; CONTEXTS] = [const { Context::free() }; CONTEXTS];
+
+/// What io_setup has made.
+pub(super) struct Context {
+    /// As the kernel names it: where its ring is.
+    name: AtomicU64,
+    users: AtomicU32,
+    /// Those that look into its ring.
+    lookers: AtomicU32,
+    gone: AtomicBool,
+    requests: AtomicPtr<Request>,
+    len: AtomicUsize,
+    taken: [AtomicU64; REQUESTS / 64],
+}
+
+/// A context that stays while this is held.
+pub(super) struct Pin(&'static Context);
+
+impl core::ops::Deref for Pin {
+    type Target = Context;
+
+    fn deref(&self) -> &Context {
+        self.0
+    }
+}
+
+impl Drop for Pin {
+    fn drop(&mut self) {
+        self.0.leave();
+    }
+}
+
+/// The context of this name, if we know it.
+pub(super) fn find(name: u64) -> Option<Pin> {
+    if name <= GONE {
+        return None;
+    }
+    let context = ALL.iter().find(|context| context.name.load(Relaxed) == name)?;
+    context.users.fetch_add(1, SeqCst);
+    let pin = Pin(context);
+    (context.name.load(SeqCst) == name).then_some(pin)
+}
+
+/// Remembers a context that the kernel has just made for `requests` requests.
+///
+/// # Errors
+/// EAGAIN where there are too many, ENOMEM.
+pub(super) fn add(name: u64, requests: usize) -> Result<(), Errno> {
+    let reserve = |context: &&Context| {
+        context.name.load(Relaxed) == 0
+            && context.name.compare_exchange(0, GONE, AcqRel, Relaxed).is_ok()
+    };
+    let context = ALL.iter().find(reserve).ok_or(Errno::AGAIN)?;
+    // The kernel lets a program have more under way than it asked for.
+    let len = requests.saturating_mul(4).clamp(64, REQUESTS);
+    if !context.make_room(len) {
+        context.name.store(0, Release);
+        return Err(Errno::NOMEM);
+    }
+    context.name.store(name, SeqCst);
+    Ok(())
+}
+
+/// Gives back what writes held that the kernel is done with, also where the program has not fetched
+/// their events; true if there was one.
+#[inline]
+pub(crate) fn look() -> bool {
+    are_under_way() && look_into_rings()
+}
+
+#[cold]
+fn look_into_rings() -> bool {
+    // A handler that wants the event of a request which is just being looked at would wait for us.
+    let mask = crate::sys::block_signals();
+    let found = ALL.iter().fold(false, |found, context| found | context.look());
+    crate::sys::restore_signals(mask);
+    found
+}
+
+/// In a forked child there are no contexts; what its parent's requests hold is the parent's.
+pub(crate) fn after_fork_in_child() {
+    for context in &ALL {
+        if context.name.load(Relaxed) != 0 {
+            context.each_taken(Request::forget);
+            context.taken.iter().for_each(|word| word.store(0, Relaxed));
+            context.users.store(0, Relaxed);
+            context.lookers.store(0, Relaxed);
+            context.gone.store(false, Relaxed);
+            context.name.store(0, Release);
+        }
+    }
+}
+
+impl Context {
+    const fn free() -> Self {
+        Self {
+            name: AtomicU64::new(0),
+            users: AtomicU32::new(0),
+            lookers: AtomicU32::new(0),
+            gone: AtomicBool::new(false),
+            requests: AtomicPtr::new(core::ptr::null_mut()),
+            len: AtomicUsize::new(0),
+            taken: [const { AtomicU64::new(0) }; REQUESTS / 64],
+        }
+    }
+
+    pub(super) fn name(&self) -> u64 {
+        self.name.load(Relaxed)
+    }
+
+    /// A request that nobody has; `None` if all are taken.
+    pub(super) fn take(&self) -> Option<&Request> {
+        let len = self.len.load(Relaxed);
+        for (index, word) in self.taken.iter().enumerate().take(len.div_ceil(64)) {
+            let mut seen = word.load(Relaxed);
+            while seen != u64::MAX {
+                let bit = 1 << seen.trailing_ones();
+                match word.compare_exchange_weak(seen, seen | bit, Acquire, Relaxed) {
+                    Ok(_) => return self.request(index * 64 + seen.trailing_ones() as usize),
+                    Err(now) => seen = now,
+                }
+            }
+        }
+        None
+    }
+
+    /// Ends a request: its file is left, and others may take it.
+    pub(super) fn give_back(&self, request: &Request) {
+        request.end();
+        self.untake(request);
+    }
+
+    /// Gives a request back that was taken and not set.
+    pub(super) fn untake(&self, request: &Request) {
+        let index = self.index(request.address());
+        if let Some(index) = index
+            && let Some(word) = self.taken.get(index / 64)
+        {
+            word.fetch_and(!(1 << (index % 64)), Release);
+        }
+    }
+
+    /// The request whose control block has this address, if it is one of ours.
+    pub(super) fn of(&self, control: u64) -> Option<&Request> {
+        self.index(control).and_then(|index| self.request(index))
+    }
+
+    /// The request that stands for this one of the program.
+    pub(super) fn standing_for(&self, theirs: u64) -> Option<u64> {
+        let mut found = None;
+        self.each_taken(|request| {
+            if request.theirs().0 == theirs {
+                found = Some(request.address());
+            }
+        });
+        found
+    }
+
+    /// Lets io_destroy run, which ends when the kernel has no request any more.
+    pub(super) fn destroy(&self, name: u64, run: impl FnOnce() -> i64) -> i64 {
+        if self.name.compare_exchange(name, GONE, SeqCst, Relaxed).is_err() {
+            return -i64::from(libc::EINVAL);
+        }
+        while self.lookers.load(SeqCst) > 0 {
+            core::hint::spin_loop();
+        }
+        let done = run();
+        // The caller is one of the users.
+        self.gone.store(true, Release);
+        done
+    }
+
+    fn leave(&self) {
+        if self.users.fetch_sub(1, SeqCst) == 1 && self.gone.swap(false, AcqRel) {
+            self.each_taken(|request| {
+                request.let_go();
+                self.give_back(request);
+            });
+            self.name.store(0, Release);
+        }
+    }
+
+    fn look(&self) -> bool {
+        if self.name.load(Relaxed) <= GONE {
+            return false;
+        }
+        self.lookers.fetch_add(1, SeqCst);
+        let name = self.name.load(SeqCst);
+        let mut found = false;
+        if name > GONE {
+            let done = |control, ticket| {
+                if let Some(request) = self.of(control)
+                    && request.has_ticket(ticket)
+                {
+                    found |= request.let_go();
+                }
+            };
+            // SAFETY: io_destroy waits for those that look.
+            unsafe { ring::look(name, done) };
+        }
+        self.lookers.fetch_sub(1, SeqCst);
+        found
+    }
+
+    fn each_taken(&self, mut see: impl FnMut(&Request)) {
+        for (index, word) in self.taken.iter().enumerate() {
+            let word = word.load(Acquire);
+            for bit in (0..64).filter(|bit| word >> bit & 1 == 1) {
+                if let Some(request) = self.request(index * 64 + bit) {
+                    see(request);
+                }
+            }
+        }
+    }
+
+    fn request(&self, index: usize) -> Option<&Request> {
+        let start = NonNull::new(self.requests.load(Acquire))?;
+        if index >= self.len.load(Relaxed) {
+            return None;
+        }
+        // SAFETY: a map of so many requests, all zeros at the beginning, which stays while the
+        // context is in use.
+        Some(unsafe { &*start.as_ptr().wrapping_add(index) })
+    }
+
+    fn index(&self, address: u64) -> Option<usize> {
+        let start = self.requests.load(Acquire).addr() as u64;
+        let distance = usize::try_from(address.checked_sub(start)?).ok()?;
+        let index = distance / size_of::<Request>();
+        (distance.is_multiple_of(size_of::<Request>()) && index < self.len.load(Relaxed))
+            .then_some(index)
+    }
+
+    /// Room for so many requests, in a context that nobody uses; false without memory.
+    fn make_room(&self, len: usize) -> bool {
+        let before = self.len.load(Relaxed);
+        if before >= len {
+            return true;
+        }
+        let Some(map) = map(len * size_of::<Request>()) else { return false };
+        for request in (0..before).filter_map(|index| self.request(index)) {
+            request.forget_memory();
+        }
+        let old = self.requests.swap(map.cast(), AcqRel);
+        self.len.store(len, Release);
+        unmap(old.cast(), before * size_of::<Request>());
+        true
+    }
+}

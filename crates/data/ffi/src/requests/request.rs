@@ -1,0 +1,195 @@
+//! One request on a sealed file: what the kernel is handed in place of the program's own, and what
+//! has to be done when it is done.
+//!
+//! UNSAFETY: who has taken a request, or has its event, is alone with it; what its write holds is
+//! given back by who has changed its state.
+#![expect(unsafe_code, reason = "memory of requests, shared with the kernel")]
+
+use core::cell::{Cell, UnsafeCell};
+use core::mem::MaybeUninit;
+use core::sync::atomic::{
+    AtomicU32, AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
+};
+
+use rustix::mm::{MapFlags, ProtFlags};
+use tidelock_engine::{ReadRequest, WriteRequest};
+
+use super::ring::Control;
+use crate::Linux;
+use crate::hooks::File;
+
+/// How many writes the kernel has, in all contexts.
+static WRITES: AtomicU32 = AtomicU32::new(0);
+static TICKETS: AtomicU64 = AtomicU64::new(1);
+
+/// A request on a sealed file.
+///
+/// All zeros at the beginning.
+#[repr(C, align(64))]
+pub(super) struct Request {
+    /// What the kernel is handed. Its address is that of the request.
+    control: UnsafeCell<Control>,
+    state: AtomicU32,
+    /// No other request of the process ever has the same.
+    ticket: AtomicU64,
+    /// The program's own: its address, and what comes back with the event.
+    theirs: [AtomicU64; 2],
+    /// A map for sealed bytes, kept for the next one; and its length.
+    memory: Cell<(*mut u8, usize)>,
+    /// While it is taken.
+    work: UnsafeCell<MaybeUninit<Work>>,
+    /// While the state is `HELD`.
+    held: UnsafeCell<MaybeUninit<WriteRequest<'static, Linux>>>,
+}
+
+/// Nobody waits for it.
+const QUIET: u32 = 0;
+/// A write that others see under way.
+const HELD: u32 = 1;
+/// Somebody gives back what it held.
+const LEAVING: u32 = 2;
+
+/// What a request on a sealed file is about.
+pub(super) enum Work {
+    /// A write that the kernel has, and from where.
+    Write { file: File, from: *const u8, len: usize, at: u64 },
+    /// A read that the kernel has, and into what.
+    Read { file: File, into: *mut u8, len: usize, at: u64, request: ReadRequest },
+    /// Carried out on the spot, with this result; an empty read takes its place in the queue.
+    Done { _file: File, result: i64 },
+    /// As the kernel answers it.
+    Straight { _file: File },
+}
+
+// SAFETY: its cells are used by whoever is alone with it.
+unsafe impl Sync for Request {}
+
+/// True if the kernel has writes of this process.
+#[inline]
+pub(crate) fn are_under_way() -> bool {
+    WRITES.load(Acquire) > 0
+}
+
+impl Request {
+    pub(super) fn address(&self) -> u64 {
+        self.control.get().expose_provenance() as u64
+    }
+
+    /// Tells it from others that are under way.
+    pub(super) fn number(&self) -> u32 {
+        u32::try_from(self.control.get().addr() / size_of::<Self>() % 0x1_0000).unwrap_or(0)
+    }
+
+    /// True if it is the one that was handed to the kernel with this number as its data.
+    pub(super) fn has_ticket(&self, ticket: u64) -> bool {
+        self.ticket.load(Acquire) == ticket
+    }
+
+    /// Leaves its file; for who is alone with it, after [`set`](Self::set).
+    pub(super) fn end(&self) {
+        // SAFETY: `set` has put it there, and the caller is the last one.
+        unsafe { self.work.get().cast::<Work>().drop_in_place() };
+    }
+
+    /// In a forked child: what it holds is the parent's. Its file stays open here, since another
+    /// thread may have been at it.
+    pub(super) fn forget(&self) {
+        if self.state.swap(QUIET, Relaxed) != QUIET {
+            WRITES.fetch_sub(1, Relaxed);
+        }
+    }
+
+    /// What it is about, and what the kernel is handed; who has taken it. The address for the
+    /// kernel.
+    pub(super) fn set(&self, theirs: *const Control, mut control: Control, work: Work) -> u64 {
+        let [address, data] = &self.theirs;
+        address.store(theirs.expose_provenance() as u64, Relaxed);
+        data.store(control.data, Relaxed);
+        control.data = TICKETS.fetch_add(1, Relaxed);
+        self.ticket.store(control.data, Release);
+        // SAFETY: the caller is alone with it.
+        unsafe { self.control.get().write(control) };
+        // SAFETY: as above; nothing is there that would have to be dropped.
+        unsafe { self.work.get().write(MaybeUninit::new(work)) };
+        self.address()
+    }
+
+    /// Lets others see that its write is under way, until somebody [lets go](Self::let_go).
+    pub(super) fn hold(&self, held: WriteRequest<'static, Linux>) {
+        // SAFETY: the caller has taken it, and nothing is held.
+        unsafe { self.held.get().write(MaybeUninit::new(held)) };
+        WRITES.fetch_add(1, AcqRel);
+        self.state.store(HELD, Release);
+    }
+
+    /// Gives back what its write held, once, and waits for who is doing that. True if it was us.
+    pub(super) fn let_go(&self) -> bool {
+        if self.state.compare_exchange(HELD, LEAVING, AcqRel, Acquire).is_ok() {
+            // SAFETY: the state was `HELD`, and we alone have changed it.
+            unsafe { self.held.get().cast::<WriteRequest<'static, Linux>>().drop_in_place() };
+            WRITES.fetch_sub(1, AcqRel);
+            self.state.store(QUIET, Release);
+            return true;
+        }
+        while self.state.load(Acquire) != QUIET {
+            core::hint::spin_loop();
+        }
+        false
+    }
+
+    /// What it is about, for who has its event.
+    pub(super) fn work(&self) -> &Work {
+        // SAFETY: it is taken, and nobody changes what `set` has put there.
+        unsafe { &*self.work.get().cast::<Work>() }
+    }
+
+    /// The flags that the program gave to the read or write.
+    pub(super) fn rw_flags(&self) -> i32 {
+        // SAFETY: the kernel has only read it.
+        unsafe { (*self.control.get()).rw_flags }
+    }
+
+    /// The program's request, and what comes back with its event.
+    pub(super) fn theirs(&self) -> (u64, u64) {
+        let [address, data] = &self.theirs;
+        (address.load(Relaxed), data.load(Relaxed))
+    }
+
+    /// Memory for sealed bytes, aligned to a page; for who has taken the request.
+    #[expect(clippy::mut_from_ref, reason = "the caller is alone with the request")]
+    pub(super) fn memory(&self, len: usize) -> Option<&mut [u8]> {
+        const STEP: usize = 64 * 1024;
+        let (mut start, room) = self.memory.get();
+        if room < len {
+            let more = len.next_multiple_of(STEP);
+            let new = map(more)?;
+            self.forget_memory();
+            self.memory.set((new, more));
+            start = new;
+        }
+        // SAFETY: a map of at least so many bytes that this request alone has.
+        Some(unsafe { core::slice::from_raw_parts_mut(start, len) })
+    }
+
+    pub(super) fn forget_memory(&self) {
+        let (start, room) = self.memory.replace((core::ptr::null_mut(), 0));
+        unmap(start, room);
+    }
+}
+
+/// Fresh memory, all zeros; pages come into being as they are touched.
+pub(super) fn map(len: usize) -> Option<*mut u8> {
+    let rights = ProtFlags::READ | ProtFlags::WRITE;
+    let kind = MapFlags::PRIVATE | MapFlags::NORESERVE;
+    // SAFETY: fresh private memory wherever the kernel likes.
+    let map = unsafe { rustix::mm::mmap_anonymous(core::ptr::null_mut(), len, rights, kind) };
+    map.ok().map(<*mut core::ffi::c_void>::cast)
+}
+
+/// Gives back a map of ours that nobody uses any more, if there is one.
+pub(super) fn unmap(start: *mut u8, len: usize) {
+    if !start.is_null() {
+        // SAFETY: the caller's map, whole.
+        let _ = unsafe { rustix::mm::munmap(start.cast(), len) };
+    }
+}

@@ -1,0 +1,342 @@
+//! io_submit: what becomes of each request, and what goes to the kernel.
+//!
+//! UNSAFETY: control blocks and buffers are the program's, by the contract of io_submit.
+#![expect(unsafe_code, reason = "the memory that requests of the program name")]
+
+use libc::iovec;
+use tidelock_engine::{Descriptor, Errno};
+
+use super::context::{self, Context};
+use super::request::{Request, Work};
+use super::ring::{self, Control};
+use super::{memory, synchronise};
+use crate::hooks::{self, File, buffer, buffer_mut, bytes, deep, vectors};
+use crate::process::process;
+use crate::touch::{self, Want};
+use crate::{raw, sys};
+
+/// The longest write that the kernel is handed; a longer one is carried out on the spot.
+const LONGEST: usize = 1 << 20;
+/// How many requests of one call are looked at; the program hands in the rest again.
+const MOST: usize = 1 << 16;
+/// How many requests go to the kernel in one call.
+const BATCH: usize = 32;
+/// What changes nothing of a request but how it is carried out: RWF_HIPRI, RWF_DSYNC, RWF_SYNC.
+const RW_FLAGS: i32 = 0b111;
+
+/// io_submit: how many requests were taken, or a negative error of the first.
+///
+/// # Safety
+/// The contract of io_submit: control blocks, and the memory that they name until their events are
+/// fetched.
+pub(crate) unsafe fn submit(name: u64, count: i64, list: *const *const Control) -> i64 {
+    let words = [name.cast_signed(), count, raw::Word::word(list)];
+    let len = usize::try_from(count).unwrap_or(0).min(MOST);
+    let room = len * size_of::<*const Control>();
+    let there = || touch::reach(list.cast(), room, Want::Read) >= room;
+    if len > 0 && process().is_some() && list.is_aligned() && there() {
+        // SAFETY: the memory is there.
+        let list = unsafe { core::slice::from_raw_parts(list, len) };
+        // SAFETY: the contract of io_submit.
+        if list.iter().any(|control| unsafe { is_sealed(*control) }) {
+            return match context::find(name) {
+                // SAFETY: the contract of io_submit.
+                Some(context) => unsafe { Batch::of(&context).submit(list) },
+                // Made by a way that we do not see.
+                None => Errno::INVAL.negative(),
+            };
+        }
+    }
+    // SAFETY: the program's own arguments.
+    unsafe { raw::call(sys::nr::IO_SUBMIT, words) }
+}
+
+/// # Safety
+/// As `submit`, of one control block.
+unsafe fn is_sealed(control: *const Control) -> bool {
+    // SAFETY: the caller's promise.
+    unsafe { read(control) }.is_some_and(|control| hooks::is_ours(control.file))
+}
+
+/// A control block, if it is there.
+///
+/// # Safety
+/// As `submit`, of one control block.
+unsafe fn read(control: *const Control) -> Option<Control> {
+    let len = size_of::<Control>();
+    let there = touch::reach(control.cast(), len, Want::Read) >= len;
+    // SAFETY: the memory is there; the kernel does not ask for its alignment either.
+    there.then(|| unsafe { control.read_unaligned() })
+}
+
+/// What becomes of a request.
+enum Fate<'c> {
+    /// As it is: not on a sealed file, or the kernel knows better what is wrong with it.
+    Straight,
+    /// One of ours is handed to the kernel in its place.
+    Handed(&'c Request, u64),
+    /// It has to be carried out on the spot.
+    OnTheSpot(Control, File),
+    Refused(Errno),
+}
+
+/// Requests on their way to the kernel, in their order.
+struct Batch<'c> {
+    context: &'c Context,
+    /// The addresses for the kernel.
+    list: [u64; BATCH],
+    ours: [Option<&'c Request>; BATCH],
+    len: usize,
+    /// How many the kernel has taken before.
+    taken: i64,
+    /// Signals wait while one of them has a gate: a handler would wait for what the kernel does not
+    /// have yet.
+    mask: Option<u64>,
+}
+
+impl Drop for Batch<'_> {
+    fn drop(&mut self) {
+        self.open_signals();
+    }
+}
+
+impl<'c> Batch<'c> {
+    fn open_signals(&mut self) {
+        if let Some(mask) = self.mask.take() {
+            sys::restore_signals(mask);
+        }
+    }
+
+    fn of(context: &'c Context) -> Self {
+        Self { context, list: [0; BATCH], ours: [None; BATCH], len: 0, taken: 0, mask: None }
+    }
+
+    /// # Safety
+    /// As [`submit`], with a list that is there.
+    unsafe fn submit(mut self, list: &[*const Control]) -> i64 {
+        for &control in list {
+            // SAFETY: the caller's promise.
+            let mut fate = unsafe { self.prepare(control) };
+            if let Fate::OnTheSpot(copy, file) = fate {
+                // Those before it have the gate that it may wait for.
+                if let Err(end) = self.flush() {
+                    return end;
+                }
+                // SAFETY: the caller's promise.
+                fate = unsafe { carry_out(self.context, control, copy, file) };
+            }
+            let (address, ours) = match fate {
+                Fate::Handed(request, address) => (address, Some(request)),
+                Fate::Refused(why) => {
+                    return match self.flush() {
+                        Ok(()) if self.taken == 0 => why.negative(),
+                        Ok(()) => self.taken,
+                        Err(end) => end,
+                    };
+                }
+                Fate::Straight | Fate::OnTheSpot(..) => {
+                    (raw::Word::word(control).cast_unsigned(), None)
+                }
+            };
+            self.list[self.len] = address;
+            self.ours[self.len] = ours;
+            self.len += 1;
+            if self.len == BATCH
+                && let Err(end) = self.flush()
+            {
+                return end;
+            }
+        }
+        match self.flush() {
+            Ok(()) => self.taken,
+            Err(end) => end,
+        }
+    }
+
+    /// Hands them to the kernel; what io_submit answers, if it takes no more.
+    fn flush(&mut self) -> Result<(), i64> {
+        let len = core::mem::take(&mut self.len);
+        if len == 0 {
+            return Ok(());
+        }
+        let name = self.context.name().cast_signed();
+        let words = [name, len as i64, raw::Word::word(self.list.as_ptr())];
+        // SAFETY: control blocks of the program, by its promise, and of requests of ours.
+        let done = unsafe { raw::call(sys::nr::IO_SUBMIT, words) };
+        let taken = usize::try_from(done).unwrap_or(0);
+        for request in self.ours.iter().take(len).skip(taken).flatten() {
+            request.let_go();
+            self.context.give_back(request);
+        }
+        self.open_signals();
+        self.taken += taken as i64;
+        if taken == len { Ok(()) } else { Err(if self.taken > 0 { self.taken } else { done }) }
+    }
+
+    /// # Safety
+    /// As [`submit`], of one control block.
+    unsafe fn prepare(&mut self, theirs: *const Control) -> Fate<'c> {
+        // SAFETY: the caller's promise.
+        let Some(control) = (unsafe { read(theirs) }) else { return Fate::Straight };
+        let file = match hooks::descriptor(control.file) {
+            Descriptor::Foreign => return Fate::Straight,
+            Descriptor::Hidden => return Fate::Refused(Errno::BADF),
+            Descriptor::Sealed(file) => file,
+        };
+        let (Ok(at), Ok(len)) = (u64::try_from(control.at), usize::try_from(control.len)) else {
+            return Fate::Refused(Errno::INVAL);
+        };
+        let moves = matches!(
+            control.operation,
+            ring::READ | ring::WRITE | ring::READ_PIECES | ring::WRITE_PIECES
+        );
+        if moves && control.rw_flags & !RW_FLAGS != 0 {
+            return Fate::Refused(Errno::OPNOTSUPP);
+        }
+        // What is not ready may need a gate that those before it have.
+        let one_piece = matches!(control.operation, ring::READ | ring::WRITE);
+        if moves && !(one_piece && file.is_direct() && file.is_ready()) {
+            return Fate::OnTheSpot(control, file);
+        }
+        let Some(request) = self.context.take() else { return Fate::Refused(Errno::AGAIN) };
+        let order = Order { theirs, control, len, at };
+        let handed = match control.operation {
+            // SAFETY: the caller's promise.
+            ring::READ => unsafe { order.hand_read(request, file) },
+            ring::WRITE => {
+                self.mask.get_or_insert_with(sys::block_signals);
+                // SAFETY: the caller's promise.
+                unsafe { order.hand_write(request, file) }
+            }
+            _ => {
+                let control = Control { file: file.hidden().0, ..control };
+                Ok(request.set(theirs, control, Work::Straight { _file: file }))
+            }
+        };
+        match handed {
+            Ok(address) => Fate::Handed(request, address),
+            Err(file) => {
+                self.context.untake(request);
+                Fate::OnTheSpot(control, file)
+            }
+        }
+    }
+}
+
+/// A read or write that may be handed to the kernel.
+struct Order {
+    theirs: *const Control,
+    control: Control,
+    len: usize,
+    at: u64,
+}
+
+impl Order {
+    /// The address for the kernel; the file back, for what it cannot be handed.
+    ///
+    /// # Safety
+    /// As [`submit`], of one control block that reads.
+    unsafe fn hand_read(self, request: &Request, file: File) -> Result<u64, File> {
+        let Self { theirs, control, len, at } = self;
+        // SAFETY: the caller's promise.
+        let into = unsafe { buffer_mut(memory(control.buffer), len) }.unwrap_or_default();
+        if into.len() < len {
+            return Err(file);
+        }
+        let begun = deep(file.is_ready(), || Ok(file.begin_read(into, at)));
+        let Ok(Some((read, handed))) = begun else { return Err(file) };
+        let control = Control { file: handed.file.0, at: handed.at.get().cast_signed(), ..control };
+        let into = into.as_mut_ptr();
+        Ok(request.set(theirs, control, Work::Read { file, into, len, at, request: read }))
+    }
+
+    /// The same.
+    ///
+    /// # Safety
+    /// As [`submit`], of one control block that writes.
+    unsafe fn hand_write(self, request: &Request, file: File) -> Result<u64, File> {
+        let Self { theirs, control, len, at } = self;
+        // SAFETY: the caller's promise.
+        let from = unsafe { buffer(memory(control.buffer), len) }.unwrap_or_default();
+        if from.len() < len || len > LONGEST {
+            return Err(file);
+        }
+        let Some(into) = request.memory(len) else { return Err(file) };
+        let number = request.number();
+        let begun = deep(file.is_ready(), || Ok(file.begin_write(from, at, into, number)));
+        let Ok(Some((held, sealed, handed))) = begun else { return Err(file) };
+        let control = Control {
+            file: handed.file.0,
+            at: handed.at.get().cast_signed(),
+            buffer: raw::Word::word(sealed.as_bytes().as_ptr()).cast_unsigned(),
+            ..control
+        };
+        let address =
+            request.set(theirs, control, Work::Write { file, from: from.as_ptr(), len, at });
+        request.hold(held);
+        Ok(address)
+    }
+}
+
+/// Carries out a request, and has an empty read take its place in the queue.
+///
+/// # Safety
+/// As [`submit`], of one control block.
+unsafe fn carry_out(
+    context: &Context,
+    theirs: *const Control,
+    control: Control,
+    file: File,
+) -> Fate<'_> {
+    let Some(request) = context.take() else { return Fate::Refused(Errno::AGAIN) };
+    // SAFETY: the caller's promise.
+    let result = unsafe { as_call(&control) };
+    let result = if result >= 0 && matches!(control.operation, ring::WRITE | ring::WRITE_PIECES) {
+        synchronise(&file, control.rw_flags).map_or_else(Errno::negative, |()| result)
+    } else {
+        result
+    };
+    // What the kernel would tell before it takes a request.
+    for why in [Errno::BADF, Errno::INVAL, hooks::FAULT] {
+        if result == why.negative() {
+            context.untake(request);
+            return Fate::Refused(why);
+        }
+    }
+    let empty = Control {
+        operation: ring::READ,
+        file: file.hidden().0,
+        buffer: 0,
+        len: 0,
+        at: 0,
+        rw_flags: 0,
+        ..control
+    };
+    let address = request.set(theirs, empty, Work::Done { _file: file, result });
+    Fate::Handed(request, address)
+}
+
+/// The call that a request stands for; its result, errors as negative numbers.
+///
+/// # Safety
+/// As [`submit`], of one control block.
+unsafe fn as_call(control: &Control) -> i64 {
+    let before = raw::errno();
+    let (fd, at, start) = (control.file, control.at, memory(control.buffer));
+    let len = usize::try_from(control.len).unwrap_or(usize::MAX);
+    let pieces = start.cast::<iovec>().cast_const();
+    let n = i32::try_from(control.len).unwrap_or(-1);
+    let done = match control.operation {
+        // SAFETY: the caller's promise.
+        ring::READ => unsafe { bytes::pread(fd, start, len, at) },
+        // SAFETY: as above.
+        ring::WRITE => unsafe { bytes::pwrite(fd, start, len, at) },
+        // SAFETY: as above.
+        ring::READ_PIECES => unsafe { vectors::preadv(fd, pieces, n, at) },
+        // SAFETY: as above.
+        _ => unsafe { vectors::pwritev(fd, pieces, n, at) },
+    };
+    let result = if done < 0 { raw::errno().negative() } else { done as i64 };
+    raw::set_errno(before);
+    result
+}
