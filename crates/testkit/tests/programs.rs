@@ -65,6 +65,8 @@ fn fio(
     fio.arg("exec").arg("-D").arg(dir).args(["--", "/usr/bin/fio", "--name=job", "--thread"]);
     fio.arg(format!("--filename={}", dir.join("file").display())).current_dir(place.plain());
     fio.args(["--size=4m", "--rw=randwrite", "--verify=crc32c", "--verify_fatal=1"]);
+    // Of the engines that have more than one request under way.
+    fio.arg("--iodepth=16");
     fio.args([
         format!("--ioengine={engine}"),
         format!("--direct={direct}"),

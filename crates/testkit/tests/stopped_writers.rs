@@ -83,6 +83,23 @@ fn a_writer_goes_on_when_the_holder_of_the_lock_is_killed() {
     }
 }
 
+#[test]
+fn others_wait_for_a_request_until_its_event_is_fetched() {
+    for what in ["request", "unfetched"] {
+        let line = stopped(FILES[0], [what, "read", "go"], |_| None);
+        must_wait(&line, "new");
+        assert_eq!(line["read"], "new", "{line}");
+        must_wait(&stopped(FILES[1], [what, "write", "go"], |_| None), "new and own");
+    }
+}
+
+#[test]
+fn others_go_on_when_the_owner_of_a_request_is_killed() {
+    must_wait(&stopped(FILES[0], ["request", "read", "kill"], |_| None), "old");
+    must_wait(&stopped(FILES[0], ["unfetched", "read", "kill"], |_| None), "new");
+    must_wait(&stopped(FILES[1], ["unfetched", "write", "kill"], |_| None), "new and own");
+}
+
 /// Closing any descriptor of a file drops every POSIX lock that the process holds on it.
 #[test]
 fn a_copy_of_the_lock_file_that_a_server_reads_does_not_make_it_look_dead() {

@@ -6,8 +6,12 @@
  * Meanwhile another process reads or writes. A library that seals must make the other wait as long
  * as the writer lives, however long that is, and no longer.
  *
- * usage: stopped FILE units|odd read|write go|kill MILLISECONDS [LINK]
- *   units|odd   what the writer writes: one whole unit, or 100 bytes within it
+ * usage: stopped FILE WHAT read|write go|kill MILLISECONDS [LINK]
+ *   WHAT        what the writer writes:
+ *     units       one whole unit
+ *     odd         100 bytes within it
+ *     request     one whole unit by a request of libaio, stopped when it hands that in
+ *     unfetched   the same, stopped when it is about to fetch the event
  *   LINK        another name of a file that the writer opens and closes before
  * One line of JSON: how long the other waited while the writer was stopped, how long after that,
  * its processor time, and whose bytes stand there: "old", "new" (the writer's), "own" (the other's)
@@ -24,6 +28,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/ptrace.h>
+#include <linux/aio_abi.h>
 #include <linux/ptrace.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -70,12 +75,30 @@ static void write_as(int fd, int odd, int byte, long odd_at)
         die("write");
 }
 
-static pid_t start_writer(const char *file, int odd, const char *link)
+/* The unit by a request of its own. */
+static void request_as(int fd, aio_context_t context, int byte)
+{
+    static unsigned char unit[UNIT] __attribute__((aligned(UNIT)));
+    memset(unit, byte, UNIT);
+    struct iocb request = {.aio_fildes = fd, .aio_lio_opcode = IOCB_CMD_PWRITE,
+                           .aio_buf = (uintptr_t)unit, .aio_nbytes = UNIT, .aio_offset = AT};
+    struct iocb *list[] = {&request};
+    struct io_event event;
+    if (syscall(SYS_io_submit, context, 1, list) != 1 ||
+        syscall(SYS_io_getevents, context, 1, 1, &event, NULL) != 1 || event.res != UNIT)
+        die("request");
+}
+
+static pid_t start_writer(const char *file, const char *what, const char *link)
 {
     pid_t writer = fork();
     if (writer != 0)
         return writer;
-    int fd = open(file, O_RDWR);
+    int odd = !strcmp(what, "odd"), requests = strcmp(what, "units") && !odd;
+    int fd = open(file, O_RDWR | (requests ? O_DIRECT : 0));
+    aio_context_t context = 0;
+    if (requests && syscall(SYS_io_setup, 4, &context))
+        die("io_setup");
     /* Once without being stopped: what a process does at its first write is done. */
     write_as(fd, odd, 'o', ODD_AT);
     write_as(fd, 1, 'o', ODD_AT);
@@ -85,18 +108,25 @@ static pid_t start_writer(const char *file, int odd, const char *link)
     if (ptrace(PTRACE_TRACEME, 0, 0, 0) < 0)
         die("ptrace");
     raise(SIGSTOP);
-    write_as(fd, odd, 'n', ODD_AT);
+    if (requests)
+        request_as(fd, context, 'n');
+    else
+        write_as(fd, odd, 'n', ODD_AT);
     _exit(0);
 }
 
-static int writes_bytes(long number)
+static int writes_bytes(long number, const char *what)
 {
+    if (!strcmp(what, "request"))
+        return number == SYS_io_submit;
+    if (!strcmp(what, "unfetched"))
+        return number == SYS_io_getevents;
     return number == SYS_pwrite64 || number == SYS_pwritev || number == SYS_pwritev2 ||
            number == SYS_write || number == SYS_writev;
 }
 
-/* Lets the writer run until it enters the call that writes. */
-static void stop_in_write(pid_t writer)
+/* Lets the writer run until it enters the call that writes, or that fetches what is done. */
+static void stop_in_write(pid_t writer, const char *what)
 {
     int status;
     if (waitpid(writer, &status, 0) != writer || !WIFSTOPPED(status))
@@ -108,7 +138,7 @@ static void stop_in_write(pid_t writer)
             !WIFSTOPPED(status))
             die("the writer ended without a write");
         if (ptrace(PTRACE_GET_SYSCALL_INFO, writer, sizeof info, &info) > 0 &&
-            info.op == PTRACE_SYSCALL_INFO_ENTRY && writes_bytes(info.entry.nr))
+            info.op == PTRACE_SYSCALL_INFO_ENTRY && writes_bytes(info.entry.nr, what))
             return;
     }
 }
@@ -157,7 +187,7 @@ static const char *whose(const unsigned char *bytes, int odd)
 int main(int argc, char **argv)
 {
     if (argc < 6) {
-        fprintf(stderr, "usage: stopped FILE units|odd read|write go|kill MILLISECONDS [LINK]\n");
+        fprintf(stderr, "usage: stopped FILE WHAT read|write go|kill MILLISECONDS [LINK]\n");
         return 2;
     }
     int odd = !strcmp(argv[2], "odd"), writes = !strcmp(argv[3], "write"),
@@ -171,8 +201,8 @@ int main(int argc, char **argv)
     int fd = open(argv[1], O_RDWR | O_CREAT | O_TRUNC, 0600);
     if (fd < 0 || pwrite(fd, all, sizeof all, 0) != sizeof all)
         die("make the file");
-    pid_t writer = start_writer(argv[1], odd, argc > 6 ? argv[6] : NULL);
-    stop_in_write(writer);
+    pid_t writer = start_writer(argv[1], argv[2], argc > 6 ? argv[6] : NULL);
+    stop_in_write(writer, argv[2]);
     pid_t other = start_other(argv[1], writes);
     while (!shared->called)
         pause_ms(1);
