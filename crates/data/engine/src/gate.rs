@@ -78,7 +78,8 @@ impl<'k, K: Kernel> Shared<'k, K> {
 
 impl<'k, K: Kernel> Shared<'k, K> {
     /// Shares the gate for a request that the kernel carries out, unless somebody has it or waits
-    /// to have it alone. No thread is at work at it: all of them can wait for it.
+    /// to have it alone, or there is no post. No thread is at work at it: all of them can wait for
+    /// it.
     pub(crate) fn try_take_for_request(
         kernel: &'k K,
         stripe: Stripe,
@@ -88,7 +89,8 @@ impl<'k, K: Kernel> Shared<'k, K> {
         if word.load(Relaxed) & HOLDER != 0 {
             return None;
         }
-        let at_work = AtWork::of(kernel, stripe.root, kernel.actor(stripe.root).request(request));
+        let actor = kernel.actor(stripe.root).request(request);
+        let at_work = AtWork::try_of(kernel, stripe.root, actor)?;
         at_work.shares(stripe);
         let shared = Self { kernel, stripe, at_work };
         (word.fetch_add(1, AcqRel) & HOLDER == 0).then_some(shared)

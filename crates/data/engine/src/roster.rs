@@ -59,30 +59,31 @@ impl<'k, K: Kernel> AtWork<'k, K> {
     /// Takes a post. Waits only where 4096 threads are at work at once.
     #[inline]
     pub(crate) fn begin(kernel: &'k K, root: Root) -> Self {
-        Self::of(kernel, root, kernel.actor(root))
-    }
-
-    /// The same for another actor of this process.
-    #[inline]
-    pub(crate) fn of(kernel: &'k K, root: Root, actor: Actor) -> Self {
-        let words = kernel.words(root);
-        let start = (actor.code().wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize % POSTS;
+        let actor = kernel.actor(root);
         let mut looks = 0;
         loop {
-            let (before, behind) = words.posts.split_at_checked(start).unwrap_or((&[], &[]));
-            for post in behind.iter().chain(before) {
-                if post.owner.load(Relaxed) == 0
-                    && post.owner.compare_exchange(0, actor.code(), AcqRel, Relaxed).is_ok()
-                {
-                    // What is left of a process that was killed.
-                    post.what.store(0, Release);
-                    return Self { kernel, root, actor, post: Some(post) };
-                }
+            if let Some(at_work) = Self::try_of(kernel, root, actor) {
+                return at_work;
             }
             dismiss_the_dead(kernel, root);
             kernel.pause(looks);
             looks += 1;
         }
+    }
+
+    /// Takes one for this actor of the process, if there is one.
+    #[inline]
+    pub(crate) fn try_of(kernel: &'k K, root: Root, actor: Actor) -> Option<Self> {
+        let words = kernel.words(root);
+        let start = (actor.code().wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize % POSTS;
+        let (before, behind) = words.posts.split_at_checked(start).unwrap_or((&[], &[]));
+        let post = behind.iter().chain(before).find(|post| {
+            post.owner.load(Relaxed) == 0
+                && post.owner.compare_exchange(0, actor.code(), AcqRel, Relaxed).is_ok()
+        })?;
+        // What is left of a process that was killed.
+        post.what.store(0, Release);
+        Some(Self { kernel, root, actor, post: Some(post) })
     }
 
     /// Says that the thread is about to share the gate of `stripe`.

@@ -22,7 +22,9 @@ use crate::roster::{self, Areas, AtWork};
 use crate::words::{Stripe, line};
 
 /// How often a reader tries beside writers, before it keeps them out: half a millisecond or so.
-const SPINS: u32 = 200;
+const TRIES: u32 = 96;
+/// After so many it sleeps for a moment: a disk takes longer to write than the page cache.
+const SPINS: u32 = 16;
 /// Each word stands for so many bytes of a file: 2 to this power.
 const AREA: u32 = 16;
 const WRITERS: u64 = 0xffff;
@@ -205,11 +207,14 @@ fn wait_and_read<K: Kernel>(
     read: &mut impl FnMut() -> Result<usize, Errno>,
 ) -> Result<Consistent, Errno> {
     let mut found = None;
-    for _ in 0..SPINS {
+    for tries in 1..=TRIES {
         (0..64).for_each(|_| core::hint::spin_loop());
         found = attempt(kernel, areas, false, read)?;
         if found.is_some() {
             break;
+        }
+        if tries.is_multiple_of(SPINS) {
+            kernel.pause(tries / SPINS);
         }
     }
     match found {

@@ -19,8 +19,9 @@ mod ring;
 mod submit;
 
 use core::ffi::c_void;
+use core::sync::atomic::{AtomicI64, Ordering::Acquire};
 
-use tidelock_engine::{Errno, Kernel as _};
+use tidelock_engine::{Errno, Fd, Kernel as _};
 
 pub(crate) use context::{after_fork_in_child, look};
 pub(crate) use request::are_under_way;
@@ -28,7 +29,7 @@ use request::{Request, Work};
 pub(crate) use ring::{Control, Event};
 pub(crate) use submit::submit;
 
-use crate::hooks::{File, deep};
+use crate::hooks::deep;
 use crate::process::{process, starting};
 use crate::{Linux, raw, sys};
 
@@ -101,9 +102,12 @@ pub(crate) unsafe fn events(name: u64, into: *mut Event, run: impl FnOnce() -> i
         let events = places.map(|place| (place, unsafe { place.read_unaligned() }));
         let ours =
             events.filter_map(|(place, event)| Some((place, event, context.of(event.control)?)));
-        // To finish a read may mean to wait for writes, and nobody else has these events.
-        for (.., request) in ours.clone() {
-            request.let_go();
+        // To finish a read may mean to wait for writes, and nobody else has these events. A handler
+        // would wait for who lets go below it.
+        if are_under_way() {
+            let mask = sys::block_signals();
+            ours.clone().for_each(|(.., request)| request.let_go());
+            sys::restore_signals(mask);
         }
         for (place, event, request) in ours {
             let (control, data) = request.theirs();
@@ -130,11 +134,11 @@ pub(crate) unsafe fn cancel(name: u64, control: *const Control, into: *mut Event
 }
 
 /// What RWF_DSYNC and RWF_SYNC promise.
-fn synchronise(file: &File, flags: i32) -> Result<(), Errno> {
+fn synchronise(file: Fd, flags: i32) -> Result<(), Errno> {
     if flags & (RWF_SYNC | RWF_DSYNC) == 0 {
         return Ok(());
     }
-    kernel().synchronise(file.hidden(), flags & RWF_SYNC != 0)
+    kernel().synchronise(file, flags & RWF_SYNC != 0)
 }
 
 /// The result of a request of ours that the kernel has ended with `result`.
@@ -146,13 +150,13 @@ unsafe fn finish(request: &Request, result: i64) -> i64 {
     let again = result == Errno::INVAL.negative();
     let done = match request.work() {
         Work::Straight { .. } => return result,
-        Work::Done { result, .. } => return *result,
+        Work::OnTheSpot { result, .. } => return settled(result),
         // Cut short, or this file system wants other places: all of it, by the other way.
         Work::Write { file, from, len, at } if again || count.is_ok_and(|count| count < *len) => {
             // SAFETY: the caller's promise: `prepare` has seen that it is there.
             let from = unsafe { core::slice::from_raw_parts(*from, *len) };
             let written = deep(false, || file.pwrite(from, *at));
-            written.and_then(|count| synchronise(file, request.rw_flags()).map(|()| count))
+            written.and_then(|count| synchronise(file.hidden(), request.rw_flags()).map(|()| count))
         }
         Work::Read { file, into, len, at, request } if again || count.is_ok() => {
             // SAFETY: as above.
@@ -166,6 +170,21 @@ unsafe fn finish(request: &Request, result: i64) -> i64 {
     };
     done.map_or_else(Errno::negative, |count| count as i64)
 }
+
+/// The result of what is carried out on the spot, perhaps at this moment.
+fn settled(result: &AtomicI64) -> i64 {
+    let mut looks = 0;
+    loop {
+        match result.load(Acquire) {
+            UNSETTLED => kernel().pause(looks),
+            result => return result,
+        }
+        looks += 1;
+    }
+}
+
+/// In the place of a result.
+const UNSETTLED: i64 = i64::MIN;
 
 /// Memory of the program by its address.
 fn memory(address: u64) -> *mut c_void {

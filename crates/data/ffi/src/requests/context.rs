@@ -17,13 +17,16 @@ use core::sync::atomic::{
 };
 
 use tidelock_engine::Errno;
+use tidelock_format::UNIT;
 
-use super::request::{Request, are_under_way, map, unmap};
+use super::request::{Request, are_under_way, forget_writes, map, unmap};
 use super::ring;
 
-const CONTEXTS: usize = 64;
-/// The most requests on sealed files that a context has under way.
-const REQUESTS: usize = 4096;
+/// InnoDB makes one for each of its threads, up to 128.
+const CONTEXTS: usize = 256;
+/// The most requests on sealed files that a context has under way. MariaDB asks for 256 for each of
+/// up to 128 threads.
+const REQUESTS: usize = 32_768;
 const GONE: u64 = 1;
 
 static ALL: [Context; CONTEXTS] = [const { Context::free() }; CONTEXTS];
@@ -38,6 +41,8 @@ pub(super) struct Context {
     gone: AtomicBool,
     requests: AtomicPtr<Request>,
     len: AtomicUsize,
+    /// So many of them were ever taken.
+    used: AtomicUsize,
     taken: [AtomicU64; REQUESTS / 64],
 }
 
@@ -80,7 +85,7 @@ pub(super) fn add(name: u64, requests: usize) -> Result<(), Errno> {
     };
     let context = ALL.iter().find(reserve).ok_or(Errno::AGAIN)?;
     // The kernel lets a program have more under way than it asked for.
-    let len = requests.saturating_mul(4).clamp(64, REQUESTS);
+    let len = requests.saturating_mul(4).clamp(64, REQUESTS).next_multiple_of(64);
     if !context.make_room(len) {
         context.name.store(0, Release);
         return Err(Errno::NOMEM);
@@ -117,6 +122,7 @@ pub(crate) fn after_fork_in_child() {
             context.name.store(0, Release);
         }
     }
+    forget_writes();
 }
 
 impl Context {
@@ -128,6 +134,7 @@ impl Context {
             gone: AtomicBool::new(false),
             requests: AtomicPtr::new(core::ptr::null_mut()),
             len: AtomicUsize::new(0),
+            used: AtomicUsize::new(0),
             taken: [const { AtomicU64::new(0) }; REQUESTS / 64],
         }
     }
@@ -144,7 +151,11 @@ impl Context {
             while seen != u64::MAX {
                 let bit = 1 << seen.trailing_ones();
                 match word.compare_exchange_weak(seen, seen | bit, Acquire, Relaxed) {
-                    Ok(_) => return self.request(index * 64 + seen.trailing_ones() as usize),
+                    Ok(_) => {
+                        let index = index * 64 + seen.trailing_ones() as usize;
+                        self.used.fetch_max(index + 1, Relaxed);
+                        return self.request(index);
+                    }
                     Err(now) => seen = now,
                 }
             }
@@ -193,6 +204,8 @@ impl Context {
             core::hint::spin_loop();
         }
         let done = run();
+        // The kernel has ended all of them. Nobody fetches the events any more, and users may wait.
+        self.each_taken(Request::let_go);
         // The caller is one of the users.
         self.gone.store(true, Release);
         done
@@ -200,10 +213,9 @@ impl Context {
 
     fn leave(&self) {
         if self.users.fetch_sub(1, SeqCst) == 1 && self.gone.swap(false, AcqRel) {
-            self.each_taken(|request| {
-                request.let_go();
-                self.give_back(request);
-            });
+            self.each_taken(Request::end);
+            self.taken.iter().for_each(|word| word.store(0, Relaxed));
+            self.forget_memory();
             self.name.store(0, Release);
         }
     }
@@ -216,11 +228,11 @@ impl Context {
         let name = self.name.load(SeqCst);
         let mut found = false;
         if name > GONE {
-            let done = |control, ticket| {
-                if let Some(request) = self.of(control)
-                    && request.has_ticket(ticket)
+            let done = |event: ring::Event| {
+                if whole_or_nothing(event.result)
+                    && let Some(request) = self.of(event.control)
                 {
-                    found |= request.let_go();
+                    found |= request.let_go_of(event.data);
                 }
             };
             // SAFETY: io_destroy waits for those that look.
@@ -228,6 +240,11 @@ impl Context {
         }
         self.lookers.fetch_sub(1, SeqCst);
         found
+    }
+
+    fn forget_memory(&self) {
+        let used = self.used.swap(0, Relaxed);
+        (0..used).filter_map(|index| self.request(index)).for_each(Request::forget_memory);
     }
 
     fn each_taken(&self, mut see: impl FnMut(&Request)) {
@@ -266,12 +283,16 @@ impl Context {
             return true;
         }
         let Some(map) = map(len * size_of::<Request>()) else { return false };
-        for request in (0..before).filter_map(|index| self.request(index)) {
-            request.forget_memory();
-        }
+        // In a forked child there may be some left.
+        self.forget_memory();
         let old = self.requests.swap(map.cast(), AcqRel);
         self.len.store(len, Release);
         unmap(old.cast(), before * size_of::<Request>());
         true
     }
+}
+
+/// What stopped within a unit is not let go before it is fetched: then it is written again.
+fn whole_or_nothing(result: i64) -> bool {
+    result < 0 || result.cast_unsigned().is_multiple_of(UNIT)
 }

@@ -8,7 +8,8 @@
 use core::cell::{Cell, UnsafeCell};
 use core::mem::MaybeUninit;
 use core::sync::atomic::{
-    AtomicU32, AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
+    AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering::AcqRel, Ordering::Acquire,
+    Ordering::Relaxed, Ordering::Release,
 };
 
 use rustix::mm::{MapFlags, ProtFlags};
@@ -18,6 +19,9 @@ use super::ring::Control;
 use crate::Linux;
 use crate::hooks::File;
 
+/// How many writes the kernel is handed before others are carried out on the spot. Each has a post,
+/// and all processes of a directory have 4096.
+const MANY: u32 = 1024;
 /// How many writes the kernel has, in all contexts.
 static WRITES: AtomicU32 = AtomicU32::new(0);
 static TICKETS: AtomicU64 = AtomicU64::new(1);
@@ -29,25 +33,30 @@ static TICKETS: AtomicU64 = AtomicU64::new(1);
 pub(super) struct Request {
     /// What the kernel is handed. Its address is that of the request.
     control: UnsafeCell<Control>,
-    state: AtomicU32,
-    /// No other request of the process ever has the same.
-    ticket: AtomicU64,
+    /// The ticket, which no other request of the process ever has, and behind it the state.
+    state: AtomicU64,
+    /// There is work.
+    is_set: AtomicBool,
     /// The program's own: its address, and what comes back with the event.
     theirs: [AtomicU64; 2],
     /// A map for sealed bytes, kept for the next one; and its length.
     memory: Cell<(*mut u8, usize)>,
     /// While it is taken.
     work: UnsafeCell<MaybeUninit<Work>>,
-    /// While the state is `HELD`.
+    /// While the state is [`HELD`].
     held: UnsafeCell<MaybeUninit<WriteRequest<'static, Linux>>>,
 }
 
 /// Nobody waits for it.
-const QUIET: u32 = 0;
+const QUIET: u64 = 0;
 /// A write that others see under way.
-const HELD: u32 = 1;
+const HELD: u64 = 1;
 /// Somebody gives back what it held.
-const LEAVING: u32 = 2;
+const LEAVING: u64 = 2;
+const STATE: u64 = 3;
+const TICKET_AT: u32 = 2;
+/// Memory that a request keeps for the next one.
+const KEPT: usize = 64 * 1024;
 
 /// What a request on a sealed file is about.
 pub(super) enum Work {
@@ -55,8 +64,8 @@ pub(super) enum Work {
     Write { file: File, from: *const u8, len: usize, at: u64 },
     /// A read that the kernel has, and into what.
     Read { file: File, into: *mut u8, len: usize, at: u64, request: ReadRequest },
-    /// Carried out on the spot, with this result; an empty read takes its place in the queue.
-    Done { _file: File, result: i64 },
+    /// Carried out on the spot, while an empty read takes its place in the queue.
+    OnTheSpot { _file: File, result: AtomicI64 },
     /// As the kernel answers it.
     Straight { _file: File },
 }
@@ -70,6 +79,18 @@ pub(crate) fn are_under_way() -> bool {
     WRITES.load(Acquire) > 0
 }
 
+/// In a forked child, whose kernel has none.
+pub(super) fn forget_writes() {
+    if are_under_way() {
+        WRITES.store(0, Relaxed);
+    }
+}
+
+/// True if the kernel has as many as one process should have.
+pub(super) fn are_many() -> bool {
+    WRITES.load(Relaxed) >= MANY
+}
+
 impl Request {
     pub(super) fn address(&self) -> u64 {
         self.control.get().expose_provenance() as u64
@@ -80,61 +101,69 @@ impl Request {
         u32::try_from(self.control.get().addr() / size_of::<Self>() % 0x1_0000).unwrap_or(0)
     }
 
-    /// True if it is the one that was handed to the kernel with this number as its data.
-    pub(super) fn has_ticket(&self, ticket: u64) -> bool {
-        self.ticket.load(Acquire) == ticket
-    }
-
-    /// Leaves its file; for who is alone with it, after [`set`](Self::set).
+    /// Leaves its file; for who is alone with it.
     pub(super) fn end(&self) {
-        // SAFETY: `set` has put it there, and the caller is the last one.
-        unsafe { self.work.get().cast::<Work>().drop_in_place() };
-    }
-
-    /// In a forked child: what it holds is the parent's. Its file stays open here, since another
-    /// thread may have been at it.
-    pub(super) fn forget(&self) {
-        if self.state.swap(QUIET, Relaxed) != QUIET {
-            WRITES.fetch_sub(1, Relaxed);
+        if self.is_set.swap(false, AcqRel) {
+            // SAFETY: `set` has put it there, and the caller is the last one.
+            unsafe { self.work.get().cast::<Work>().drop_in_place() };
+        }
+        if self.memory.get().1 > KEPT {
+            self.forget_memory();
         }
     }
 
-    /// What it is about, and what the kernel is handed; who has taken it. The address for the
+    /// In a forked child: what it holds is the parent's.
+    pub(super) fn forget(&self) {
+        self.state.store(QUIET, Relaxed);
+        self.end();
+    }
+
+    /// What it is about, and what the kernel is handed; for who has taken it. The address for the
     /// kernel.
     pub(super) fn set(&self, theirs: *const Control, mut control: Control, work: Work) -> u64 {
         let [address, data] = &self.theirs;
         address.store(theirs.expose_provenance() as u64, Relaxed);
         data.store(control.data, Relaxed);
         control.data = TICKETS.fetch_add(1, Relaxed);
-        self.ticket.store(control.data, Release);
+        self.state.store(control.data << TICKET_AT | QUIET, Release);
         // SAFETY: the caller is alone with it.
         unsafe { self.control.get().write(control) };
         // SAFETY: as above; nothing is there that would have to be dropped.
         unsafe { self.work.get().write(MaybeUninit::new(work)) };
+        self.is_set.store(true, Release);
         self.address()
     }
 
-    /// Lets others see that its write is under way, until somebody [lets go](Self::let_go).
+    /// Lets others see that its write is under way, until somebody lets go; after `set`.
     pub(super) fn hold(&self, held: WriteRequest<'static, Linux>) {
         // SAFETY: the caller has taken it, and nothing is held.
         unsafe { self.held.get().write(MaybeUninit::new(held)) };
         WRITES.fetch_add(1, AcqRel);
-        self.state.store(HELD, Release);
+        self.state.fetch_or(HELD, Release);
     }
 
-    /// Gives back what its write held, once, and waits for who is doing that. True if it was us.
-    pub(super) fn let_go(&self) -> bool {
-        if self.state.compare_exchange(HELD, LEAVING, AcqRel, Acquire).is_ok() {
-            // SAFETY: the state was `HELD`, and we alone have changed it.
-            unsafe { self.held.get().cast::<WriteRequest<'static, Linux>>().drop_in_place() };
-            WRITES.fetch_sub(1, AcqRel);
-            self.state.store(QUIET, Release);
-            return true;
+    /// Gives back what its write held, once, and waits for who is doing that.
+    pub(super) fn let_go(&self) {
+        let state = self.state.load(Acquire);
+        if !self.let_go_of(state >> TICKET_AT) {
+            while self.state.load(Acquire) & STATE != QUIET {
+                core::hint::spin_loop();
+            }
         }
-        while self.state.load(Acquire) != QUIET {
-            core::hint::spin_loop();
+    }
+
+    /// Gives back what its write held, if it still is the one with this ticket; whether it was.
+    pub(super) fn let_go_of(&self, ticket: u64) -> bool {
+        let (held, rest) = (ticket << TICKET_AT | HELD, ticket << TICKET_AT);
+        if self.state.compare_exchange(held, rest | LEAVING, AcqRel, Acquire).is_err() {
+            return false;
         }
-        false
+        // SAFETY: the state was `HELD`, and we alone have changed it.
+        unsafe { self.held.get().cast::<WriteRequest<'static, Linux>>().drop_in_place() };
+        self.state.store(rest | QUIET, Release);
+        // Last: where there are none, nobody is at a request.
+        WRITES.fetch_sub(1, AcqRel);
+        true
     }
 
     /// What it is about, for who has its event.
@@ -158,10 +187,9 @@ impl Request {
     /// Memory for sealed bytes, aligned to a page; for who has taken the request.
     #[expect(clippy::mut_from_ref, reason = "the caller is alone with the request")]
     pub(super) fn memory(&self, len: usize) -> Option<&mut [u8]> {
-        const STEP: usize = 64 * 1024;
         let (mut start, room) = self.memory.get();
         if room < len {
-            let more = len.next_multiple_of(STEP);
+            let more = len.next_multiple_of(KEPT);
             let new = map(more)?;
             self.forget_memory();
             self.memory.set((new, more));

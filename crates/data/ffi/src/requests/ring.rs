@@ -5,7 +5,7 @@
 //! of the context.
 #![expect(unsafe_code, reason = "memory that the kernel writes")]
 
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Acquire, Ordering::Relaxed};
+use core::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering::Acquire, Ordering::Relaxed};
 
 /// A request: `struct iocb`.
 #[repr(C)]
@@ -30,10 +30,20 @@ pub(crate) struct Control {
 
 const _: () = assert!(size_of::<Control>() == 64);
 
+impl Control {
+    /// The same of no bytes at the beginning of the file.
+    pub(super) const fn without_bytes(self) -> Self {
+        Self { buffer: 0, len: 0, at: 0, rw_flags: 0, ..self }
+    }
+}
+
 pub(crate) const READ: u16 = 0;
 pub(crate) const WRITE: u16 = 1;
 pub(crate) const READ_PIECES: u16 = 7;
 pub(crate) const WRITE_PIECES: u16 = 8;
+pub(crate) const SYNC: u16 = 2;
+pub(crate) const DATA_SYNC: u16 = 3;
+pub(crate) const POLL: u16 = 5;
 
 /// That a request is done: `struct io_event`.
 #[repr(C)]
@@ -65,7 +75,8 @@ struct Ring {
 struct Shown {
     data: AtomicU64,
     control: AtomicU64,
-    _results: [AtomicU64; 2],
+    result: AtomicI64,
+    _second: AtomicI64,
 }
 
 const MAGIC: u32 = 0xa10a_10a1;
@@ -95,24 +106,26 @@ unsafe fn of<'r>(context: u64) -> &'r Ring {
     unsafe { &*ring }
 }
 
-/// Looks at the events that nobody has fetched yet, and leaves them there: the address of each
-/// request, and its `data`. One that is fetched meanwhile may be a mixture of two.
+/// Looks at the events that stand in the ring, fetched or not, and leaves them there. Each may be of
+/// any time, or a mixture of two: its `data` has to tell.
 ///
 /// # Safety
 /// `context` is one that was [claimed](claim), and stays for the time of the call.
-pub(super) unsafe fn look(context: u64, mut at: impl FnMut(u64, u64)) {
+pub(super) unsafe fn look(context: u64, mut at: impl FnMut(Event)) {
     // SAFETY: the caller's promise.
     let ring = unsafe { of(context) };
-    let len = ring.len.load(Relaxed).max(1);
     let first = usize::try_from(context).unwrap_or(0) + size_of::<Ring>();
     let events = core::ptr::with_exposed_provenance::<Shown>(first);
+    let len = ring.len.load(Relaxed) as usize;
     // SAFETY: so many events follow the head of the ring.
-    let events = unsafe { core::slice::from_raw_parts(events, len as usize) };
-    let (mut head, tail) = (ring.head.load(Acquire) % len, ring.tail.load(Acquire) % len);
-    while head != tail {
-        if let Some(event) = events.get(head as usize) {
-            at(event.control.load(Acquire), event.data.load(Acquire));
+    let events = unsafe { core::slice::from_raw_parts(events, len) };
+    // Orders what is read below behind what the kernel wrote before it moved the end.
+    let _ = ring.tail.load(Acquire);
+    for event in events {
+        let data = event.data.load(Acquire);
+        let (control, result) = (event.control.load(Relaxed), event.result.load(Relaxed));
+        if control != 0 {
+            at(Event { data, control, result, second: 0 });
         }
-        head = (head + 1) % len;
     }
 }

@@ -3,13 +3,15 @@
 //! UNSAFETY: control blocks and buffers are the program's, by the contract of io_submit.
 #![expect(unsafe_code, reason = "the memory that requests of the program name")]
 
+use core::sync::atomic::{AtomicI64, Ordering::Release};
+
 use libc::iovec;
 use tidelock_engine::{Descriptor, Errno};
 
 use super::context::{self, Context};
-use super::request::{Request, Work};
+use super::request::{self, Request, Work};
 use super::ring::{self, Control};
-use super::{memory, synchronise};
+use super::{UNSETTLED, memory, synchronise};
 use crate::hooks::{self, File, buffer, buffer_mut, bytes, deep, vectors};
 use crate::process::process;
 use crate::touch::{self, Want};
@@ -116,27 +118,17 @@ impl<'c> Batch<'c> {
     unsafe fn submit(mut self, list: &[*const Control]) -> i64 {
         for &control in list {
             // SAFETY: the caller's promise.
-            let mut fate = unsafe { self.prepare(control) };
-            if let Fate::OnTheSpot(copy, file) = fate {
-                // Those before it have the gate that it may wait for.
-                if let Err(end) = self.flush() {
-                    return end;
-                }
-                // SAFETY: the caller's promise.
-                fate = unsafe { carry_out(self.context, control, copy, file) };
-            }
-            let (address, ours) = match fate {
+            let (address, ours) = match unsafe { self.prepare(control) } {
                 Fate::Handed(request, address) => (address, Some(request)),
-                Fate::Refused(why) => {
-                    return match self.flush() {
-                        Ok(()) if self.taken == 0 => why.negative(),
-                        Ok(()) => self.taken,
-                        Err(end) => end,
-                    };
+                Fate::Straight => (raw::Word::word(control).cast_unsigned(), None),
+                Fate::OnTheSpot(copy, file) => {
+                    // SAFETY: the caller's promise.
+                    match unsafe { self.carry_out(control, copy, file) } {
+                        Ok(()) => continue,
+                        Err(end) => return end,
+                    }
                 }
-                Fate::Straight | Fate::OnTheSpot(..) => {
-                    (raw::Word::word(control).cast_unsigned(), None)
-                }
+                Fate::Refused(why) => return self.end_with(why),
             };
             self.list[self.len] = address;
             self.ours[self.len] = ours;
@@ -153,9 +145,24 @@ impl<'c> Batch<'c> {
         }
     }
 
+    /// What io_submit answers where the next request is refused.
+    fn end_with(&mut self, why: Errno) -> i64 {
+        match self.flush() {
+            Ok(()) if self.taken == 0 => why.negative(),
+            Ok(()) => self.taken,
+            Err(end) => end,
+        }
+    }
+
     /// Hands them to the kernel; what io_submit answers, if it takes no more.
     fn flush(&mut self) -> Result<(), i64> {
         let len = core::mem::take(&mut self.len);
+        let done = self.hand_over(len);
+        self.open_signals();
+        done
+    }
+
+    fn hand_over(&mut self, len: usize) -> Result<(), i64> {
         if len == 0 {
             return Ok(());
         }
@@ -168,7 +175,6 @@ impl<'c> Batch<'c> {
             request.let_go();
             self.context.give_back(request);
         }
-        self.open_signals();
         self.taken += taken as i64;
         if taken == len { Ok(()) } else { Err(if self.taken > 0 { self.taken } else { done }) }
     }
@@ -208,9 +214,13 @@ impl<'c> Batch<'c> {
                 // SAFETY: the caller's promise.
                 unsafe { order.hand_write(request, file) }
             }
-            _ => {
+            ring::SYNC | ring::DATA_SYNC | ring::POLL => {
                 let control = Control { file: file.hidden().0, ..control };
                 Ok(request.set(theirs, control, Work::Straight { _file: file }))
+            }
+            _ => {
+                self.context.untake(request);
+                return Fate::Refused(Errno::INVAL);
             }
         };
         match handed {
@@ -220,6 +230,47 @@ impl<'c> Batch<'c> {
                 Fate::OnTheSpot(control, file)
             }
         }
+    }
+
+    /// Carries out a request, once an empty read has taken its place in the queue: what the kernel
+    /// has no room for must not be done. What io_submit answers, if it takes no more.
+    ///
+    /// # Safety
+    /// As [`submit`], of one control block.
+    unsafe fn carry_out(
+        &mut self,
+        theirs: *const Control,
+        control: Control,
+        file: File,
+    ) -> Result<(), i64> {
+        // Those before it have the gate that it may wait for.
+        self.flush()?;
+        let writes = matches!(control.operation, ring::WRITE | ring::WRITE_PIECES);
+        let access = file.flags().access();
+        if !(if writes { access.write } else { access.read }) {
+            return Err(self.end_with(Errno::BADF));
+        }
+        let Some(request) = self.context.take() else { return Err(self.end_with(Errno::AGAIN)) };
+        let (hidden, result) = (file.hidden(), AtomicI64::new(UNSETTLED));
+        let work = Work::OnTheSpot { _file: file, result };
+        let empty = Control { operation: ring::READ, file: hidden.0, ..control.without_bytes() };
+        self.list[0] = request.set(theirs, empty, work);
+        self.ours[0] = Some(request);
+        self.len = 1;
+        self.flush()?;
+        // SAFETY: the caller's promise.
+        let mut result = unsafe { as_call(&control) };
+        if writes
+            && result >= 0
+            && let Err(why) = synchronise(hidden, control.rw_flags)
+        {
+            result = why.negative();
+        }
+        if let Work::OnTheSpot { result: place, .. } = request.work() {
+            // Whoever fetches the event has waited for that, and ends the request.
+            place.store(result, Release);
+        }
+        Ok(())
     }
 }
 
@@ -258,7 +309,7 @@ impl Order {
         let Self { theirs, control, len, at } = self;
         // SAFETY: the caller's promise.
         let from = unsafe { buffer(memory(control.buffer), len) }.unwrap_or_default();
-        if from.len() < len || len > LONGEST {
+        if from.len() < len || len > LONGEST || request::are_many() {
             return Err(file);
         }
         let Some(into) = request.memory(len) else { return Err(file) };
@@ -276,44 +327,6 @@ impl Order {
         request.hold(held);
         Ok(address)
     }
-}
-
-/// Carries out a request, and has an empty read take its place in the queue.
-///
-/// # Safety
-/// As [`submit`], of one control block.
-unsafe fn carry_out(
-    context: &Context,
-    theirs: *const Control,
-    control: Control,
-    file: File,
-) -> Fate<'_> {
-    let Some(request) = context.take() else { return Fate::Refused(Errno::AGAIN) };
-    // SAFETY: the caller's promise.
-    let result = unsafe { as_call(&control) };
-    let result = if result >= 0 && matches!(control.operation, ring::WRITE | ring::WRITE_PIECES) {
-        synchronise(&file, control.rw_flags).map_or_else(Errno::negative, |()| result)
-    } else {
-        result
-    };
-    // What the kernel would tell before it takes a request.
-    for why in [Errno::BADF, Errno::INVAL, hooks::FAULT] {
-        if result == why.negative() {
-            context.untake(request);
-            return Fate::Refused(why);
-        }
-    }
-    let empty = Control {
-        operation: ring::READ,
-        file: file.hidden().0,
-        buffer: 0,
-        len: 0,
-        at: 0,
-        rw_flags: 0,
-        ..control
-    };
-    let address = request.set(theirs, empty, Work::Done { _file: file, result });
-    Fate::Handed(request, address)
 }
 
 /// The call that a request stands for; its result, errors as negative numbers.
