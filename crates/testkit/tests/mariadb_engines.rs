@@ -131,8 +131,8 @@ fn acknowledged_rows_survive_power_cuts_on_xfs(arm: Arm) -> Result<()> {
 }
 arms!(acknowledged_rows_survive_power_cuts_on_xfs: plain, sealed; slow);
 
-/// io_uring goes round libc, so the server is told that there is none. It goes on with libaio, if it
-/// was built with that, and else with threads of its own; its log says so.
+/// io_uring goes round libc, so the server is told that there is none. It goes on with libaio, if
+/// it was built with that, and else with threads of its own; its log says so.
 #[test]
 #[ignore = "long: make test-full"]
 fn native_asynchronous_io_is_carried_out_by_libaio() -> Result<()> {

@@ -1,6 +1,7 @@
 /* Asynchronous I/O by the kernel's own requests, through libc's syscall() as libaio makes them:
- * whole pages with O_DIRECT, which the kernel carries out, and all that has to be carried out on the
- * spot; many threads; other calls, forks and the end of a context while requests are under way. */
+ * whole pages with O_DIRECT, which the kernel carries out, and all that has to be carried out on
+ * the spot; many threads; other calls, forks and the end of a context while requests are under way.
+ */
 #include "twin.h"
 #include <linux/aio_abi.h>
 #include <poll.h>

@@ -2,7 +2,7 @@
 //! program goes on.
 //!
 //! ```text
-//!   OpenFile::begin_write   takes gate and words, seals   -> WriteRequest, what the kernel is handed
+//!   OpenFile::begin_write   takes gate and words, seals   -> WriteRequest, what the kernel gets
 //!   OpenFile::begin_read    notes what the words say      -> ReadRequest, the same
 //!   (the kernel is at work; nobody waits)
 //!   WriteRequest dropped    words and gate given back, as soon as anybody sees that it is done

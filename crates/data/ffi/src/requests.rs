@@ -1,13 +1,13 @@
 //! Asynchronous I/O by io_submit, carried out sealed.
 //!
 //! ```text
-//!   io_submit     a request on a sealed file becomes one of ours: sealed bytes, the real descriptor
+//!   io_submit     a request on a sealed file becomes one of ours: sealed bytes, real descriptor
 //!   the kernel    reads and writes, and puts events into its ring
 //!   io_getevents  opens what was read; the program's request takes the place of ours in the event
 //! ```
 //!
 //! The kernel is handed whole units with direct access (`engine::request`). All else is carried out
-//! on the spot, as without direct access the kernel would do too. An empty read of the same file then
+//! on the spot, as without direct access the kernel would do too. An empty read of the same file
 //! takes its place in the queue, so that its event comes as all others do, by eventfd as well.
 //!
 //! UNSAFETY: control blocks, buffers and events are the program's, by the contract of the calls.

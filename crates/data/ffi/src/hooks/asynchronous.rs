@@ -1,6 +1,6 @@
 //! Asynchronous I/O: the kernel's own requests are carried out (requests.rs). The rest is refused,
-//! on sealed files or from the start, so that programs fall back: POSIX's, which libc carries out by
-//! threads of its own, and io_uring, whose rings programs read and write without any call.
+//! on sealed files or from the start, so that programs fall back: POSIX's, which libc carries out
+//! by threads of its own, and io_uring, whose rings programs read and write without any call.
 //!
 //! UNSAFETY: see hooks.rs.
 #![expect(unsafe_code, reason = "C functions with the contract of libc's")]

@@ -106,8 +106,8 @@ unsafe fn of<'r>(context: u64) -> &'r Ring {
     unsafe { &*ring }
 }
 
-/// Looks at the events that stand in the ring, fetched or not, and leaves them there. Each may be of
-/// any time, or a mixture of two: its `data` has to tell.
+/// Looks at the events that stand in the ring, fetched or not, and leaves them there. Each may be
+/// of any time, or a mixture of two: its `data` has to tell.
 ///
 /// # Safety
 /// `context` is one that was [claimed](claim), and stays for the time of the call.
