@@ -10,6 +10,7 @@
  *   files FROM TO        opens each, reads its page and closes it                all three
  *   memory 0 0           of this process, in KiB: resident, private and dirty, locked and there,
  *                        locked as RLIMIT_MEMLOCK counts it
+ *   faults N 0           N children that end at once: page faults of each
  *
  * Places are drawn from the same seed in each arm.
  */
@@ -241,6 +242,20 @@ static long kib(const char *path, const char *name)
     return found;
 }
 
+static void faults(long children)
+{
+    struct rusage before, after;
+    getrusage(RUSAGE_CHILDREN, &before);
+    for (long i = 0; i < children; i++) {
+        pid_t child = fork();
+        if (child == 0)
+            _exit(0);
+        need(child > 0 && waitpid(child, NULL, 0) == child, "fork");
+    }
+    getrusage(RUSAGE_CHILDREN, &after);
+    printf("%.2f\n", (double)(after.ru_minflt - before.ru_minflt) / children);
+}
+
 static void memory(void)
 {
     const char *rollup = "/proc/self/smaps_rollup";
@@ -271,6 +286,8 @@ int main(int argc, char **argv)
             files(a, b);
         else if (!strcmp(order, "memory"))
             memory();
+        else if (!strcmp(order, "faults"))
+            faults(a);
         else
             return 2;
         fflush(stdout);

@@ -87,12 +87,17 @@ pub(crate) fn destroy(name: u64) -> i64 {
     }
 }
 
-/// io_getevents and io_pgetevents, which `run` asks the kernel for: how many events there are.
+/// io_getevents or io_pgetevents, by its number and with its words: how many events there are.
 ///
 /// # Safety
-/// `run` is one of the two for this context and memory.
-pub(crate) unsafe fn events(name: u64, into: *mut Event, run: impl FnOnce() -> i64) -> i64 {
-    let Some(context) = process().and_then(|_| context::find(name)) else { return run() };
+/// The contract of the call.
+pub(crate) unsafe fn events<const N: usize>(number: i64, words: [i64; N]) -> i64 {
+    // SAFETY: the program's own arguments.
+    let run = || unsafe { raw::call(number, words) };
+    let [name, _, _, into, ..] = words.as_slice() else { return Errno::INVAL.negative() };
+    let known = process().and_then(|_| context::find(name.cast_unsigned()));
+    let Some(context) = known else { return run() };
+    let into = memory(into.cast_unsigned()).cast::<Event>();
     let count = run();
     if let Ok(len) = usize::try_from(count)
         && len > 0

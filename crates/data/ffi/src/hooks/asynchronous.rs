@@ -13,7 +13,7 @@ use tidelock_runtime::messages;
 
 use crate::hooks::is_ours;
 use crate::process::process;
-use crate::raw::{self, Outcome as _, Word as _, fail};
+use crate::raw::{Outcome as _, Word as _, fail};
 use crate::{next, requests, sys};
 
 pub unsafe fn aio_read(request: *mut aiocb) -> c_int {
@@ -147,10 +147,8 @@ pub unsafe fn io_getevents(
     timeout: *mut timespec,
 ) -> c_int {
     let words = [context.word(), least, most, into.word(), timeout.word()];
-    // SAFETY: the program's own arguments.
-    let run = || unsafe { raw::call(sys::nr::IO_GETEVENTS, words) };
     // SAFETY: the contract of io_getevents.
-    c_int::from_word(unsafe { requests::events(name(context), into.cast(), run) })
+    c_int::from_word(unsafe { requests::events(sys::nr::IO_GETEVENTS, words) })
 }
 
 pub unsafe fn io_pgetevents(
@@ -164,10 +162,8 @@ pub unsafe fn io_pgetevents(
     // As the kernel takes it: the mask, and how long it is.
     let mask = [mask.word(), 8];
     let words = [context.word(), least, most, into.word(), timeout.word(), mask.as_ptr().word()];
-    // SAFETY: the program's own arguments.
-    let run = || unsafe { raw::call(sys::nr::IO_PGETEVENTS, words) };
     // SAFETY: the contract of io_pgetevents.
-    c_int::from_word(unsafe { requests::events(name(context), into.cast(), run) })
+    c_int::from_word(unsafe { requests::events(sys::nr::IO_PGETEVENTS, words) })
 }
 
 fn name(context: *mut c_void) -> u64 {

@@ -237,10 +237,8 @@ pub(crate) unsafe fn io_getevents(
     timeout: *const timespec,
 ) -> c_long {
     let words = [context.cast_signed(), least, most, into.word(), timeout.word()];
-    // SAFETY: the program's own arguments.
-    let run = || unsafe { raw::call(sys::nr::IO_GETEVENTS, words) };
     // SAFETY: the contract of io_getevents.
-    raw::answer(unsafe { requests::events(context, into, run) })
+    raw::answer(unsafe { requests::events(sys::nr::IO_GETEVENTS, words) })
 }
 
 pub(crate) unsafe fn io_pgetevents(
@@ -252,10 +250,8 @@ pub(crate) unsafe fn io_pgetevents(
     mask: *const c_void,
 ) -> c_long {
     let words = [context.cast_signed(), least, most, into.word(), timeout.word(), mask.word()];
-    // SAFETY: the program's own arguments.
-    let run = || unsafe { raw::call(sys::nr::IO_PGETEVENTS, words) };
     // SAFETY: the contract of io_pgetevents.
-    raw::answer(unsafe { requests::events(context, into, run) })
+    raw::answer(unsafe { requests::events(sys::nr::IO_PGETEVENTS, words) })
 }
 
 /// Without a path, of the descriptor.

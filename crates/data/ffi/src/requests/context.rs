@@ -30,6 +30,8 @@ const REQUESTS: usize = 32_768;
 const GONE: u64 = 1;
 
 static ALL: [Context; CONTEXTS] = [const { Context::free() }; CONTEXTS];
+/// So many of them were ever used: no other is looked at, since each look takes a page.
+static USED: AtomicUsize = AtomicUsize::new(0);
 
 /// What io_setup has made.
 pub(super) struct Context {
@@ -68,10 +70,14 @@ pub(super) fn find(name: u64) -> Option<Pin> {
     if name <= GONE {
         return None;
     }
-    let context = ALL.iter().find(|context| context.name.load(Relaxed) == name)?;
+    let context = used().find(|context| context.name.load(Relaxed) == name)?;
     context.users.fetch_add(1, SeqCst);
     let pin = Pin(context);
     (context.name.load(SeqCst) == name).then_some(pin)
+}
+
+fn used() -> impl Iterator<Item = &'static Context> {
+    ALL.iter().take(USED.load(Acquire))
 }
 
 /// Remembers a context that the kernel has just made for `requests` requests.
@@ -79,11 +85,13 @@ pub(super) fn find(name: u64) -> Option<Pin> {
 /// # Errors
 /// EAGAIN where there are too many, ENOMEM.
 pub(super) fn add(name: u64, requests: usize) -> Result<(), Errno> {
-    let reserve = |context: &&Context| {
+    let reserve = |context: &Context| {
         context.name.load(Relaxed) == 0
             && context.name.compare_exchange(0, GONE, AcqRel, Relaxed).is_ok()
     };
-    let context = ALL.iter().find(reserve).ok_or(Errno::AGAIN)?;
+    let mut all = ALL.iter().enumerate();
+    let (index, context) = all.find(|(_, context)| reserve(context)).ok_or(Errno::AGAIN)?;
+    USED.fetch_max(index + 1, Release);
     // The kernel lets a program have more under way than it asked for.
     let len = requests.saturating_mul(4).clamp(64, REQUESTS).next_multiple_of(64);
     if !context.make_room(len) {
@@ -105,14 +113,14 @@ pub(crate) fn look() -> bool {
 fn look_into_rings() -> bool {
     // A handler that wants the event of a request which is just being looked at would wait for us.
     let mask = crate::sys::block_signals();
-    let found = ALL.iter().fold(false, |found, context| found | context.look());
+    let found = used().fold(false, |found, context| found | context.look());
     crate::sys::restore_signals(mask);
     found
 }
 
 /// In a forked child there are no contexts; what its parent's requests hold is the parent's.
 pub(crate) fn after_fork_in_child() {
-    for context in &ALL {
+    for context in used() {
         if context.name.load(Relaxed) != 0 {
             context.each_taken(Request::forget);
             context.taken.iter().for_each(|word| word.store(0, Relaxed));
