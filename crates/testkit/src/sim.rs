@@ -129,7 +129,8 @@ impl SimDisk {
         let system = SimProcess::new(Rc::clone(self), self.processes.get());
         let keys = KeyTable::with_room(1024);
         let table = Table::with_room(DESCRIPTORS, 1024);
-        let engine = Rc::new(Engine::new(system, SimCipher::new(Rc::clone(self)), keys, table));
+        let engine =
+            Rc::new(Engine::simulated(system, SimCipher::new(Rc::clone(self)), keys, table));
         engine.hide(SimProcess::anchor_fd());
         engine.roots().add(ROOT.as_bytes(), ByDirectory, self.layout).expect("the path is short");
         engine

@@ -3,7 +3,7 @@
 //!
 //! A server's connection is a process, so a page here is a page for each of them, and a fault. A
 //! limit lies a little above what was measured when it was set. Raising one is a choice to be
-//! explained in the commit. Tables belong into `.bss`: their first value is all zeros.
+//! explained in the commit. Tables begin as zeros and lie behind all else: `preload/tables.ld`.
 
 use std::fs;
 
@@ -14,10 +14,11 @@ use tidelock_testkit::alternate::Place;
 use tidelock_testkit::twins::{Product, compile_other};
 
 /// Bytes of sections, in the profiles dev and release.
-const DATA: [(&str, u64, u64); 2] = [(".data", 560_000, 560_000), (".data.rel.ro", 50_000, 12_000)];
+const DATA: [(&str, u64, u64); 3] =
+    [(".data", 8_000, 8_000), (".data.rel.ro", 50_000, 12_000), (".bss", 8_000, 8_000)];
 
 #[test]
-fn tables_of_the_library_are_not_initialised_data() {
+fn tables_of_the_library_lie_apart_and_are_not_initialised_data() {
     let product = Product::find().unwrap_or_else(|error| panic!("{error}"));
     let bytes = fs::read(product.library()).unwrap();
     let file = ElfFile64::<Endianness>::parse(&*bytes).unwrap();
@@ -33,7 +34,7 @@ fn tables_of_the_library_are_not_initialised_data() {
 /// and release, and locked. First as it starts, then when it has read one file, whose shared words
 /// count too as long as one process alone has them.
 const MORE: [(&str, f64, f64, f64); 2] =
-    [("at the start", 500.0, 264.0, 48.0), ("with one file", 600.0, 372.0, 48.0)];
+    [("at the start", 480.0, 250.0, 48.0), ("with one file", 520.0, 290.0, 48.0)];
 
 #[test]
 fn a_program_with_keys_has_few_pages_of_its_own() {
@@ -61,7 +62,7 @@ fn a_program_with_keys_has_few_pages_of_its_own() {
 
 /// Page faults that a child has more, below a program with keys that has read one file. Here lie
 /// tables that nobody may look through at each fork.
-const FAULTS: f64 = 40.0;
+const FAULTS: f64 = 32.0;
 
 #[test]
 fn a_fork_touches_few_pages() {

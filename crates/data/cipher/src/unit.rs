@@ -103,11 +103,9 @@ pub fn open_units<C: UnitCipher + ?Sized>(
     rule: ZeroRule,
     bytes: &mut [u8],
 ) {
-    if rule == ZeroRule::Unit {
-        return open_but_zero_units(cipher, slot, first, bytes);
-    }
-    for (number, unit) in (first.0..).map(UnitNumber).zip(bytes.chunks_mut(UNIT_USIZE)) {
-        open_but_zero_blocks(cipher, slot, number, unit);
+    match rule {
+        ZeroRule::Unit => open_but_zero_units(cipher, slot, first, bytes),
+        ZeroRule::Block => open_but_zero_blocks(cipher, slot, first, bytes),
     }
 }
 
@@ -132,7 +130,40 @@ fn open_but_zero_units<C: UnitCipher + ?Sized>(
     }
 }
 
+/// Runs of units without a hole, each in one go; units with holes one by one.
 fn open_but_zero_blocks<C: UnitCipher + ?Sized>(
+    cipher: &C,
+    slot: KeySlot,
+    first: UnitNumber,
+    bytes: &mut [u8],
+) {
+    let (mut number, mut rest) = (first.0, bytes);
+    while !rest.is_empty() {
+        let whole = rest.chunks(UNIT_USIZE).take_while(|unit| !may_have_zero_block(unit)).count();
+        let (run, behind) = rest.split_at_mut((whole * UNIT_USIZE).min(rest.len()));
+        let (unit, behind) = behind.split_at_mut(UNIT_USIZE.min(behind.len()));
+        if !run.is_empty() {
+            cipher.open(slot, UnitNumber(number), run);
+        }
+        number += whole as u64;
+        if !unit.is_empty() {
+            open_around_zero_blocks(cipher, slot, UnitNumber(number), unit);
+        }
+        number += 1;
+        rest = behind;
+    }
+}
+
+/// True if the first four bytes of a block are zeros: of ciphertext, one unit in 16 million has
+/// such a block. It takes a third of the time of a look at each block.
+fn may_have_zero_block(unit: &[u8]) -> bool {
+    unit.as_chunks::<BLOCK_USIZE>().0.iter().fold(false, |any, block| {
+        let [a, b, c, d, ..] = *block;
+        any | (u32::from_ne_bytes([a, b, c, d]) == 0)
+    })
+}
+
+fn open_around_zero_blocks<C: UnitCipher + ?Sized>(
     cipher: &C,
     slot: KeySlot,
     number: UnitNumber,
@@ -155,5 +186,61 @@ fn open_but_zero_blocks<C: UnitCipher + ?Sized>(
                 *block = [0; BLOCK_USIZE];
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Adds its number and one to each byte of a unit.
+    struct Adds;
+
+    impl UnitCipher for Adds {
+        fn choose(&self, _first: &[u8]) -> Result<Proven, UnlockError> {
+            Err(UnlockError::UnknownKey)
+        }
+
+        fn unlock(&self, _slot: KeySlot, _header: &Proven) -> Result<(), UnlockError> {
+            Err(UnlockError::UnknownKey)
+        }
+
+        fn create(&self, _: Root, _: Class, _: Layout) -> Result<SealedHeader, UnlockError> {
+            Err(UnlockError::UnknownKey)
+        }
+
+        fn seal(&self, _slot: KeySlot, _first: UnitNumber, plain: &[u8], sealed: &mut [u8]) {
+            sealed.copy_from_slice(plain);
+        }
+
+        fn open(&self, _slot: KeySlot, first: UnitNumber, bytes: &mut [u8]) {
+            for (number, unit) in (first.0..).zip(bytes.chunks_mut(UNIT_USIZE)) {
+                for byte in unit {
+                    *byte = byte.wrapping_add(number.to_le_bytes()[0] + 1);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn blocks_of_zeros_stay_holes_wherever_they_lie_in_a_run_of_units() {
+        // The last unit is not whole; unit 2 has a block that only begins with zeros.
+        let mut sealed = vec![0x40u8; 5 * UNIT_USIZE + 3 * BLOCK_USIZE];
+        let holes = [(1, 0), (1, 255), (3, 7), (5, 2)];
+        for (unit, block) in holes {
+            let at = unit * UNIT_USIZE + block * BLOCK_USIZE;
+            sealed[at..at + BLOCK_USIZE].fill(0);
+        }
+        sealed[2 * UNIT_USIZE + 64..2 * UNIT_USIZE + 72].fill(0);
+        let mut want = sealed.clone();
+        for (at, byte) in want.iter_mut().enumerate() {
+            let (unit, block) = (at / UNIT_USIZE, at % UNIT_USIZE / BLOCK_USIZE);
+            if !holes.contains(&(unit, block)) {
+                *byte += u8::try_from(unit + 10).unwrap() + 1;
+            }
+        }
+        let mut opened = sealed.clone();
+        open_units(&Adds, KeySlot(0), UnitNumber(10), ZeroRule::Block, &mut opened);
+        assert_eq!(opened, want);
     }
 }

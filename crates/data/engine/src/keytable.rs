@@ -54,8 +54,8 @@ const READY: u32 = 1 << 31;
 pub struct KeyTable {
     /// What tells each place's header from most others: [`mark`]. Apart, so that a search reads few
     /// lines.
-    marks: Room<AtomicU64>,
-    places: Room<KeyPlace>,
+    marks: Room<[AtomicU64]>,
+    places: Room<[KeyPlace]>,
     /// Where the last region in use ends; 0 at first.
     end: AtomicUsize,
     /// Some key lies out of reach of its home.
@@ -121,7 +121,7 @@ impl KeyTable {
         Self::of(Room::Own(marks), Room::Own(places))
     }
 
-    const fn of(marks: Room<AtomicU64>, places: Room<KeyPlace>) -> Self {
+    const fn of(marks: Room<[AtomicU64]>, places: Room<[KeyPlace]>) -> Self {
         Self { marks, places, end: AtomicUsize::new(0), strays: AtomicBool::new(false) }
     }
 

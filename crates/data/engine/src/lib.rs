@@ -70,4 +70,4 @@ pub use resolve::Location;
 pub use roots::{Decide, Decided, Roots, Sealing};
 pub use shown::{Shown, is_plain};
 pub use table::{DESCRIPTORS, OPEN_FILES, OpenFlags, Slot, Table};
-pub use words::{Actor, LARGEST_NUMBER, Stripe, Words};
+pub use words::{Actor, LARGEST_NUMBER, Numbered, Stripe, Words};

@@ -9,7 +9,7 @@ use tidelock_format::{
 
 use crate::ancestry::O_PATH_DIRECTORY;
 use crate::errno::Errno;
-use crate::file::{O_APPEND, O_DIRECT};
+use crate::file::{O_APPEND, O_DIRECT, OpenFile};
 use crate::gate::Alone;
 use crate::kernel::{Fd, FileStat, Links, SCRATCH_MAX, System};
 use crate::path::PathBuffer;
@@ -48,11 +48,7 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
     /// for what is hidden.
     pub fn open(&self, at: Fd, path: &[u8], flags: i32, mode: u32) -> Result<i32, Errno> {
         if let Some(file) = self.named_descriptor(path) {
-            let mut again = PathBuffer::new();
-            Self::path_again(&file, &mut again)?;
-            let traits = file.traits();
-            let lookup = Lookup { at: Fd::CWD, path: again.as_c(), links: Self::AS_FLAGS };
-            return self.open_sealed(lookup, flags, mode, traits.root(), traits.class, path);
+            return self.open_by_number(&file, path, flags, mode);
         }
         if flags & O_TMPFILE != 0 {
             return self.open_unnamed(at, path, flags, mode);
@@ -75,6 +71,30 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
                 done => return done,
             }
         }
+        self.open_resolved(at, path, flags, mode)
+    }
+
+    /// What `/proc/self/fd/N` names, once more.
+    // Apart, as `open_resolved` is: a path's buffer is a page of the stack, and a server's
+    // connection, a process of its own, pays for each page of it that it reaches.
+    #[inline(never)]
+    fn open_by_number(
+        &self,
+        file: &OpenFile<'_, S, C, P>,
+        path: &[u8],
+        flags: i32,
+        mode: u32,
+    ) -> Result<i32, Errno> {
+        let mut again = PathBuffer::new();
+        Self::path_again(file, &mut again)?;
+        let traits = file.traits();
+        let lookup = Lookup { at: Fd::CWD, path: again.as_c(), links: Self::AS_FLAGS };
+        self.open_sealed(lookup, flags, mode, traits.root(), traits.class, path)
+    }
+
+    /// Where links may be in the path.
+    #[inline(never)]
+    fn open_resolved(&self, at: Fd, path: &[u8], flags: i32, mode: u32) -> Result<i32, Errno> {
         let follow = flags & O_NOFOLLOW == 0 && flags & (O_CREAT | O_EXCL) != O_CREAT | O_EXCL;
         let mut place = self.resolve(at, path, follow)?;
         if follow && place.decided_by_proc() {

@@ -14,6 +14,7 @@ use crate::keytable::KeyTable;
 use crate::moving::Moving;
 use crate::path::PathBuffer;
 use crate::refusal::Refusal;
+use crate::room::Room;
 use crate::roots::{Decide, Decided, Roots};
 use crate::table::{Claim, DESCRIPTORS, Entry, OpenFlags, Slot, Table, Traits};
 use crate::told::Told;
@@ -23,10 +24,10 @@ const O_NOFOLLOW: i32 = 0o400_000;
 const O_PATH_CLOEXEC: i32 = 0o12_000_000;
 
 /// Everything the library knows about the process it is loaded in.
-pub struct Process<S, C, P> {
+pub struct Process<S, C, P: 'static> {
     pub(crate) system: S,
     pub(crate) cipher: C,
-    pub(crate) roots: Roots<P>,
+    pub(crate) roots: Room<Roots<P>>,
     pub(crate) table: Table,
     pub(crate) keys: KeyTable,
     pub(crate) moving: Moving,
@@ -54,13 +55,29 @@ pub enum Descriptor<'p, S: System, C: UnitCipher, P: Decide> {
 }
 
 impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
-    /// A process without protected directories.
+    /// A process; `roots` is static memory of zeros.
     #[must_use]
-    pub const fn new(system: S, cipher: C, keys: KeyTable, table: Table) -> Self {
+    pub const fn new(
+        system: S,
+        cipher: C,
+        roots: &'static Roots<P>,
+        keys: KeyTable,
+        table: Table,
+    ) -> Self {
+        Self::of(system, cipher, Room::Lent(roots), keys, table)
+    }
+
+    /// A process that is only simulated, with memory of its own for its protected directories.
+    #[must_use]
+    pub fn simulated(system: S, cipher: C, keys: KeyTable, table: Table) -> Self {
+        Self::of(system, cipher, Room::Own(Box::default()), keys, table)
+    }
+
+    const fn of(system: S, cipher: C, roots: Room<Roots<P>>, keys: KeyTable, table: Table) -> Self {
         Self {
             system,
             cipher,
-            roots: Roots::new(),
+            roots,
             table,
             keys,
             moving: Moving::new(),
@@ -71,7 +88,7 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
 
     /// The protected directories.
     #[must_use]
-    pub const fn roots(&self) -> &Roots<P> {
+    pub fn roots(&self) -> &Roots<P> {
         &self.roots
     }
 
@@ -515,7 +532,8 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
     /// After a fork, in the child: what other threads were moving is not its business.
     pub fn forked_child(&self) {
         let me = self.system.actor(Root::FIRST).code();
-        for mover in self.table.movers().filter(|mover| mover.load(Relaxed) != me) {
+        // Written only where it must be: each first write of a child copies a page.
+        for mover in self.table.movers().filter(|mover| ![0, me].contains(&mover.load(Relaxed))) {
             mover.store(0, Relaxed);
         }
     }

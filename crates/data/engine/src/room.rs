@@ -5,22 +5,22 @@
 
 use core::ops::Deref;
 
-/// Places of a table.
-pub(crate) enum Room<T: 'static> {
+/// Where a table lies.
+pub(crate) enum Room<T: ?Sized + 'static> {
     /// Static memory.
-    Lent(&'static [T]),
+    Lent(&'static T),
     /// Of this table alone.
-    Own(Box<[T]>),
+    Own(Box<T>),
 }
 
-impl<T> Deref for Room<T> {
-    type Target = [T];
+impl<T: ?Sized> Deref for Room<T> {
+    type Target = T;
 
     #[inline]
-    fn deref(&self) -> &[T] {
+    fn deref(&self) -> &T {
         match self {
-            Self::Lent(places) => places,
-            Self::Own(places) => places,
+            Self::Lent(table) => table,
+            Self::Own(table) => table,
         }
     }
 }

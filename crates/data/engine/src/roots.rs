@@ -1,8 +1,7 @@
 //! The protected directories of this process, and the places elsewhere that belong to them by a
 //! link: tablespaces, a pg_wal on another disk.
 
-use std::sync::OnceLock;
-
+use spin::Once;
 use tidelock_cipher::Root;
 use tidelock_format::{Class, Layout};
 
@@ -27,7 +26,7 @@ pub enum Sealing {
 }
 
 /// A policy: the class of each name below a protected directory.
-pub trait Decide {
+pub trait Decide: 'static {
     /// What to do with the file of this name, relative to the protected directory.
     fn decide(&self, relative: &[u8]) -> Sealing;
 
@@ -67,19 +66,19 @@ impl Decided {
 }
 
 /// The protected directories of this process. Written while the library starts, and once for each
-/// link found later.
+/// link found later. All of its bytes are zero at the beginning.
 pub struct Roots<P> {
-    roots: [OnceLock<Held<P>>; ROOTS],
-    mounts: [OnceLock<Mount>; MOUNTS],
-    versions: [OnceLock<Version>; VERSIONS],
-    left_out: OnceLock<Fixed<MOUNT_PATH>>,
+    roots: [Once<Held<P>>; ROOTS],
+    mounts: [Once<Mount>; MOUNTS],
+    versions: [Once<Version>; VERSIONS],
+    left_out: Once<Fixed<MOUNT_PATH>>,
 }
 
 struct Held<P> {
     policy: P,
     layout: Layout,
     /// Its path within its file system, whatever is mounted where.
-    origin: OnceLock<Fixed<MOUNT_PATH>>,
+    origin: Once<Fixed<MOUNT_PATH>>,
 }
 
 /// A directory (or file) whose names are judged as if they lay at `prefix` below the root.
@@ -88,7 +87,7 @@ struct Mount {
     path: Fixed<MOUNT_PATH>,
     prefix: Fixed<MOUNT_PREFIX>,
     /// Device and inode.
-    identity: OnceLock<(u64, u64)>,
+    identity: Once<(u64, u64)>,
 }
 
 /// The folders of one version in a tablespace that clusters of several versions share.
@@ -116,6 +115,13 @@ impl<const N: usize> Fixed<N> {
     }
 }
 
+/// Puts a value into a place that has none yet; gives it back if the place has one.
+fn put<T>(place: &Once<T>, value: T) -> Result<(), T> {
+    let mut value = Some(value);
+    let _ = place.try_call_once(|| value.take().ok_or(()));
+    value.map_or(Ok(()), Err)
+}
+
 impl<P: Decide> Default for Roots<P> {
     fn default() -> Self {
         Self::new()
@@ -127,10 +133,10 @@ impl<P: Decide> Roots<P> {
     #[must_use]
     pub const fn new() -> Self {
         Self {
-            roots: [const { OnceLock::new() }; ROOTS],
-            mounts: [const { OnceLock::new() }; MOUNTS],
-            versions: [const { OnceLock::new() }; VERSIONS],
-            left_out: OnceLock::new(),
+            roots: [const { Once::new() }; ROOTS],
+            mounts: [const { Once::new() }; MOUNTS],
+            versions: [const { Once::new() }; VERSIONS],
+            left_out: Once::new(),
         }
     }
 
@@ -139,9 +145,9 @@ impl<P: Decide> Roots<P> {
     /// # Errors
     /// ENAMETOOLONG, or ENFILE if there are too many.
     pub fn add(&self, path: &[u8], policy: P, layout: Layout) -> Result<Root, Errno> {
-        let mut new = Held { policy, layout, origin: OnceLock::new() };
+        let mut new = Held { policy, layout, origin: Once::new() };
         for (number, place) in (0..).map(Root).zip(&self.roots) {
-            match place.set(new) {
+            match put(place, new) {
                 Ok(()) => {
                     self.attach(number, path, b"")?;
                     return Ok(number);
@@ -158,7 +164,7 @@ impl<P: Decide> Roots<P> {
     /// ENAMETOOLONG, or ENFILE if there are too many.
     pub fn attach(&self, root: Root, path: &[u8], prefix: &[u8]) -> Result<(), Errno> {
         let mount = |()| {
-            let identity = OnceLock::new();
+            let identity = Once::new();
             Some(Mount { root, path: Fixed::new(path)?, prefix: Fixed::new(prefix)?, identity })
         };
         let mut new = mount(()).ok_or(Errno::NAMETOOLONG)?;
@@ -166,7 +172,7 @@ impl<P: Decide> Roots<P> {
             if place.get().is_some_and(|have| have.path.get() == path) {
                 return Ok(());
             }
-            match place.set(new) {
+            match put(place, new) {
                 Ok(()) => return Ok(()),
                 Err(back) => new = back,
             }
@@ -182,7 +188,7 @@ impl<P: Decide> Roots<P> {
     pub fn share(&self, stem: &[u8], root: Option<Root>) -> Result<(), Errno> {
         let mut new = Version { stem: Fixed::new(stem).ok_or(Errno::NAMETOOLONG)?, root };
         for place in &self.versions {
-            match place.set(new) {
+            match put(place, new) {
                 Ok(()) => return Ok(()),
                 Err(back) => new = back,
             }
@@ -192,7 +198,7 @@ impl<P: Decide> Roots<P> {
 
     /// Whose the canonical path is, if it lies in a tablespace that clusters share.
     pub(crate) fn decide_shared(&self, path: &[u8]) -> Option<Decided> {
-        let mut versions = self.versions.iter().map_while(OnceLock::get);
+        let mut versions = self.versions.iter().map_while(Once::get);
         let version = versions.find(|version| path.starts_with(version.stem.get()))?;
         let Some(number) = version.root else { return Some(Decided::Outside) };
         let sealing = self.root(number)?.policy.decide_elsewhere(path);
@@ -205,7 +211,7 @@ impl<P: Decide> Roots<P> {
     /// ENAMETOOLONG.
     pub fn leave_out(&self, path: &[u8]) -> Result<(), Errno> {
         // Told once, while the library starts.
-        let _ = self.left_out.set(Fixed::new(path).ok_or(Errno::NAMETOOLONG)?);
+        let _ = put(&self.left_out, Fixed::new(path).ok_or(Errno::NAMETOOLONG)?);
         Ok(())
     }
 
@@ -216,10 +222,10 @@ impl<P: Decide> Roots<P> {
 
     /// Tells which directory the path `path`, attached before, is.
     pub fn identify(&self, path: &[u8], device: u64, inode: u64) {
-        for mount in self.mounts.iter().map_while(OnceLock::get) {
+        for mount in self.mounts.iter().map_while(Once::get) {
             if mount.path.get() == path {
                 // Who was quicker has told the same.
-                let _ = mount.identity.set((device, inode));
+                let _ = put(&mount.identity, (device, inode));
             }
         }
     }
@@ -228,28 +234,28 @@ impl<P: Decide> Roots<P> {
     pub fn locate(&self, root: Root, origin: &[u8]) {
         if let (Some(root), Some(origin)) = (self.root(root), Fixed::new(origin)) {
             // Told once, while the library starts.
-            let _ = root.origin.set(origin);
+            let _ = put(&root.origin, origin);
         }
     }
 
     /// The protected directory that this directory belongs to, and its name there: empty if it is
     /// the protected directory itself.
     pub(crate) fn identified(&self, device: u64, inode: u64) -> Option<(Root, &[u8])> {
-        let mut mounts = self.mounts.iter().map_while(OnceLock::get);
+        let mut mounts = self.mounts.iter().map_while(Once::get);
         let mount = mounts.find(|mount| mount.identity.get() == Some(&(device, inode)))?;
         Some((mount.root, mount.prefix.get()))
     }
 
     /// True if a protected directory or what belongs to it lies on this device.
     pub(crate) fn is_on_device(&self, device: u64) -> bool {
-        let mut identities = self.mounts.iter().map_while(OnceLock::get);
+        let mut identities = self.mounts.iter().map_while(Once::get);
         identities.any(|mount| mount.identity.get().is_some_and(|&(on, _)| on == device))
     }
 
     /// The protected directory that holds what has this path within its file system, and its name
     /// there.
     pub(crate) fn with_origin<'p>(&self, path: &'p [u8]) -> Option<(Root, &'p [u8])> {
-        let roots = (0..).map(Root).zip(self.roots.iter().map_while(OnceLock::get));
+        let roots = (0..).map(Root).zip(self.roots.iter().map_while(Once::get));
         roots
             .filter_map(|(number, root)| {
                 Some((number, path::strip_prefix(path, root.origin.get()?.get())?))
@@ -294,7 +300,7 @@ impl<P: Decide> Roots<P> {
     /// The canonical path of a directory.
     #[must_use]
     pub fn path(&self, root: Root) -> Option<&[u8]> {
-        let mut mounts = self.mounts.iter().map_while(OnceLock::get);
+        let mut mounts = self.mounts.iter().map_while(Once::get);
         let own = mounts.find(|mount| mount.root == root && mount.prefix.get().is_empty())?;
         Some(own.path.get())
     }
@@ -306,7 +312,7 @@ impl<P: Decide> Roots<P> {
             return decided;
         }
         let mut best: Option<(&Mount, &[u8])> = None;
-        for mount in self.mounts.iter().map_while(OnceLock::get) {
+        for mount in self.mounts.iter().map_while(Once::get) {
             if let Some(rest) = path::strip_prefix(path, mount.path.get())
                 && best.is_none_or(|(other, _)| other.path.len < mount.path.len)
             {
@@ -320,13 +326,18 @@ impl<P: Decide> Roots<P> {
     }
 
     fn decide_below(&self, mount: &Mount, rest: &[u8]) -> Decided {
-        let prefix = mount.prefix.get();
-        if prefix.is_empty() {
+        if mount.prefix.get().is_empty() {
             return self.decide_relative(mount.root, rest);
         }
+        self.decide_attached(mount, rest)
+    }
+
+    // Apart: the buffer is a page of the stack, which most directories can do without.
+    #[inline(never)]
+    fn decide_attached(&self, mount: &Mount, rest: &[u8]) -> Decided {
         let mut relative = PathBuffer::new();
         let joined = relative
-            .set(prefix)
+            .set(mount.prefix.get())
             .and_then(|()| if rest.is_empty() { Ok(()) } else { relative.push(rest) });
         match joined {
             Ok(()) => self.judge(mount.root, relative.as_bytes()),
@@ -346,7 +357,7 @@ impl<P: Decide> Roots<P> {
 
     fn decide_elsewhere(&self, path: &[u8]) -> Decided {
         let mut found = Decided::Outside;
-        for (number, root) in (0..).map(Root).zip(self.roots.iter().map_while(OnceLock::get)) {
+        for (number, root) in (0..).map(Root).zip(self.roots.iter().map_while(Once::get)) {
             if let Some(sealing) = root.policy.decide_elsewhere(path) {
                 if found != Decided::Outside {
                     return Decided::Ambiguous;
@@ -370,8 +381,7 @@ impl<P: Decide> Roots<P> {
         path: &[u8],
         into: &mut PathBuffer,
     ) -> Result<(), Errno> {
-        for mount in self.mounts.iter().map_while(OnceLock::get).filter(|mount| mount.root == root)
-        {
+        for mount in self.mounts.iter().map_while(Once::get).filter(|mount| mount.root == root) {
             if let Some(rest) = path::strip_prefix(path, mount.path.get()) {
                 into.set(mount.prefix.get())?;
                 return if into.as_bytes().is_empty() { into.set(rest) } else { into.push(rest) };

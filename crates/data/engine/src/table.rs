@@ -29,8 +29,8 @@ const HIDDEN: u32 = u32::MAX;
 
 /// The descriptors and open files of this process.
 pub struct Table {
-    descriptors: Room<AtomicU32>,
-    open_files: Room<Slot>,
+    descriptors: Room<[AtomicU32]>,
+    open_files: Room<[Slot]>,
     /// Below this, slots have been used.
     top: AtomicU32,
     /// Where the search for a free slot begins.
@@ -246,7 +246,7 @@ impl Table {
         Self::of(Room::Own(descriptors), Room::Own(open_files))
     }
 
-    const fn of(descriptors: Room<AtomicU32>, open_files: Room<Slot>) -> Self {
+    const fn of(descriptors: Room<[AtomicU32]>, open_files: Room<[Slot]>) -> Self {
         Self { descriptors, open_files, top: AtomicU32::new(0), next: AtomicU32::new(0) }
     }
 

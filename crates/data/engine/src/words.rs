@@ -32,8 +32,7 @@ const HALF: u16 = 512;
 #[repr(C, align(64))]
 pub(crate) struct Line(pub(crate) AtomicU64);
 
-/// Where a thread says what it is at. Four share a line: a thread's post may be any of them, and
-/// each new process reads them all.
+/// Where a thread says what it is at. Four share a line: a thread's post may be any of them.
 #[repr(C, align(16))]
 pub(crate) struct Post {
     /// The [`Actor`]'s code, or 0.
@@ -41,6 +40,11 @@ pub(crate) struct Post {
     /// What it works at, see `roster`; 0 while it has changed no word yet.
     pub(crate) what: AtomicU64,
 }
+
+/// A word on a page that it is alone on. The length of all words, by which versions that do not
+/// agree about them tell each other apart, is one of pages.
+#[repr(C, align(4096))]
+struct Page(AtomicU64);
 
 /// The shared words of one directory. All zeros at the beginning.
 #[repr(C, align(4096))]
@@ -52,6 +56,8 @@ pub struct Words {
     pub(crate) gates: [Line; WORDS],
     pub(crate) turns: [Line; WORDS],
     pub(crate) posts: [Post; POSTS],
+    /// How many numbers of processes were given.
+    numbers: Page,
 }
 
 /// Which words are a file's.
@@ -135,12 +141,25 @@ impl Words {
             gates: lines(),
             turns: lines(),
             posts: [const { Post { owner: AtomicU64::new(0), what: AtomicU64::new(0) } }; POSTS],
+            numbers: Page(AtomicU64::new(0)),
         }
     }
 
+    /// The next number for a process, from 1 to [`LARGEST_NUMBER`]. One that may be another's still
+    /// comes round after four million: the caller makes sure that no living process has it.
+    pub fn next_number(&self) -> Numbered {
+        use core::sync::atomic::Ordering::Relaxed;
+        let before = self.numbers.0.fetch_add(1, Relaxed);
+        let rest = u32::try_from(before % u64::from(LARGEST_NUMBER)).unwrap_or(0);
+        Numbered { number: rest + 1, is_new: before < u64::from(LARGEST_NUMBER) }
+    }
+
     /// A process has this number from now on: what is left of one that had it before is nobody's.
-    pub fn inherit(&self, number: u32) {
-        crate::roster::dismiss_number(self, number);
+    /// Nobody had a new one, and then a connection of a server need not read all posts.
+    pub fn inherit(&self, numbered: Numbered) {
+        if !numbered.is_new {
+            crate::roster::dismiss_number(self, numbered.number);
+        }
     }
 
     /// In words that are not shared, in a forked child: its parent's threads are not here.
@@ -168,10 +187,44 @@ impl Words {
     }
 }
 
+/// A number of a process, see [`Words::next_number`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Numbered {
+    /// The number.
+    pub number: u32,
+    is_new: bool,
+}
+
 /// The word of this number among lines of one kind.
 #[inline]
 pub(crate) fn line(lines: &[Line; WORDS], number: u64) -> &AtomicU64 {
     let index = usize::try_from(number % WORDS as u64).unwrap_or(0);
     #[expect(clippy::indexing_slicing, reason = "the index is a remainder of the length")]
     &lines[index].0
+}
+
+#[cfg(test)]
+mod tests {
+    use core::sync::atomic::Ordering::Relaxed;
+
+    use super::*;
+
+    #[test]
+    fn a_number_that_comes_round_again_takes_nothing_of_its_last_process_along() {
+        let words = Box::new(Words::new());
+        let first = words.next_number();
+        assert_eq!((first.number, first.is_new), (1, true));
+        words.numbers.0.store(u64::from(LARGEST_NUMBER) - 1, Relaxed);
+        let last = words.next_number();
+        assert_eq!((last.number, last.is_new), (LARGEST_NUMBER, true));
+        let again = words.next_number();
+        assert_eq!((again.number, again.is_new), (1, false));
+
+        let [dead, other] = [1, 2].map(|number| Actor::new(number, 0x1_0000).code());
+        words.posts[7].owner.store(dead, Relaxed);
+        words.posts[8].owner.store(other, Relaxed);
+        words.inherit(again);
+        assert_eq!(words.posts[7].owner.load(Relaxed), 0);
+        assert_eq!(words.posts[8].owner.load(Relaxed), other);
+    }
 }

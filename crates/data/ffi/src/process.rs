@@ -2,8 +2,10 @@
 
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Acquire, Ordering::Release};
 
-use tidelock_engine::{DESCRIPTORS, KEYS, KeyPlace, KeyTable, OPEN_FILES, Process, Slot, Table};
-use tidelock_runtime::Engine;
+use tidelock_engine::{
+    DESCRIPTORS, KEYS, KeyPlace, KeyTable, OPEN_FILES, Process, Roots, Slot, Table,
+};
+use tidelock_runtime::{Directory, Engine};
 
 use crate::system::Linux;
 use crate::xts::{Cells, Xts};
@@ -14,10 +16,12 @@ pub type ActiveProcess = Engine<Linux, Xts>;
 static PROCESS: ActiveProcess = Process::new(
     Linux::new(),
     Xts::over(&KEYS_OF_FILES),
+    &ROOTS,
     KeyTable::over(&KEY_MARKS, &KEY_PLACES),
     Table::over(&DESCRIPTOR_PLACES, &FILE_PLACES),
 );
 // Apart from the engine, since all of them are zeros: pages come into being as they are used.
+static ROOTS: Roots<Directory> = Roots::new();
 static KEYS_OF_FILES: Cells = Cells::EMPTY;
 static KEY_MARKS: [AtomicU64; KEYS] = [const { AtomicU64::new(0) }; KEYS];
 static KEY_PLACES: [KeyPlace; KEYS] = [const { KeyPlace::EMPTY }; KEYS];
@@ -35,6 +39,13 @@ pub fn process() -> Option<&'static ActiveProcess> {
 /// The engine while it is being set up.
 pub fn starting() -> &'static ActiveProcess {
     &PROCESS
+}
+
+/// The protected directories of this process: those of the engine, for the calls of the fast path,
+/// which ask for them again and again.
+#[inline]
+pub(crate) fn roots() -> &'static Roots<Directory> {
+    &ROOTS
 }
 
 /// From now on, every call goes through the engine.

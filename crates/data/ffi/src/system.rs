@@ -22,7 +22,7 @@ use tidelock_format::{DiskOffset, DiskSize};
 use tidelock_runtime::{Served, Sharing, is_under_way};
 
 use crate::host::HOST;
-use crate::process::starting;
+use crate::process::{roots, starting};
 use crate::scratch::{self, Scratch};
 use crate::{futex, requests, sys};
 
@@ -114,7 +114,7 @@ impl Linux {
 /// What this program with keys has of a directory.
 #[inline]
 fn served(root: Root) -> Option<&'static Served> {
-    starting().roots().policy(root)?.keys()
+    roots().policy(root)?.keys()
 }
 
 impl Kernel for Linux {

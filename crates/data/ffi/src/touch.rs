@@ -16,7 +16,7 @@
 //! that is their purpose.
 #![expect(unsafe_code, reason = "addresses that are asked about")]
 
-use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed};
 
 use rustix::fs::{CWD, Mode, OFlags};
 use tidelock_engine::Errno;
@@ -35,8 +35,9 @@ pub(crate) enum Want {
 const PAGE: usize = 4096;
 /// No program has memory from here on.
 const TOP: usize = 0x00ff_ffff_ffff_f000;
-/// How many pages are remembered.
-const PAGES: usize = 4096;
+/// How many pages are remembered. The table takes two itself, which a server's connection, a
+/// process of its own, has to copy.
+const PAGES: usize = 2048;
 /// So many pages were asked about before their map is looked up.
 const ONE_BY_ONE: u32 = 64;
 
@@ -52,8 +53,9 @@ static RANGES: [Range; 4] = [const {
 }; 4];
 /// Which range is replaced next.
 static NEXT: AtomicUsize = AtomicUsize::new(0);
-/// Pages by their number; the lowest two bits are a [`Want`].
-static KNOWN: [AtomicU64; PAGES] = [const { AtomicU64::new(0) }; PAGES];
+/// Pages by what is left of their number when the place in this table is known; the lowest two bits
+/// are a [`Want`].
+static KNOWN: [AtomicU32; PAGES] = [const { AtomicU32::new(0) }; PAGES];
 static ASKED: AtomicU32 = AtomicU32::new(0);
 
 /// How many of the `len` bytes from `start` on may be touched, up to the first that may not.
@@ -139,8 +141,8 @@ fn by_page(start: usize, end: usize, want: Want) -> usize {
     while at < end {
         let page = at / PAGE;
         let known = KNOWN[page % PAGES].load(Relaxed);
-        let has = if known >> 2 == page as u64 { known & 3 } else { 0 };
-        if has & want as u64 != want as u64 {
+        let has = if (known >> 2) as usize == page / PAGES { known & 3 } else { 0 };
+        if has & want as u32 != want as u32 {
             let left = end.div_ceil(PAGE) - page;
             if left > PAGES / 64 || ASKED.fetch_add(1, Relaxed) >= ONE_BY_ONE {
                 ASKED.store(0, Relaxed);
@@ -152,11 +154,19 @@ fn by_page(start: usize, end: usize, want: Want) -> usize {
             if !ask(page * PAGE, want) {
                 break;
             }
-            KNOWN[page % PAGES].store((page as u64) << 2 | want as u64, Relaxed);
+            if let Some(tag) = tag_of(page) {
+                KNOWN[page % PAGES].store(tag << 2 | want as u32, Relaxed);
+            }
         }
         at = ((page + 1) * PAGE).min(end);
     }
     at - start
+}
+
+/// What tells a page from others of its place in the table. `None` for memory beyond the 47 bits
+/// that programs get unless they ask for more: the kernel is asked each time.
+fn tag_of(page: usize) -> Option<u32> {
+    u32::try_from(page / PAGES).ok().filter(|tag| *tag < 1 << 30)
 }
 
 /// Asks the kernel about a page.

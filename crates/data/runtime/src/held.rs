@@ -4,8 +4,8 @@
 //! and never changes: keys that come later are added.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Acquire, Ordering::Release};
-use std::sync::OnceLock;
 
+use spin::Once;
 use tidelock_cipher::{DataKey, HeldKeys, StreamMac};
 use tidelock_format::{DataKeyId, Generation, Header, KeyringId, MAC_LEN, SIGNED_LEN};
 
@@ -14,8 +14,8 @@ use crate::host::Host;
 const KEYS: usize = 1024;
 const KEYRINGS: usize = 8;
 
-static ENTRIES: [OnceLock<Entry>; KEYS] = [const { OnceLock::new() }; KEYS];
-static HELD: [OnceLock<HeldKeyring>; KEYRINGS] = [const { OnceLock::new() }; KEYRINGS];
+static ENTRIES: [Once<Entry>; KEYS] = [const { Once::new() }; KEYS];
+static HELD: [Once<HeldKeyring>; KEYRINGS] = [const { Once::new() }; KEYRINGS];
 
 struct Entry {
     id: DataKeyId,
@@ -69,12 +69,12 @@ pub fn take<'k>(
     for (id, key) in ids.into_iter().zip(host.store_keys(&new)?) {
         let place = ENTRIES.iter().find(|place| place.get().is_none())?;
         // One caller at a time: it is free.
-        let _ = place.set(Entry { id, key });
+        place.call_once(|| Entry { id, key });
     }
     let current = u32::try_from(entries().position(|have| have.id == source.current)?).ok()?;
     let keyring = match held(source.keyring) {
         Some(known) => known,
-        None => HELD.iter().find(|place| place.get().is_none())?.get_or_init(|| HeldKeyring {
+        None => HELD.iter().find(|place| place.get().is_none())?.call_once(|| HeldKeyring {
             id: source.keyring,
             generation: AtomicU64::new(source.generation.0),
             current: AtomicU32::new(current),
@@ -117,9 +117,9 @@ impl HeldKeys for Held {
 }
 
 fn held(id: KeyringId) -> Option<&'static HeldKeyring> {
-    HELD.iter().map_while(OnceLock::get).find(|keyring| keyring.id == id)
+    HELD.iter().map_while(Once::get).find(|keyring| keyring.id == id)
 }
 
 fn entries() -> impl Iterator<Item = &'static Entry> {
-    ENTRIES.iter().map_while(OnceLock::get)
+    ENTRIES.iter().map_while(Once::get)
 }

@@ -11,7 +11,6 @@
 
 use core::sync::atomic::{AtomicU32, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed};
 
-use rustix::rand::{GetRandomFlags, getrandom};
 use tidelock_engine::{Actor, Fd, LARGEST_NUMBER, Words};
 
 use crate::host::Host;
@@ -81,10 +80,8 @@ impl Sharing {
     #[cold]
     fn take_number(&self, host: &dyn Host) -> u32 {
         loop {
-            let mut bytes = [0u8; 4];
-            // On failure the bytes stay zero, and the next number is tried below.
-            let _ = getrandom(&mut bytes, GetRandomFlags::empty());
-            let number = (u32::from_le_bytes(bytes) & LARGEST_NUMBER).max(1);
+            let numbered = self.words.next_number();
+            let number = numbered.number;
             let Some(file) = self.memory else {
                 // Nobody else has these words.
                 self.number.store(number, Relaxed);
@@ -95,11 +92,12 @@ impl Sharing {
                 // unused.
                 let first = self.number.compare_exchange(0, number, AcqRel, Acquire);
                 if first.is_ok() {
-                    self.words.inherit(number);
+                    self.words.inherit(numbered);
                 }
                 return first.map_or_else(|other| other, |_| number);
             }
-            // Taken by another, or the kernel has no memory for a lock just now.
+            // A process with this number still lives, four million later, or the kernel has no
+            // memory for a lock just now.
             rustix::thread::sched_yield();
         }
     }

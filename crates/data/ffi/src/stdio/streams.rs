@@ -10,22 +10,25 @@ use libc::FILE;
 
 /// How many streams on sealed files there may be.
 const STREAMS: usize = 1024;
-const FREE: i32 = -1;
+/// So that the table begins as zeros, and takes no page before it is used.
+const FREE: i32 = 0;
 
 /// One stream on a sealed file; its address is the cookie.
 pub(crate) struct Stream {
-    fd: AtomicI32,
+    /// The descriptor and one, or [`FREE`].
+    owner: AtomicI32,
     file: AtomicPtr<FILE>,
 }
 
 static TABLE: [Stream; STREAMS] =
-    [const { Stream { fd: AtomicI32::new(FREE), file: AtomicPtr::new(null_mut()) } }; STREAMS];
+    [const { Stream { owner: AtomicI32::new(FREE), file: AtomicPtr::new(null_mut()) } }; STREAMS];
 /// Below this, entries have been used.
 static TOP: AtomicUsize = AtomicUsize::new(0);
 
 /// An entry for the descriptor, if there is room.
 pub(crate) fn claim(fd: i32) -> Option<&'static Stream> {
-    let free = |entry: &&Stream| entry.fd.compare_exchange(FREE, fd, AcqRel, Relaxed).is_ok();
+    let owner = fd.checked_add(1)?;
+    let free = |entry: &&Stream| entry.owner.compare_exchange(FREE, owner, AcqRel, Relaxed).is_ok();
     let (index, entry) = TABLE.iter().enumerate().find(|(_, entry)| free(entry))?;
     TOP.fetch_max(index + 1, Release);
     Some(entry)
@@ -41,7 +44,7 @@ pub(crate) fn of(file: *mut FILE) -> Option<&'static Stream> {
 
 impl Stream {
     pub(crate) fn descriptor(&self) -> i32 {
-        self.fd.load(Acquire)
+        self.owner.load(Acquire) - 1
     }
 
     pub(crate) fn file(&self) -> *mut FILE {
@@ -55,7 +58,7 @@ impl Stream {
     /// Gives the entry back; the descriptor that it had. libc frees the FILE after that.
     pub(crate) fn release(&self) -> i32 {
         self.file.store(null_mut(), Release);
-        self.fd.swap(FREE, AcqRel)
+        self.owner.swap(FREE, AcqRel) - 1
     }
 }
 

@@ -8,7 +8,12 @@ use std::fmt;
 /// A checked pattern. `**` stands alone in its component and for any number of them, at the end for
 /// at least one.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Glob(Box<[u8]>);
+pub struct Glob {
+    pattern: Box<[u8]>,
+    /// So many bytes of the first component come before any star: most rules are about other
+    /// directories, and a look at them is enough.
+    literal: usize,
+}
 
 /// Why a text is no pattern.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -51,33 +56,34 @@ impl Glob {
         for component in pattern.split(|byte| *byte == b'/') {
             check_component(component)?;
         }
-        Ok(Self(pattern.into()))
+        let is_special = |byte: &u8| b"*?[/".contains(byte);
+        let literal = pattern.iter().position(is_special).unwrap_or(pattern.len());
+        Ok(Self { pattern: pattern.into(), literal })
     }
 
     /// The pattern.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
-        &self.0
+        &self.pattern
     }
 
     /// True if the pattern covers the path that starts with `prefix` and goes on with `tail`.
     pub(crate) fn matches_joined(&self, prefix: &[u8], tail: &[u8]) -> bool {
         let start = if prefix.is_empty() { tail } else { prefix };
-        self.begins(start) && matches(Components::new(&self.0, &[]), Components::new(prefix, tail))
+        self.begins(start)
+            && matches(Components::new(&self.pattern, &[]), Components::new(prefix, tail))
     }
 
-    /// False if the first component of `path` differs before any star: most rules are about other
-    /// directories.
+    /// False if the first component of `path` differs before any star.
     fn begins(&self, path: &[u8]) -> bool {
         let path = path.iter().skip_while(|byte| **byte == b'/');
-        let plain = self.0.iter().take_while(|byte| !b"*?[/".contains(byte));
-        plain.zip(path).all(|(want, have)| want == have)
+        self.pattern.iter().take(self.literal).zip(path).all(|(want, have)| want == have)
     }
 
     /// A path that the part of the pattern from byte `start` on covers, for the shorter ones; in
     /// `into`.
     pub(crate) fn example<'i>(&self, start: usize, into: &'i mut [u8]) -> Option<&'i [u8]> {
-        let mut rest = self.0.get(start..)?;
+        let mut rest = self.pattern.get(start..)?;
         let mut len = 0;
         while let Some((&first, after)) = rest.split_first() {
             let byte = match first {
@@ -107,13 +113,13 @@ impl Glob {
 
 impl fmt::Debug for Glob {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Glob({})", String::from_utf8_lossy(&self.0))
+        write!(f, "Glob({})", String::from_utf8_lossy(&self.pattern))
     }
 }
 
 impl fmt::Display for Glob {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&String::from_utf8_lossy(&self.0))
+        f.write_str(&String::from_utf8_lossy(&self.pattern))
     }
 }
 
