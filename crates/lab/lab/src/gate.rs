@@ -1,11 +1,12 @@
 //! Whether an arm loses more than a limit: for a build that should stop when sealing becomes dear.
 //!
 //! Families of cells decide, each from all of its blocks; single cells fail it where they surely
-//! lose more. All lines are tested together (Holm), so a build whose arms cost exactly the limit is
-//! stopped in one of twenty cases. What is not shown to lose more passes, if the control was narrow
+//! lose more. All lines are tested together (Holm), so a build whose arms cost exactly the limit
+//! fails in one of twenty cases. What is not shown to lose more passes, if the control was narrow
 //! enough to see it: whether it was is read from the control alone, before anything is known of the
-//! arm. A control that is too wide, and whatever was planned and not measured or was measured
-//! without its limits, is undecided: the time that was given ran out.
+//! arm. A control that is too wide, a loss beyond the limit that could be chance, and whatever was
+//! planned and not measured or was measured without its limits, is undecided: the time that was
+//! given ran out.
 
 use std::fmt;
 
@@ -50,7 +51,7 @@ impl Options {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Outcome {
-    /// Not shown to lose more, by a measurement that would have seen it.
+    /// Within the limit, by a measurement that would have seen more.
     Passed,
     /// Shown to lose more.
     Failed,
@@ -187,7 +188,7 @@ fn family_lines(
     let line = |family: Family| {
         let same = |c: &&Family| c.kind == family.kind && c.aspect == family.aspect;
         let control = controls.iter().find(same).map(|control| control.ratio);
-        let (outcome, why_not) = judged(Some(&family.estimate), control, options.max_loss);
+        let (outcome, why_not) = judged(Some(family.ratio), control, options.max_loss);
         let differs = family.estimate.p_value() < 0.05;
         let said = match family.aspect {
             Aspect::P95 => phrase::latency(&family.ratio, differs),
@@ -264,11 +265,11 @@ const fn name(aspect: Aspect) -> &'static str {
 
 /// What a measurement allows to be said before it is tested whether it loses more.
 fn judged(
-    estimate: Option<&Estimate>,
+    ratio: Option<Interval>,
     control: Option<Interval>,
     max_loss: f64,
 ) -> (Outcome, String) {
-    let (Some(_), Some(control)) = (estimate, control) else {
+    let (Some(ratio), Some(control)) = (ratio, control) else {
         return (Outcome::Undecided, "; there is no control".into());
     };
     let reach = (control.high / control.low).ln() / 2.0;
@@ -278,6 +279,10 @@ fn judged(
             phrase::rounded_up(1.0 - (-reach).exp())
         );
         return (Outcome::Undecided, why);
+    }
+    if ratio.mid < 1.0 - max_loss {
+        let why = "; that is more than the limit, but could be chance: more blocks would tell";
+        return (Outcome::Undecided, why.into());
     }
     (Outcome::Passed, String::new())
 }
@@ -360,7 +365,7 @@ fn line(experiment: &str, comparison: &Comparison, max_loss: f64) -> Line {
     let blocks = comparison.pairs.len();
     let sound = comparison.told().is_ok() && comparison.unlimited.is_none();
     let (outcome, why_not) = match sound {
-        true => judged(comparison.estimate.as_ref(), comparison.control, max_loss),
+        true => judged(comparison.estimate.map(|_| comparison.ratio), comparison.control, max_loss),
         // The phrase says why.
         false => (Outcome::Undecided, String::new()),
     };
