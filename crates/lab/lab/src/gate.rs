@@ -264,11 +264,7 @@ const fn name(aspect: Aspect) -> &'static str {
 }
 
 /// What a measurement allows to be said before it is tested whether it loses more.
-fn judged(
-    ratio: Option<Interval>,
-    control: Option<Interval>,
-    max_loss: f64,
-) -> (Outcome, String) {
+fn judged(ratio: Option<Interval>, control: Option<Interval>, max_loss: f64) -> (Outcome, String) {
     let (Some(ratio), Some(control)) = (ratio, control) else {
         return (Outcome::Undecided, "; there is no control".into());
     };
