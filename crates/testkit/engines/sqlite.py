@@ -11,6 +11,7 @@ import hashlib
 import os
 import sqlite3
 import sys
+import time
 
 
 TABLES = """
@@ -29,10 +30,23 @@ def connect(path):
     return sqlite3.connect(path, timeout=300, isolation_level=None)
 
 
+def set_journal_mode(database, mode):
+    """Two that switch to WAL at once: SQLite tells one that it is locked, whatever its timeout."""
+    until = time.monotonic() + 60
+    while True:
+        try:
+            found = database.execute(f"PRAGMA journal_mode={mode}").fetchone()[0]
+            assert found == mode, found
+            return
+        except sqlite3.OperationalError as error:
+            if "locked" not in str(error) or time.monotonic() > until:
+                raise
+            time.sleep(0.01)
+
+
 def write(path, mode, record, writer, count):
     database = connect(path)
-    found = database.execute(f"PRAGMA journal_mode={mode}").fetchone()[0]
-    assert found == mode, found
+    set_journal_mode(database, mode)
     # FULL promises nothing of a power cut after the journal was deleted; EXTRA syncs its directory.
     database.execute("PRAGMA synchronous=EXTRA")
     # Checkpoints in the middle of everything.
