@@ -103,50 +103,21 @@ pub fn open_units<C: UnitCipher + ?Sized>(
     rule: ZeroRule,
     bytes: &mut [u8],
 ) {
-    match rule {
-        ZeroRule::Unit => open_but_zero_units(cipher, slot, first, bytes),
-        ZeroRule::Block => open_but_zero_blocks(cipher, slot, first, bytes),
-    }
-}
-
-/// Runs of units between holes, each in one go.
-fn open_but_zero_units<C: UnitCipher + ?Sized>(
-    cipher: &C,
-    slot: KeySlot,
-    first: UnitNumber,
-    bytes: &mut [u8],
-) {
+    let may_have_hole = |unit: &[u8]| match rule {
+        ZeroRule::Unit => is_zero(unit),
+        ZeroRule::Block => may_have_zero_block(unit),
+    };
     let (mut number, mut rest) = (first.0, bytes);
     while !rest.is_empty() {
-        let holes = rest.chunks(UNIT_USIZE).take_while(|unit| is_zero(unit)).count();
-        let (_, behind) = rest.split_at_mut((holes * UNIT_USIZE).min(rest.len()));
-        let units = behind.chunks(UNIT_USIZE).take_while(|unit| !is_zero(unit)).count();
-        let (run, behind) = behind.split_at_mut((units * UNIT_USIZE).min(behind.len()));
-        if !run.is_empty() {
-            cipher.open(slot, UnitNumber(number + holes as u64), run);
-        }
-        number += (holes + units) as u64;
-        rest = behind;
-    }
-}
-
-/// Runs of units without a hole, each in one go; units with holes one by one.
-fn open_but_zero_blocks<C: UnitCipher + ?Sized>(
-    cipher: &C,
-    slot: KeySlot,
-    first: UnitNumber,
-    bytes: &mut [u8],
-) {
-    let (mut number, mut rest) = (first.0, bytes);
-    while !rest.is_empty() {
-        let whole = rest.chunks(UNIT_USIZE).take_while(|unit| !may_have_zero_block(unit)).count();
+        // Units without a hole in one go, and the one behind them.
+        let whole = rest.chunks(UNIT_USIZE).take_while(|unit| !may_have_hole(unit)).count();
         let (run, behind) = rest.split_at_mut((whole * UNIT_USIZE).min(rest.len()));
         let (unit, behind) = behind.split_at_mut(UNIT_USIZE.min(behind.len()));
         if !run.is_empty() {
             cipher.open(slot, UnitNumber(number), run);
         }
         number += whole as u64;
-        if !unit.is_empty() {
+        if rule == ZeroRule::Block && !unit.is_empty() {
             open_around_zero_blocks(cipher, slot, UnitNumber(number), unit);
         }
         number += 1;

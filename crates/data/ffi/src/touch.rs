@@ -35,9 +35,8 @@ pub(crate) enum Want {
 const PAGE: usize = 4096;
 /// No program has memory from here on.
 const TOP: usize = 0x00ff_ffff_ffff_f000;
-/// How many pages are remembered. The table takes two itself, which a server's connection, a
-/// process of its own, has to copy.
-const PAGES: usize = 2048;
+/// How many pages are remembered.
+const PAGES: usize = 4096;
 /// So many pages were asked about before their map is looked up.
 const ONE_BY_ONE: u32 = 64;
 
@@ -54,7 +53,8 @@ static RANGES: [Range; 4] = [const {
 /// Which range is replaced next.
 static NEXT: AtomicUsize = AtomicUsize::new(0);
 /// Pages by what is left of their number when the place in this table is known; the lowest two bits
-/// are a [`Want`].
+/// are a [`Want`]. Half as long as whole numbers: a server's connection, a process of its own,
+/// copies each page of it that it writes.
 static KNOWN: [AtomicU32; PAGES] = [const { AtomicU32::new(0) }; PAGES];
 static ASKED: AtomicU32 = AtomicU32::new(0);
 

@@ -2,9 +2,10 @@
 //!
 //! Families of cells decide, each from all of its blocks; single cells fail it where they surely
 //! lose more. All lines are tested together (Holm), so a build whose arms cost exactly the limit
-//! fails in one of twenty cases. What is not shown to lose more passes, if the control was narrow
-//! enough to see it: whether it was is read from the control alone, before anything is known of the
-//! arm. A control that is too wide, a loss beyond the limit that could be chance, and whatever was
+//! fails in one of twenty cases. What lost no more passes, if the control was narrow enough to see
+//! it: whether it was is read from the control alone, before anything is known of the arm.
+//!
+//! A control that is too wide, a loss beyond the limit that could be chance, and whatever was
 //! planned and not measured or was measured without its limits, is undecided: the time that was
 //! given ran out.
 
