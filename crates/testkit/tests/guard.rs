@@ -159,6 +159,12 @@ fn plain_bytes_are_refused_whoever_writes_them() {
         r#"/usr/bin/python3 -c 'import shutil, sys; shutil.copyfile(*sys.argv[1:])' "$O/plain" "$D/new""#,
         r#"perl -e 'open(my $f, ">", "$ARGV[0]/new") or die; print $f "plain"; close($f) or die' "$D""#,
         r#"perl -e 'open(my $f, ">>", "$ARGV[0]/log") or die "$!"' "$D""#,
+        // A lock comes before the first byte.
+        r#"exec 5> "$D/new"; flock 5"#,
+        r#"/usr/bin/python3 -c 'import fcntl, sys; fcntl.lockf(open(sys.argv[1] + "/new", "w"), 2)' "$D""#,
+        r#"/usr/bin/python3 -c 'import os, sys; os.lockf(os.open(sys.argv[1] + "/new", 66), 1, 0)' "$D""#,
+        r#"/usr/bin/python3 -c 'import sqlite3, sys; \
+            sqlite3.connect(sys.argv[1] + "/new").execute("CREATE TABLE t (a)")' "$D""#,
     ] {
         let ended = guarded.line(line);
         guarded.refuses(line, &ended);

@@ -138,6 +138,11 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
         self.waiting(fd).is_some()
     }
 
+    /// True for one of a file that has none.
+    pub fn is_empty(&self, fd: Fd) -> bool {
+        self.waiting(fd).is_some_and(|stat| stat.size.0 == 0)
+    }
+
     fn waiting(&self, fd: Fd) -> Option<FileStat> {
         // O_PATH: there is a file, and no offset.
         let stat = self.system.stat(fd).ok().filter(|stat| stat.regular)?;

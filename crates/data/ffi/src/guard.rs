@@ -317,6 +317,11 @@ pub(crate) fn sought(done: off_t, fd: c_int, at: off_t) -> off_t {
     if at == 0 && met_waiting(&done, fd) { 0 } else { done }
 }
 
+/// Who opens for reading and writing may look first: an empty file is at its end.
+pub(crate) fn read(done: ssize_t, fd: c_int) -> ssize_t {
+    if met_waiting(&done, fd) && starting().is_empty(Fd(fd)) { 0 } else { done }
+}
+
 /// What says that the way within the kernel is not possible, so that the program copies by writing.
 pub(crate) fn not_this_way(done: ssize_t, to: c_int, instead: Errno) -> ssize_t {
     if met_waiting(&done, to) { raw::fail(instead) } else { done }
@@ -329,6 +334,11 @@ pub(crate) fn cut(done: c_int, fd: c_int, len: off_t) -> c_int {
         (true, 0) => 0,
         (true, _) => raw::fail(starting().guard_refuse(Fd(fd))),
     }
+}
+
+/// A lock would go with the descriptor that waits, so it cannot be had before the first bytes.
+pub(crate) fn locked(done: c_int, fd: c_int) -> c_int {
+    if met_waiting(&done, fd) { raw::fail(starting().guard_refuse(Fd(fd))) } else { done }
 }
 
 /// A readable descriptor of the same file, for calls that do not touch bytes and fail with EBADF on

@@ -14,7 +14,7 @@ use crate::{guard, touch};
 
 pub unsafe fn read(fd: c_int, into: *mut c_void, len: size_t) -> ssize_t {
     // SAFETY: the program's own arguments.
-    let file = sealed_or!(fd, unsafe { raw!(SYS_read, fd, into, len) });
+    let file = sealed_or!(fd, guard::read(unsafe { raw!(SYS_read, fd, into, len) }, fd));
     let start = into;
     // SAFETY: the contract of read.
     count(match unsafe { buffer_mut(into, fitting(&file, len)) } {
@@ -28,7 +28,7 @@ pub unsafe fn read(fd: c_int, into: *mut c_void, len: size_t) -> ssize_t {
 
 pub unsafe fn pread(fd: c_int, into: *mut c_void, len: size_t, at: off_t) -> ssize_t {
     // SAFETY: the program's own arguments.
-    let file = sealed_or!(fd, unsafe { raw!(SYS_pread64, fd, into, len, at) });
+    let file = sealed_or!(fd, guard::read(unsafe { raw!(SYS_pread64, fd, into, len, at) }, fd));
     let start = into;
     // SAFETY: the contract of pread.
     let into = unsafe { buffer_mut(into, fitting(&file, len)) };

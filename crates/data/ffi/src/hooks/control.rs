@@ -142,6 +142,12 @@ unsafe fn straight_fcntl(fd: c_int, command: c_int, arg: c_long) -> c_int {
             libc::O_RDWR
         }
         libc::F_SETFL if done < 0 && raw::errno() == Errno::BADF && guard::is_waiting(fd) => 0,
+        libc::F_GETLK
+        | libc::F_SETLK
+        | libc::F_SETLKW
+        | libc::F_OFD_GETLK
+        | libc::F_OFD_SETLK
+        | libc::F_OFD_SETLKW => guard::locked(done, fd),
         _ => done,
     }
 }

@@ -12,10 +12,10 @@ use libc::{flock as Range, off_t};
 use tidelock_engine::{Descriptor, Errno};
 
 use crate::hooks::{File, descriptor, none};
-use crate::{raw, touch};
+use crate::{guard, raw, touch};
 
 pub unsafe fn flock(fd: c_int, operation: c_int) -> c_int {
-    let file = sealed_or!(fd, numeric!(SYS_flock, fd, operation));
+    let file = sealed_or!(fd, guard::locked(numeric!(SYS_flock, fd, operation), fd));
     numeric!(SYS_flock, file.hidden().0, operation)
 }
 
@@ -46,8 +46,11 @@ pub unsafe fn lockf(fd: c_int, command: c_int, len: off_t) -> c_int {
 
 fn any_record(fd: c_int, command: c_int, range: &mut Range) -> c_int {
     match descriptor(fd) {
-        // SAFETY: the program's own arguments.
-        Descriptor::Foreign => unsafe { raw!(SYS_fcntl, fd, command, core::ptr::from_mut(range)) },
+        Descriptor::Foreign => {
+            // SAFETY: the program's own arguments.
+            let done = unsafe { raw!(SYS_fcntl, fd, command, core::ptr::from_mut(range)) };
+            guard::locked(done, fd)
+        }
         Descriptor::Hidden => raw::fail(Errno::BADF),
         Descriptor::Sealed(file) => none(record(&file, command, range)),
     }

@@ -15,7 +15,7 @@ use crate::{guard, raw};
 
 pub unsafe fn readv(fd: c_int, pieces: *const iovec, n: c_int) -> ssize_t {
     // SAFETY: the program's own arguments.
-    let file = sealed_or!(fd, unsafe { raw!(SYS_readv, fd, pieces, n) });
+    let file = sealed_or!(fd, guard::read(unsafe { raw!(SYS_readv, fd, pieces, n) }, fd));
     // SAFETY: the contract of readv.
     count(unsafe {
         fill(
@@ -29,7 +29,7 @@ pub unsafe fn readv(fd: c_int, pieces: *const iovec, n: c_int) -> ssize_t {
 
 pub unsafe fn preadv(fd: c_int, pieces: *const iovec, n: c_int, at: off_t) -> ssize_t {
     // SAFETY: the program's own arguments.
-    let file = sealed_or!(fd, unsafe { raw!(SYS_preadv, fd, pieces, n, at, 0) });
+    let file = sealed_or!(fd, guard::read(unsafe { raw!(SYS_preadv, fd, pieces, n, at, 0) }, fd));
     // SAFETY: the contract of preadv.
     count(place(at).and_then(|at| unsafe {
         fill(
