@@ -69,6 +69,7 @@ twins! {
     hard_links
     holes_read_as_zeros
     io_uring_and_libaio
+    libaio_one_by_one
     libaio_requests
     linked_through_proc
     listings_hide_the_keyring

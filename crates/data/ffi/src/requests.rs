@@ -14,6 +14,8 @@
 #![expect(unsafe_code, reason = "the memory that requests of the program name")]
 
 mod context;
+mod held_back;
+mod maps;
 mod request;
 mod ring;
 mod submit;
@@ -23,6 +25,7 @@ use core::sync::atomic::{AtomicI64, Ordering::Acquire};
 
 use tidelock_engine::{Errno, Fd, Kernel as _};
 
+use context::Context;
 pub(crate) use context::{after_fork_in_child, look};
 pub(crate) use request::are_under_way;
 use request::{Request, Work};
@@ -31,6 +34,7 @@ pub(crate) use submit::submit;
 
 use crate::hooks::deep;
 use crate::process::{process, starting};
+use crate::touch::{self, Want};
 use crate::{Linux, raw, sys};
 
 const RWF_SYNC: i32 = 0b100;
@@ -82,7 +86,17 @@ pub(crate) fn destroy(name: u64) -> i64 {
     // SAFETY: takes a number; what it frees is the kernel's.
     let run = || unsafe { raw::call(sys::nr::IO_DESTROY, [name.cast_signed()]) };
     match context::find(name) {
-        Some(context) => context.destroy(name, run),
+        Some(context) => context.destroy(name, || {
+            let mask = sys::block_signals();
+            let handed = submit::send(&context, name);
+            sys::restore_signals(mask);
+            if handed.is_err() {
+                // SAFETY: the contract of io_submit.
+                unsafe { carry_out(&context, usize::MAX, |_, _| ()) };
+            }
+            run()
+        }),
+        None if context::is_going(name) => Errno::INVAL.negative(),
         None => run(),
     }
 }
@@ -94,36 +108,89 @@ pub(crate) fn destroy(name: u64) -> i64 {
 pub(crate) unsafe fn events<const N: usize>(number: i64, words: [i64; N]) -> i64 {
     // SAFETY: the program's own arguments.
     let run = || unsafe { raw::call(number, words) };
-    let [name, _, _, into, ..] = words.as_slice() else { return Errno::INVAL.negative() };
-    let known = process().and_then(|_| context::find(name.cast_unsigned()));
-    let Some(context) = known else { return run() };
+    let [name, least, most, into, ..] = words.as_slice() else { return Errno::INVAL.negative() };
+    let name = name.cast_unsigned();
+    if process().is_none() {
+        return run();
+    }
+    let Some(context) = context::find(name) else {
+        // Its events are still those of our requests.
+        return if context::is_going(name) { Errno::INVAL.negative() } else { run() };
+    };
     let into = memory(into.cast_unsigned()).cast::<Event>();
-    let count = run();
-    if let Ok(len) = usize::try_from(count)
-        && len > 0
+    if let Err(why) = submit::hand_over(&context)
+        && why != Errno::AGAIN
+        && let Ok(most) = usize::try_from(*most)
     {
-        let places = (0..len).map(|index| into.wrapping_add(index));
-        // SAFETY: the kernel has just written so many events there.
-        let events = places.map(|place| (place, unsafe { place.read_unaligned() }));
-        let ours =
-            events.filter_map(|(place, event)| Some((place, event, context.of(event.control)?)));
-        // To finish a read may mean to wait for writes, and nobody else has these events. A handler
-        // would wait for who lets go below it.
-        if are_under_way() {
-            let mask = sys::block_signals();
-            ours.clone().for_each(|(.., request)| request.let_go());
-            sys::restore_signals(mask);
+        let room = most.saturating_mul(size_of::<Event>());
+        if touch::reach(into.cast(), room, Want::Write) < room {
+            return -i64::from(libc::EFAULT);
         }
-        for (place, event, request) in ours {
-            let (control, data) = request.theirs();
-            // SAFETY: the contract of io_submit: its memory is good until now.
-            let result = unsafe { finish(request, event.result) };
-            // SAFETY: where the kernel has written.
-            unsafe { place.write_unaligned(Event { data, control, result, ..event }) };
-            context.give_back(request);
-        }
+        // SAFETY: there is room.
+        let tell = |count, event| unsafe { into.wrapping_add(count).write_unaligned(event) };
+        // SAFETY: the contract of io_submit.
+        return unsafe { carry_out(&context, most, tell) } as i64;
+    }
+    let waits = context.held_back().waits(*least);
+    let count = run();
+    let places = (0..usize::try_from(count).unwrap_or(0)).map(|index| into.wrapping_add(index));
+    // SAFETY: the kernel has just written so many events there.
+    let events = places.map(|place| (place, unsafe { place.read_unaligned() }));
+    let ours = events.filter_map(|(place, event)| Some((place, event, context.of(event.control)?)));
+    context.held_back().came_back(waits, ours.clone().count());
+    // What the kernel does not take stays held back.
+    let _ = submit::hand_over(&context);
+    // To finish a read may mean to wait for writes, and nobody else has these events. A handler
+    // would wait for who lets go below it.
+    if are_under_way() {
+        let mask = sys::block_signals();
+        ours.clone().for_each(|(.., request)| request.let_go());
+        sys::restore_signals(mask);
+    }
+    for (place, event, request) in ours {
+        // SAFETY: the contract of io_submit: its memory is good until now.
+        let event = unsafe { ended(request, event) };
+        // SAFETY: where the kernel has written.
+        unsafe { place.write_unaligned(event) };
+        context.give_back(request);
     }
     count
+}
+
+/// Carries out requests that are held back and that the kernel will not have, so many at the most;
+/// how many there were. `tell` gets the number and the event of each.
+///
+/// # Safety
+/// The contract of io_submit: the memory of requests is good until their events are fetched.
+unsafe fn carry_out(context: &Context, most: usize, mut tell: impl FnMut(usize, Event)) -> usize {
+    // A handler would wait for what nobody has handed over.
+    let mask = sys::block_signals();
+    let mut count = 0;
+    for request in context.take_held_back() {
+        if count == most {
+            context.put_back(request);
+            continue;
+        }
+        request.let_go();
+        context.held_back().unsend(1);
+        let refused = Event { data: 0, control: 0, result: Errno::INVAL.negative(), second: 0 };
+        // SAFETY: the caller's promise.
+        tell(count, unsafe { ended(request, refused) });
+        context.give_back(request);
+        count += 1;
+    }
+    sys::restore_signals(mask);
+    count
+}
+
+/// The event of a request of ours as the program gets it.
+///
+/// # Safety
+/// As [`finish`].
+unsafe fn ended(request: &Request, event: Event) -> Event {
+    let (control, data) = request.theirs();
+    // SAFETY: the caller's promise.
+    Event { data, control, result: unsafe { finish(request, event.result) }, ..event }
 }
 
 /// io_cancel of a request.
@@ -132,7 +199,10 @@ pub(crate) unsafe fn events<const N: usize>(number: i64, words: [i64; N]) -> i64
 /// The contract of io_cancel.
 pub(crate) unsafe fn cancel(name: u64, control: *const Control, into: *mut Event) -> i64 {
     let theirs = raw::Word::word(control).cast_unsigned();
-    let ours = context::find(name).and_then(|context| context.standing_for(theirs));
+    let ours = context::find(name).and_then(|context| {
+        let _ = submit::hand_over(&context);
+        context.standing_for(theirs)
+    });
     let words = [name.cast_signed(), ours.unwrap_or(theirs).cast_signed(), raw::Word::word(into)];
     // SAFETY: the program's own arguments, or a request that the kernel has.
     unsafe { raw::call(sys::nr::IO_CANCEL, words) }

@@ -1,7 +1,8 @@
 //! The contexts of this process (io_setup), and its requests on sealed files.
 //!
 //! ```text
-//!   name 0   free     name   requests may be made     GONE   io_destroy is under way
+//!   0   free     GONE   reserved     name   requests may be made
+//!                                    name | GONE   io_destroy is under way
 //! ```
 //!
 //! Whoever uses a context is counted, and the last one puts a destroyed one in order: a thread that
@@ -19,14 +20,17 @@ use core::sync::atomic::{
 use tidelock_engine::Errno;
 use tidelock_format::UNIT;
 
-use super::request::{Request, are_under_way, forget_writes, map, unmap};
-use super::ring;
+use super::held_back::{HeldBack, Push};
+use super::maps::{map, unmap};
+use super::request::{Request, are_under_way, forget_writes};
+use super::{ring, submit};
 
 /// InnoDB makes one for each of its threads, up to 128.
 const CONTEXTS: usize = 256;
 /// The most requests on sealed files that a context has under way. MariaDB asks for 256 for each of
 /// up to 128 threads.
 const REQUESTS: usize = 32_768;
+/// Names are addresses of pages.
 const GONE: u64 = 1;
 
 static ALL: [Context; CONTEXTS] = [const { Context::free() }; CONTEXTS];
@@ -38,11 +42,14 @@ pub(super) struct Context {
     /// As the kernel names it: where its ring is.
     name: AtomicU64,
     users: AtomicU32,
-    /// Those that look into its ring.
+    /// Those that use its name.
     lookers: AtomicU32,
     gone: AtomicBool,
     requests: AtomicPtr<Request>,
     len: AtomicUsize,
+    /// How many the kernel surely takes: as many as the program asked for.
+    room: AtomicUsize,
+    held_back: HeldBack,
     /// So many of them were ever taken.
     used: AtomicUsize,
     taken: [AtomicU64; REQUESTS / 64],
@@ -67,13 +74,23 @@ impl Drop for Pin {
 
 /// The context of this name, if we know it.
 pub(super) fn find(name: u64) -> Option<Pin> {
-    if name <= GONE {
+    if !is_live(name) {
         return None;
     }
     let context = used().find(|context| context.name.load(Relaxed) == name)?;
     context.users.fetch_add(1, SeqCst);
     let pin = Pin(context);
     (context.name.load(SeqCst) == name).then_some(pin)
+}
+
+/// True if a context of this name is being destroyed, and no other has got the name.
+#[cold]
+pub(super) fn is_going(name: u64) -> bool {
+    used().any(|context| context.name.load(SeqCst) == name | GONE)
+}
+
+const fn is_live(name: u64) -> bool {
+    name & GONE == 0 && name != 0
 }
 
 fn used() -> impl Iterator<Item = &'static Context> {
@@ -98,6 +115,7 @@ pub(super) fn add(name: u64, requests: usize) -> Result<(), Errno> {
         context.name.store(0, Release);
         return Err(Errno::NOMEM);
     }
+    context.room.store(requests, Relaxed);
     context.name.store(name, SeqCst);
     Ok(())
 }
@@ -127,6 +145,7 @@ pub(crate) fn after_fork_in_child() {
             context.users.store(0, Relaxed);
             context.lookers.store(0, Relaxed);
             context.gone.store(false, Relaxed);
+            context.held_back.reset();
             context.name.store(0, Release);
         }
     }
@@ -142,6 +161,8 @@ impl Context {
             gone: AtomicBool::new(false),
             requests: AtomicPtr::new(core::ptr::null_mut()),
             len: AtomicUsize::new(0),
+            room: AtomicUsize::new(0),
+            held_back: HeldBack::none(),
             used: AtomicUsize::new(0),
             taken: [const { AtomicU64::new(0) }; REQUESTS / 64],
         }
@@ -149,6 +170,34 @@ impl Context {
 
     pub(super) fn name(&self) -> u64 {
         self.name.load(Relaxed)
+    }
+
+    pub(super) const fn held_back(&self) -> &HeldBack {
+        &self.held_back
+    }
+
+    /// Holds back a request that is set; with signals blocked.
+    pub(super) fn hold_back(&self, request: &Request) -> Push {
+        let index = self.index(request.address()).and_then(|index| u16::try_from(index).ok());
+        let Some(index) = index else { return Push::Refused };
+        let room = self.room.load(Relaxed) as u64;
+        let push = |_| self.held_back.push(index, room, |before| request.follow(before));
+        self.while_it_stays(push).unwrap_or(Push::Refused)
+    }
+
+    /// Takes all that are held back, the last one first. Each is to be ended, handed to the kernel
+    /// or [put back](Self::put_back) before the next one is asked for.
+    pub(super) fn take_held_back(&self) -> impl Iterator<Item = &Request> {
+        let at = |place: u16| self.request(usize::from(place.checked_sub(1)?));
+        core::iter::successors(at(self.held_back.take()), move |request| at(request.follows()))
+    }
+
+    /// Puts back one that was taken.
+    pub(super) fn put_back(&self, request: &Request) {
+        let index = self.index(request.address()).and_then(|index| u16::try_from(index).ok());
+        if let Some(index) = index {
+            self.held_back.put_back(index, |before| request.follow(before));
+        }
     }
 
     /// A request that nobody has; `None` if all are taken.
@@ -203,9 +252,10 @@ impl Context {
         found
     }
 
-    /// Lets io_destroy run, which ends when the kernel has no request any more.
+    /// Lets io_destroy run, which ends when the kernel has no request any more. Nobody holds one
+    /// back from here on.
     pub(super) fn destroy(&self, name: u64, run: impl FnOnce() -> i64) -> i64 {
-        if self.name.compare_exchange(name, GONE, SeqCst, Relaxed).is_err() {
+        if self.name.compare_exchange(name, name | GONE, SeqCst, Relaxed).is_err() {
             return -i64::from(libc::EINVAL);
         }
         while self.lookers.load(SeqCst) > 0 {
@@ -223,19 +273,30 @@ impl Context {
         if self.users.fetch_sub(1, SeqCst) == 1 && self.gone.swap(false, AcqRel) {
             self.each_taken(Request::end);
             self.taken.iter().for_each(|word| word.store(0, Relaxed));
+            self.held_back.reset();
             self.forget_memory();
             self.name.store(0, Release);
         }
     }
 
-    fn look(&self) -> bool {
-        if self.name.load(Relaxed) <= GONE {
-            return false;
-        }
+    /// What is done with its name before io_destroy may run; with signals blocked, since a handler
+    /// may be who destroys it.
+    pub(super) fn while_it_stays<R>(&self, work: impl FnOnce(u64) -> R) -> Option<R> {
         self.lookers.fetch_add(1, SeqCst);
         let name = self.name.load(SeqCst);
+        let done = is_live(name).then(|| work(name));
+        self.lookers.fetch_sub(1, SeqCst);
+        done
+    }
+
+    fn look(&self) -> bool {
+        if !is_live(self.name.load(Relaxed)) {
+            return false;
+        }
         let mut found = false;
-        if name > GONE {
+        self.while_it_stays(|name| {
+            // The caller may wait for one that is held back.
+            let _ = submit::send(self, name);
             let done = |event: ring::Event| {
                 if whole_or_nothing(event.result)
                     && let Some(request) = self.of(event.control)
@@ -243,10 +304,9 @@ impl Context {
                     found |= request.let_go_of(event.data);
                 }
             };
-            // SAFETY: io_destroy waits for those that look.
+            // SAFETY: io_destroy waits for us.
             unsafe { ring::look(name, done) };
-        }
-        self.lookers.fetch_sub(1, SeqCst);
+        });
         found
     }
 
@@ -295,7 +355,7 @@ impl Context {
         self.forget_memory();
         let old = self.requests.swap(map.cast(), AcqRel);
         self.len.store(len, Release);
-        unmap(old.cast(), before * size_of::<Request>());
+        unmap((old.cast(), before * size_of::<Request>()));
         true
     }
 }

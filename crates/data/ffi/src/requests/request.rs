@@ -8,14 +8,14 @@
 use core::cell::{Cell, UnsafeCell};
 use core::mem::MaybeUninit;
 use core::sync::atomic::{
-    AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering::AcqRel, Ordering::Acquire,
+    AtomicBool, AtomicI64, AtomicU16, AtomicU32, AtomicU64, Ordering::AcqRel, Ordering::Acquire,
     Ordering::Relaxed, Ordering::Release,
 };
 
-use rustix::mm::{MapFlags, ProtFlags};
 use tidelock_engine::{ReadRequest, WriteRequest};
 
-use super::ring::Control;
+use super::maps::{self, KEPT, Map};
+use super::ring::{self, Control};
 use crate::Linux;
 use crate::hooks::File;
 
@@ -39,8 +39,10 @@ pub(super) struct Request {
     is_set: AtomicBool,
     /// The program's own: its address, and what comes back with the event.
     theirs: [AtomicU64; 2],
+    /// The one before it among those that are held back, as [`HeldBack`](super::held_back) has it.
+    follows: AtomicU16,
     /// A map for sealed bytes, kept for the next one; and its length.
-    memory: Cell<(*mut u8, usize)>,
+    memory: Cell<Map>,
     /// While it is taken.
     work: UnsafeCell<MaybeUninit<Work>>,
     /// While the state is [`HELD`].
@@ -55,8 +57,6 @@ const HELD: u64 = 1;
 const LEAVING: u64 = 2;
 const STATE: u64 = 3;
 const TICKET_AT: u32 = 2;
-/// Memory that a request keeps for the next one.
-const KEPT: usize = 64 * 1024;
 
 /// What a request on a sealed file is about.
 pub(super) enum Work {
@@ -108,7 +108,7 @@ impl Request {
             unsafe { self.work.get().cast::<Work>().drop_in_place() };
         }
         if self.memory.get().1 > KEPT {
-            self.forget_memory();
+            maps::spare(self.memory.replace(maps::NONE));
         }
     }
 
@@ -172,6 +172,23 @@ impl Request {
         unsafe { &*self.work.get().cast::<Work>() }
     }
 
+    /// True for a write that the kernel has no reason to refuse, and that nobody hears of but by
+    /// io_getevents; for who has set it.
+    pub(super) fn may_be_held_back(&self) -> bool {
+        // SAFETY: the caller is alone with it.
+        let control = unsafe { &*self.control.get() };
+        control.operation == ring::WRITE
+            && (control.rw_flags, control.flags, control.reserved) == (0, 0, 0)
+    }
+
+    pub(super) fn follow(&self, before: u16) {
+        self.follows.store(before, Relaxed);
+    }
+
+    pub(super) fn follows(&self) -> u16 {
+        self.follows.load(Relaxed)
+    }
+
     /// The flags that the program gave to the read or write.
     pub(super) fn rw_flags(&self) -> i32 {
         // SAFETY: the kernel has only read it.
@@ -187,37 +204,16 @@ impl Request {
     /// Memory for sealed bytes, aligned to a page; for who has taken the request.
     #[expect(clippy::mut_from_ref, reason = "the caller is alone with the request")]
     pub(super) fn memory(&self, len: usize) -> Option<&mut [u8]> {
-        let (mut start, room) = self.memory.get();
-        if room < len {
-            let more = len.next_multiple_of(KEPT);
-            let new = map(more)?;
+        if self.memory.get().1 < len {
+            let more = maps::get(len)?;
             self.forget_memory();
-            self.memory.set((new, more));
-            start = new;
+            self.memory.set(more);
         }
         // SAFETY: a map of at least so many bytes that this request alone has.
-        Some(unsafe { core::slice::from_raw_parts_mut(start, len) })
+        Some(unsafe { core::slice::from_raw_parts_mut(self.memory.get().0, len) })
     }
 
     pub(super) fn forget_memory(&self) {
-        let (start, room) = self.memory.replace((core::ptr::null_mut(), 0));
-        unmap(start, room);
-    }
-}
-
-/// Fresh memory, all zeros; pages come into being as they are touched.
-pub(super) fn map(len: usize) -> Option<*mut u8> {
-    let rights = ProtFlags::READ | ProtFlags::WRITE;
-    let kind = MapFlags::PRIVATE | MapFlags::NORESERVE;
-    // SAFETY: fresh private memory wherever the kernel likes.
-    let map = unsafe { rustix::mm::mmap_anonymous(core::ptr::null_mut(), len, rights, kind) };
-    map.ok().map(<*mut core::ffi::c_void>::cast)
-}
-
-/// Gives back a map of ours that nobody uses any more, if there is one.
-pub(super) fn unmap(start: *mut u8, len: usize) {
-    if !start.is_null() {
-        // SAFETY: the caller's map, whole.
-        let _ = unsafe { rustix::mm::munmap(start.cast(), len) };
+        maps::unmap(self.memory.replace(maps::NONE));
     }
 }

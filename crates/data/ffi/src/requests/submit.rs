@@ -9,6 +9,8 @@ use libc::iovec;
 use tidelock_engine::{Descriptor, Errno};
 
 use super::context::{self, Context};
+use super::held_back::Push;
+use super::maps::SPARE;
 use super::request::{self, Request, Work};
 use super::ring::{self, Control};
 use super::{UNSETTLED, memory, synchronise};
@@ -18,7 +20,7 @@ use crate::touch::{self, Want};
 use crate::{raw, sys};
 
 /// The longest write that the kernel is handed; a longer one is carried out on the spot.
-const LONGEST: usize = 1 << 20;
+const LONGEST: usize = SPARE;
 /// How many requests of one call are looked at; the program hands in the rest again.
 const MOST: usize = 1 << 16;
 /// How many requests go to the kernel in one call.
@@ -69,6 +71,62 @@ unsafe fn read(control: *const Control) -> Option<Control> {
     let there = touch::reach(control.cast(), len, Want::Read) >= len;
     // SAFETY: the memory is there; the kernel does not ask for its alignment either.
     there.then(|| unsafe { control.read_unaligned() })
+}
+
+/// Hands what a context holds back to the kernel.
+///
+/// # Errors
+/// Of the first that it does not take. They stay held back.
+pub(super) fn hand_over(context: &Context) -> Result<(), Errno> {
+    if !context.held_back().any() {
+        return Ok(());
+    }
+    // Each has a gate: a handler would wait for what the kernel does not have yet.
+    let mask = sys::block_signals();
+    let done = context.while_it_stays(|name| send(context, name));
+    sys::restore_signals(mask);
+    done.unwrap_or(Ok(()))
+}
+
+/// The same, of a context that stays under this name, with signals blocked.
+///
+/// # Errors
+/// As [`hand_over`].
+pub(super) fn send(context: &Context, name: u64) -> Result<(), Errno> {
+    let mut held_back = context.take_held_back();
+    let mut done = Ok(());
+    loop {
+        let mut list = [0; BATCH];
+        let mut requests = [None; BATCH];
+        let mut first = BATCH;
+        while first > 0
+            && let Some(request) = held_back.next()
+        {
+            first -= 1;
+            list[first] = request.address();
+            requests[first] = Some(request);
+        }
+        if first == BATCH {
+            return done;
+        }
+        // SAFETY: control blocks of requests of ours.
+        let answer = sys::check(unsafe { call(name, &list[first..]) });
+        let taken = usize::try_from(answer.unwrap_or(0)).unwrap_or(0);
+        for request in requests[first..].iter().skip(taken).flatten() {
+            done = Err(answer.err().unwrap_or(Errno::AGAIN));
+            context.put_back(request);
+        }
+    }
+}
+
+/// io_submit by the kernel.
+///
+/// # Safety
+/// The contract of io_submit.
+unsafe fn call(name: u64, list: &[u64]) -> i64 {
+    let words = [name.cast_signed(), list.len() as i64, raw::Word::word(list.as_ptr())];
+    // SAFETY: the caller's promise.
+    unsafe { raw::call(sys::nr::IO_SUBMIT, words) }
 }
 
 /// What becomes of a request.
@@ -133,6 +191,11 @@ impl<'c> Batch<'c> {
             self.list[self.len] = address;
             self.ours[self.len] = ours;
             self.len += 1;
+            if let ([_], Some(request)) = (list, ours)
+                && self.holds_back(request)
+            {
+                return 1;
+            }
             if self.len == BATCH
                 && let Err(end) = self.flush()
             {
@@ -143,6 +206,23 @@ impl<'c> Batch<'c> {
             Ok(()) => self.taken,
             Err(end) => end,
         }
+    }
+
+    /// True if the only request of the list waits for the next ones.
+    fn holds_back(&mut self, request: &Request) -> bool {
+        if !request.may_be_held_back() {
+            return false;
+        }
+        let pushed = self.context.hold_back(request);
+        if pushed == Push::Refused {
+            return false;
+        }
+        self.len = 0;
+        if pushed == Push::Last {
+            let _ = hand_over(self.context);
+        }
+        self.open_signals();
+        true
     }
 
     /// What io_submit answers where the next request is refused.
@@ -166,13 +246,15 @@ impl<'c> Batch<'c> {
         if len == 0 {
             return Ok(());
         }
-        let name = self.context.name().cast_signed();
-        let words = [name, len as i64, raw::Word::word(self.list.as_ptr())];
+        let _ = hand_over(self.context);
+        let ours = self.ours.iter().take(len);
+        self.context.held_back().send(ours.clone().flatten().count());
         // SAFETY: control blocks of the program, by its promise, and of requests of ours.
-        let done = unsafe { raw::call(sys::nr::IO_SUBMIT, words) };
+        let done = unsafe { call(self.context.name(), &self.list[..len]) };
         let taken = usize::try_from(done).unwrap_or(0);
-        for request in self.ours.iter().take(len).skip(taken).flatten() {
+        for request in ours.skip(taken).flatten() {
             request.let_go();
+            self.context.held_back().unsend(1);
             self.context.give_back(request);
         }
         self.taken += taken as i64;
