@@ -42,7 +42,8 @@ static void *fetch_all(void *arg)
         for (long i = 0; i < n; i++) {
             struct iocb *of = (void *)(uintptr_t)events[i].obj;
             long page = of - requests;
-            if (page < 0 || page >= PAGES || events[i].res != PAGE || of->aio_data != events[i].data)
+            if (page < 0 || page >= PAGES || events[i].res != PAGE ||
+                of->aio_data != events[i].data)
                 __atomic_add_fetch(&bad, 1, __ATOMIC_SEQ_CST);
             else
                 __atomic_store_n(&done[page], 1, __ATOMIC_SEQ_CST);
