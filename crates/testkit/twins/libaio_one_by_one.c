@@ -14,7 +14,7 @@
 
 enum { PAGE = 4096, PAGES = 256, LEN = PAGE * PAGES, ROUNDS = 6 };
 
-static char *text, *back;
+static char *text, *before, *back;
 static aio_context_t context;
 static int file, cached;
 static struct iocb requests[PAGES];
@@ -27,15 +27,35 @@ struct fetcher {
     pthread_t thread;
     long least;
     long timeout_ms;
+    int may_not_submit;
 };
+
+/* The kernel refuses this thread an io_submit of more requests than that. */
+static int forbid_more_than(unsigned most)
+{
+    struct sock_filter filter[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_io_submit, 0, 3),
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[1])),
+        BPF_JUMP(BPF_JMP | BPF_JGT | BPF_K, most, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EACCES),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog program = {.len = sizeof filter / sizeof filter[0], .filter = filter};
+    return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) || prctl(PR_SET_SECCOMP, 2, &program, 0, 0);
+}
 
 static void *fetch_all(void *arg)
 {
     struct fetcher *how = arg;
     struct io_event events[32];
     struct timespec soon = {how->timeout_ms / 1000, how->timeout_ms % 1000 * 1000000};
+    if (how->may_not_submit && forbid_more_than(0))
+        __atomic_add_fetch(&bad, 1, __ATOMIC_SEQ_CST);
     while (!__atomic_load_n(&ends, __ATOMIC_SEQ_CST)) {
-        long n = syscall(SYS_io_getevents, context, how->least, 32, events,
+        /* Few, so that some have to wait. */
+        long most = how->may_not_submit ? 3 : 32;
+        long n = syscall(SYS_io_getevents, context, how->least, most, events,
                          how->timeout_ms ? &soon : NULL);
         if (n < 0 && errno != EINTR)
             break;
@@ -82,6 +102,12 @@ static void on_signal(int number)
         bad++;
 }
 
+/* Bytes of a page that may still be on its way: the kernel promises neither. */
+static int is_page(const char *found, long page)
+{
+    return !memcmp(found, text + page * PAGE, PAGE) || !memcmp(found, before + page * PAGE, PAGE);
+}
+
 enum what { NOTHING, READS, SIGNALS, FORKS };
 
 /* All pages in several rounds, each of which waits for its own. */
@@ -93,13 +119,14 @@ static void rounds(const char *name, enum what also, struct fetcher *fetchers, i
         pthread_create(&fetchers[i].thread, NULL, fetch_all, &fetchers[i]);
     for (int round = 0; round < ROUNDS; round++) {
         memset(done, 0, sizeof done);
+        bad += pread(cached, before, LEN, 0) != LEN;
         fill(text, LEN, 10 + round, 0);
         for (long i = 0; i < PAGES; i++) {
             long page = i * 7 % PAGES;
             submit(page);
             if (also == READS && i % 5 == 0) {
                 bad += pread(cached, back, PAGE, page * PAGE) != PAGE;
-                bad += memcmp(back, text + page * PAGE, PAGE) != 0;
+                bad += !is_page(back, page);
             }
             if (also == SIGNALS && i % 9 == 0)
                 raise(SIGUSR1);
@@ -107,7 +134,7 @@ static void rounds(const char *name, enum what also, struct fetcher *fetchers, i
                 pid_t child = fork();
                 if (child == 0) {
                     long got = pread(cached, back, PAGE, page * PAGE);
-                    _exit(got != PAGE || memcmp(back, text + page * PAGE, PAGE));
+                    _exit(got != PAGE || !is_page(back, page));
                 }
                 int status = -1;
                 waitpid(child, &status, 0);
@@ -154,25 +181,11 @@ static void ends_of_contexts(void)
     say("ends of contexts: %ld bad", wrong);
 }
 
-/* The kernel refuses what the program itself never does: several requests in one call. */
-static int forbid_batches(void)
-{
-    struct sock_filter filter[] = {
-        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_io_submit, 0, 3),
-        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[1])),
-        BPF_JUMP(BPF_JMP | BPF_JGT | BPF_K, 1, 0, 1),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EACCES),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-    };
-    struct sock_fprog program = {.len = sizeof filter / sizeof filter[0], .filter = filter};
-    return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) || prctl(PR_SET_SECCOMP, 2, &program, 0, 0);
-}
-
 int main(int argc, char **argv)
 {
     start(argc, argv);
-    if (posix_memalign((void **)&text, PAGE, LEN) || posix_memalign((void **)&back, PAGE, LEN))
+    if (posix_memalign((void **)&text, PAGE, LEN) || posix_memalign((void **)&before, PAGE, LEN) ||
+        posix_memalign((void **)&back, PAGE, LEN))
         return 1;
     file = open("pages", O_RDWR | O_CREAT | O_DIRECT, 0644);
     cached = open("pages", O_RDWR);
@@ -181,6 +194,7 @@ int main(int argc, char **argv)
     signal(SIGUSR1, on_signal);
 
     struct fetcher one[] = {{.least = 1}}, soon[] = {{.least = 1, .timeout_ms = 1}};
+    struct fetcher forbidden[] = {{.least = 1, .timeout_ms = 1, .may_not_submit = 1}};
     struct fetcher three[] = {{.least = 1}, {.least = 1}, {.least = 1}};
     struct fetcher mixed[] = {{.least = 1, .timeout_ms = 5}, {.least = 4, .timeout_ms = 3}};
     rounds("one fetcher", NOTHING, one, 1, 256);
@@ -193,7 +207,10 @@ int main(int argc, char **argv)
     rounds("with forks", FORKS, one, 1, 256);
     ends_of_contexts();
     show_file("pages");
-    if (show("forbid batches", forbid_batches()) == 0)
+    rounds("a fetcher that may not submit", NOTHING, forbidden, 1, 256);
+    rounds("a fetcher that may not submit, with reads", READS, forbidden, 1, 256);
+    show_file("pages");
+    if (show("forbid batches", forbid_more_than(1)) == 0)
         rounds("no batches", NOTHING, soon, 1, 256);
     show_file("pages");
     return 0;

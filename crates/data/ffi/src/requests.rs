@@ -86,16 +86,26 @@ pub(crate) fn destroy(name: u64) -> i64 {
     // SAFETY: takes a number; what it frees is the kernel's.
     let run = || unsafe { raw::call(sys::nr::IO_DESTROY, [name.cast_signed()]) };
     match context::find(name) {
-        Some(context) => context.destroy(name, || {
-            let mask = sys::block_signals();
-            let handed = submit::send(&context, name);
-            sys::restore_signals(mask);
-            if handed.is_err() {
+        Some(context) => {
+            let done = context.destroy(name, || {
+                let mask = sys::block_signals();
+                if submit::send(&context, name).is_err() {
+                    write_held_back(&context);
+                }
+                sys::restore_signals(mask);
+                run()
+            });
+            if done == 0 {
                 // SAFETY: the contract of io_submit.
-                unsafe { carry_out(&context, usize::MAX, |_, _| ()) };
+                unsafe { fetch_written(&context, usize::MAX, |_, _| ()) };
+                // Who has just fetched events still works on memory of the program. Not for ever: a
+                // handler may be above it.
+                for looks in (0..LOOKS).take_while(|_| context.has_others()) {
+                    kernel().pause(looks);
+                }
             }
-            run()
-        }),
+            done
+        }
         None if context::is_going(name) => Errno::INVAL.negative(),
         None => run(),
     }
@@ -118,20 +128,28 @@ pub(crate) unsafe fn events<const N: usize>(number: i64, words: [i64; N]) -> i64
         return if context::is_going(name) { Errno::INVAL.negative() } else { run() };
     };
     let into = memory(into.cast_unsigned()).cast::<Event>();
+    // First: what is held back until then is handed over here, and nothing is for the sake of a
+    // thread that waits for one event once another waits for several.
+    let waits = context.held_back().waits(*least);
     if let Err(why) = submit::hand_over(&context)
         && why != Errno::AGAIN
         && let Ok(most) = usize::try_from(*most)
     {
+        context.held_back().came_back(waits, 0);
         let room = most.saturating_mul(size_of::<Event>());
         if touch::reach(into.cast(), room, Want::Write) < room {
             return -i64::from(libc::EFAULT);
         }
         // SAFETY: there is room.
         let tell = |count, event| unsafe { into.wrapping_add(count).write_unaligned(event) };
+        // A handler would wait for what is being written.
+        let mask = sys::block_signals();
+        write_held_back(&context);
         // SAFETY: the contract of io_submit.
-        return unsafe { carry_out(&context, most, tell) } as i64;
+        let count = unsafe { fetch_written(&context, most, tell) };
+        sys::restore_signals(mask);
+        return count as i64;
     }
-    let waits = context.held_back().waits(*least);
     let count = run();
     let places = (0..usize::try_from(count).unwrap_or(0)).map(|index| into.wrapping_add(index));
     // SAFETY: the kernel has just written so many events there.
@@ -157,29 +175,41 @@ pub(crate) unsafe fn events<const N: usize>(number: i64, words: [i64; N]) -> i64
     count
 }
 
-/// Carries out requests that are held back and that the kernel will not have, so many at the most;
-/// how many there were. `tell` gets the number and the event of each.
+/// Writes what is held back and the kernel will not have, by calls, as the kernel would; with
+/// signals blocked. The events wait, held back.
+fn write_held_back(context: &Context) {
+    for request in context.take_held_back() {
+        if request.settled().is_none() {
+            request.settle(request.write_now());
+            request.let_go();
+        }
+        context.put_back(request);
+    }
+}
+
+/// Fetches the events of what was written by calls, so many at the most; how many there were.
+/// `tell` gets the number and the event of each.
 ///
 /// # Safety
 /// The contract of io_submit: the memory of requests is good until their events are fetched.
-unsafe fn carry_out(context: &Context, most: usize, mut tell: impl FnMut(usize, Event)) -> usize {
-    // A handler would wait for what nobody has handed over.
-    let mask = sys::block_signals();
+unsafe fn fetch_written(
+    context: &Context,
+    most: usize,
+    mut tell: impl FnMut(usize, Event),
+) -> usize {
     let mut count = 0;
     for request in context.take_held_back() {
-        if count == most {
+        let Some(result) = request.settled().filter(|_| count < most) else {
             context.put_back(request);
             continue;
-        }
-        request.let_go();
+        };
         context.held_back().unsend(1);
-        let refused = Event { data: 0, control: 0, result: Errno::INVAL.negative(), second: 0 };
+        let event = Event { data: 0, control: 0, result, second: 0 };
         // SAFETY: the caller's promise.
-        tell(count, unsafe { ended(request, refused) });
+        tell(count, unsafe { ended(request, event) });
         context.give_back(request);
         count += 1;
     }
-    sys::restore_signals(mask);
     count
 }
 
@@ -200,7 +230,7 @@ unsafe fn ended(request: &Request, event: Event) -> Event {
 pub(crate) unsafe fn cancel(name: u64, control: *const Control, into: *mut Event) -> i64 {
     let theirs = raw::Word::word(control).cast_unsigned();
     let ours = context::find(name).and_then(|context| {
-        let _ = submit::hand_over(&context);
+        submit::insist(&context, || submit::hand_over(&context));
         context.standing_for(theirs)
     });
     let words = [name.cast_signed(), ours.unwrap_or(theirs).cast_signed(), raw::Word::word(into)];

@@ -20,6 +20,7 @@ pub(crate) mod nr {
     pub(crate) const CLOSE: i64 = 3;
     pub(crate) const RENAMEAT2: i64 = 316;
     pub(crate) const LINKAT: i64 = 265;
+    pub(crate) const PWRITE64: i64 = 18;
     pub(crate) const PWRITEV: i64 = 296;
     pub(crate) const TRUNCATE: i64 = 76;
     pub(crate) const SYNC_FILE_RANGE: i64 = 277;

@@ -115,6 +115,8 @@ pub(super) fn add(name: u64, requests: usize) -> Result<(), Errno> {
         context.name.store(0, Release);
         return Err(Errno::NOMEM);
     }
+    // A signal handler may have forked while its thread was counted.
+    context.held_back.reset();
     context.room.store(requests, Relaxed);
     context.name.store(name, SeqCst);
     Ok(())
@@ -187,7 +189,7 @@ impl Context {
 
     /// Takes all that are held back, the last one first. Each is to be ended, handed to the kernel
     /// or [put back](Self::put_back) before the next one is asked for.
-    pub(super) fn take_held_back(&self) -> impl Iterator<Item = &Request> {
+    pub(super) fn take_held_back(&self) -> impl Iterator<Item = &Request> + Clone {
         let at = |place: u16| self.request(usize::from(place.checked_sub(1)?));
         core::iter::successors(at(self.held_back.take()), move |request| at(request.follows()))
     }
@@ -253,7 +255,7 @@ impl Context {
     }
 
     /// Lets io_destroy run, which ends when the kernel has no request any more. Nobody holds one
-    /// back from here on.
+    /// back from here on, or waits for one afterwards.
     pub(super) fn destroy(&self, name: u64, run: impl FnOnce() -> i64) -> i64 {
         if self.name.compare_exchange(name, name | GONE, SeqCst, Relaxed).is_err() {
             return -i64::from(libc::EINVAL);
@@ -263,10 +265,17 @@ impl Context {
         }
         let done = run();
         // The kernel has ended all of them. Nobody fetches the events any more, and users may wait.
+        let mask = crate::sys::block_signals();
         self.each_taken(Request::let_go);
+        crate::sys::restore_signals(mask);
         // The caller is one of the users.
         self.gone.store(true, Release);
         done
+    }
+
+    /// True if others than the caller use it.
+    pub(super) fn has_others(&self) -> bool {
+        self.users.load(SeqCst) > 1
     }
 
     fn leave(&self) {
@@ -296,7 +305,7 @@ impl Context {
         let mut found = false;
         self.while_it_stays(|name| {
             // The caller may wait for one that is held back.
-            let _ = submit::send(self, name);
+            submit::insist(self, || submit::send(self, name));
             let done = |event: ring::Event| {
                 if whole_or_nothing(event.result)
                     && let Some(request) = self.of(event.control)

@@ -7,8 +7,8 @@
 //!   io_submit      another request is with the kernel, and a thread waits for its event:
 //!                  held back;  the MOST-th hands all of them over
 //!   io_getevents   hands over what is held back, before it waits and when it comes back
-//!   who waits for what a write holds (`look`), io_submit that holds nothing back, io_cancel,
-//!   io_destroy: the same
+//!   who waits for what a write holds (`look`), io_submit on a sealed file that holds nothing
+//!   back, io_cancel, io_destroy: the same
 //! ```
 //!
 //! So a write is held back no longer than the one that is already with the kernel takes: its event
@@ -94,7 +94,8 @@ impl HeldBack {
         let may = |word| {
             let (held, sent) = (COUNT.of(word), SENT.of(word));
             let is_fetched = FOR_ONE.of(word) > 0 && FOR_SEVERAL.of(word) == 0;
-            is_fetched && sent > 0 && word & NEVER == 0 && held < MOST && held + sent < room
+            let may = is_fetched && sent > 0 && word & NEVER == 0;
+            (may && held < MOST && held + sent < room).then_some(0)
         };
         match self.add(index, link, may) {
             Some(before) if before + 1 == MOST => Push::Last,
@@ -105,20 +106,27 @@ impl HeldBack {
 
     /// Puts back one that was taken and that the kernel has no room for now.
     pub(super) fn put_back(&self, index: u16, link: impl Fn(u16)) {
-        self.add(index, link, |_| true);
-        self.0.fetch_sub(SENT.times(1), SeqCst);
+        self.add(index, link, |_| Some(SENT.times(1)));
     }
 
-    /// How many were held back before it.
-    fn add(&self, index: u16, link: impl Fn(u16), may: impl Fn(u64) -> bool) -> Option<u64> {
+    /// How many were held back before it; `may` says by how much the word falls besides.
+    fn add(&self, index: u16, link: impl Fn(u16), may: impl Fn(u64) -> Option<u64>) -> Option<u64> {
         let last = u64::from(index) + 1;
         let added = self.0.fetch_update(SeqCst, Relaxed, |word| {
-            may(word).then(|| {
+            may(word).map(|less| {
                 link((word & LAST) as u16);
-                (word & !LAST | last) + COUNT.times(1)
+                (word & !LAST | last) + COUNT.times(1) - less
             })
         });
         added.ok().map(|before| COUNT.of(before))
+    }
+
+    /// True if something is held back that no event of ours will bring to mind: who waits for one
+    /// may have looked while it was taken.
+    pub(super) fn is_stranded(&self) -> bool {
+        let word = self.0.load(SeqCst);
+        let waiting = FOR_ONE.of(word) + FOR_SEVERAL.of(word);
+        COUNT.of(word) > 0 && SENT.of(word) == 0 && waiting > 0
     }
 
     /// Takes all of them: the last one's index and one, or 0. They count as with the kernel.
@@ -232,6 +240,23 @@ mod tests {
         assert_eq!(before.get(), Some(0));
         assert_eq!(SENT.of(held.0.load(super::Relaxed)), 4, "one of five is not with the kernel");
         assert_eq!(held.take(), 4);
+    }
+
+    #[test]
+    fn what_is_put_back_while_a_thread_waits_is_stranded_until_the_kernel_has_something() {
+        let held = HeldBack::none();
+        held.send(1);
+        let waits = held.waits(1);
+        assert_eq!(push(&held, 1), Push::Held);
+        assert!(!held.is_stranded(), "an event will come");
+        held.take();
+        held.came_back(waits, 1);
+        held.put_back(1, |_| ());
+        assert!(!held.is_stranded(), "nobody waits");
+        let _waits = held.waits(2);
+        assert!(held.is_stranded());
+        held.send(1);
+        assert!(!held.is_stranded());
     }
 
     #[test]

@@ -14,10 +14,11 @@ use core::sync::atomic::{
 
 use tidelock_engine::{ReadRequest, WriteRequest};
 
+use super::UNSETTLED;
 use super::maps::{self, KEPT, Map};
 use super::ring::{self, Control};
-use crate::Linux;
 use crate::hooks::File;
+use crate::{Linux, raw, sys};
 
 /// How many writes the kernel is handed before others are carried out on the spot. Each has a post,
 /// and all processes of a directory have 4096.
@@ -39,6 +40,9 @@ pub(super) struct Request {
     is_set: AtomicBool,
     /// The program's own: its address, and what comes back with the event.
     theirs: [AtomicU64; 2],
+    /// Its result, if it was written by a call because the kernel would not have it, or
+    /// [`UNSETTLED`].
+    result: AtomicI64,
     /// The one before it among those that are held back, as [`HeldBack`](super::held_back) has it.
     follows: AtomicU16,
     /// A map for sealed bytes, kept for the next one; and its length.
@@ -126,6 +130,7 @@ impl Request {
         data.store(control.data, Relaxed);
         control.data = TICKETS.fetch_add(1, Relaxed);
         self.state.store(control.data << TICKET_AT | QUIET, Release);
+        self.result.store(UNSETTLED, Relaxed);
         // SAFETY: the caller is alone with it.
         unsafe { self.control.get().write(control) };
         // SAFETY: as above; nothing is there that would have to be dropped.
@@ -179,6 +184,26 @@ impl Request {
         let control = unsafe { &*self.control.get() };
         control.operation == ring::WRITE
             && (control.rw_flags, control.flags, control.reserved) == (0, 0, 0)
+    }
+
+    /// Writes by a call what the kernel was to write; the kernel's answer. For who has set it.
+    pub(super) fn write_now(&self) -> i64 {
+        // SAFETY: the caller is alone with it.
+        let control = unsafe { &*self.control.get() };
+        let (len, at) = (control.len.cast_signed(), control.at);
+        let words = [i64::from(control.file), control.buffer.cast_signed(), len, at];
+        // SAFETY: sealed bytes in memory of this request.
+        unsafe { raw::call(sys::nr::PWRITE64, words) }
+    }
+
+    /// It is written, and waits for who fetches its event.
+    pub(super) fn settle(&self, result: i64) {
+        self.result.store(result, Relaxed);
+    }
+
+    /// The result of one that is written by a call.
+    pub(super) fn settled(&self) -> Option<i64> {
+        Some(self.result.load(Relaxed)).filter(|result| *result != UNSETTLED)
     }
 
     pub(super) fn follow(&self, before: u16) {

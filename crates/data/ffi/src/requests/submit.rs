@@ -25,6 +25,8 @@ const LONGEST: usize = SPARE;
 const MOST: usize = 1 << 16;
 /// How many requests go to the kernel in one call.
 const BATCH: usize = 32;
+/// How often is tried again what the kernel has no room for.
+const TRIES: usize = 1000;
 /// What changes nothing of a request but how it is carried out: RWF_HIPRI, RWF_DSYNC, RWF_SYNC.
 const RW_FLAGS: i32 = 0b111;
 
@@ -76,7 +78,7 @@ unsafe fn read(control: *const Control) -> Option<Control> {
 /// Hands what a context holds back to the kernel.
 ///
 /// # Errors
-/// Of the first that it does not take. They stay held back.
+/// Why it does not take all of them, [`Errno::AGAIN`] if it may later. They stay held back.
 pub(super) fn hand_over(context: &Context) -> Result<(), Errno> {
     if !context.held_back().any() {
         return Ok(());
@@ -88,13 +90,29 @@ pub(super) fn hand_over(context: &Context) -> Result<(), Errno> {
     done.unwrap_or(Ok(()))
 }
 
-/// The same, of a context that stays under this name, with signals blocked.
+/// Tries again what leaves something held back that nobody would hand over: for who does not fetch
+/// events afterwards.
+pub(super) fn insist(context: &Context, hand_over: impl Fn() -> Result<(), Errno>) {
+    // Whoever fetches makes room at once, unless this is a handler that it waits for.
+    for _ in 0..TRIES {
+        if hand_over().is_ok() || !context.held_back().is_stranded() {
+            return;
+        }
+        rustix::thread::sched_yield();
+    }
+}
+
+/// The same as [`hand_over`], of a context that stays under this name, with signals blocked.
 ///
 /// # Errors
 /// As [`hand_over`].
 pub(super) fn send(context: &Context, name: u64) -> Result<(), Errno> {
     let mut held_back = context.take_held_back();
-    let mut done = Ok(());
+    let mut refused = None;
+    let mut put_back = |request: &Request, why| {
+        context.put_back(request);
+        refused = refused.filter(|before| *before != Errno::AGAIN).or(Some(why));
+    };
     loop {
         let mut list = [0; BATCH];
         let mut requests = [None; BATCH];
@@ -102,19 +120,41 @@ pub(super) fn send(context: &Context, name: u64) -> Result<(), Errno> {
         while first > 0
             && let Some(request) = held_back.next()
         {
+            if request.settled().is_some() {
+                put_back(request, Errno::INVAL);
+                continue;
+            }
             first -= 1;
             list[first] = request.address();
             requests[first] = Some(request);
         }
         if first == BATCH {
-            return done;
+            return refused.map_or(Ok(()), Err);
         }
         // SAFETY: control blocks of requests of ours.
-        let answer = sys::check(unsafe { call(name, &list[first..]) });
-        let taken = usize::try_from(answer.unwrap_or(0)).unwrap_or(0);
-        for request in requests[first..].iter().skip(taken).flatten() {
-            done = Err(answer.err().unwrap_or(Errno::AGAIN));
-            context.put_back(request);
+        let (taken, why) = unsafe { pass(name, &list[first..]) };
+        requests[first..].iter().skip(taken).flatten().for_each(|request| put_back(request, why));
+    }
+}
+
+/// How many of these requests the kernel takes, and why no more. What it refuses together it is
+/// given one by one, as the program submitted them.
+///
+/// # Safety
+/// The contract of io_submit.
+unsafe fn pass(name: u64, list: &[u64]) -> (usize, Errno) {
+    // SAFETY: the caller's promise.
+    match sys::check(unsafe { call(name, list) }) {
+        Ok(taken) => (usize::try_from(taken).unwrap_or(0), Errno::AGAIN),
+        Err(why) if why == Errno::AGAIN || list.len() == 1 => (0, why),
+        Err(_) => {
+            for (taken, one) in list.iter().enumerate() {
+                // SAFETY: the caller's promise.
+                if let Err(why) = sys::check(unsafe { call(name, core::slice::from_ref(one)) }) {
+                    return (taken, why);
+                }
+            }
+            (list.len(), Errno::AGAIN)
         }
     }
 }
@@ -219,7 +259,7 @@ impl<'c> Batch<'c> {
         }
         self.len = 0;
         if pushed == Push::Last {
-            let _ = hand_over(self.context);
+            insist(self.context, || hand_over(self.context));
         }
         self.open_signals();
         true
@@ -246,7 +286,7 @@ impl<'c> Batch<'c> {
         if len == 0 {
             return Ok(());
         }
-        let _ = hand_over(self.context);
+        insist(self.context, || hand_over(self.context));
         let ours = self.ours.iter().take(len);
         self.context.held_back().send(ours.clone().flatten().count());
         // SAFETY: control blocks of the program, by its promise, and of requests of ours.
@@ -256,6 +296,10 @@ impl<'c> Batch<'c> {
             request.let_go();
             self.context.held_back().unsend(1);
             self.context.give_back(request);
+        }
+        if taken < len {
+            // Others may have been held back for the sake of what has just been refused.
+            insist(self.context, || hand_over(self.context));
         }
         self.taken += taken as i64;
         if taken == len { Ok(()) } else { Err(if self.taken > 0 { self.taken } else { done }) }
