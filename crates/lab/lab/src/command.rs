@@ -46,6 +46,13 @@ enum Command {
     /// Set two runs side by side
     Compare(shown::Compare),
     /// Fail if sealing costs more than a limit (exit 5), or if that is undecided (7)
+    ///
+    /// Each kind of load is judged over all of its cells, then each cell by itself. Exit 5: one of
+    /// them loses more than the limit. The one-sided chance of seeing that by accident, adjusted by
+    /// Holm's method, is below 2.5 % among kinds of load, and below 2.5 % among cells; so a build
+    /// that costs exactly the limit fails in at most one of twenty cases. Exit 0: each kind of load
+    /// lost no more, and the control is known well enough to have shown it. Exit 7: everything
+    /// else, such as a loss beyond the limit that could be chance, or a cell that was not measured.
     Gate(shown::GateArgs),
     /// Put a load on a database of your own
     #[command(subcommand)]

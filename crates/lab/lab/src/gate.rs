@@ -1,14 +1,19 @@
 //! Whether an arm loses more than a limit: for a build that should stop when sealing becomes dear.
 //!
+//! A cell is judged by CPU time for a unit of work, the lab's first figure. A cell in which no arm
+//! has CPU time is judged by its throughput. Other metrics are judged only if they are named.
+//!
 //! Families of cells decide, each from all of its blocks; single cells fail it where they surely
-//! lose more. All lines are tested together (Holm), so a build whose arms cost exactly the limit
-//! fails in one of twenty cases. What lost no more passes, if the control was narrow enough to see
-//! it: whether it was is read from the control alone, before anything is known of the arm.
+//! lose more. These are two tests, each adjusted for its own lines (Holm). Each is wrong in at most
+//! one of forty cases, so a build whose arms cost exactly the limit fails in at most one of twenty.
+//! What lost no more passes, if the control was narrow enough to see it: whether it was is read
+//! from the control alone, before anything is known of the arm.
 //!
 //! A control that is too wide, a loss beyond the limit that could be chance, and whatever was
 //! planned and not measured or was measured without its limits, is undecided: the time that was
 //! given ran out.
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 use serde::Serialize;
@@ -23,7 +28,7 @@ use crate::metric::{Better, METRICS, Metric, find};
 use crate::phrase;
 use crate::results::Results;
 use crate::statistics::{Estimate, Interval, holm};
-use crate::trial::{Cell, Phase};
+use crate::trial::{Cell, Phase, Trial};
 
 /// What is judged.
 #[derive(Clone, Debug, PartialEq)]
@@ -35,12 +40,13 @@ pub struct Options {
     /// Names of experiments; if empty all of the run that have a server, so that `sealed` is
     /// compared with the same without encryption.
     pub experiments: Vec<String>,
-    /// Names of metrics; throughput and CPU time per unit of work if empty.
+    /// Names of metrics, or `throughput` for that of each cell, whatever its unit. If empty, CPU
+    /// time for a unit of work, and throughput where a cell has no CPU time.
     pub metrics: Vec<String>,
 }
 
 impl Options {
-    /// The arm `sealed` in all experiments, by throughput and CPU time.
+    /// The arm `sealed` in all experiments, by CPU time.
     #[must_use]
     pub fn new(max_loss: f64) -> Self {
         let (experiments, metrics) = (Vec::new(), Vec::new());
@@ -119,7 +125,7 @@ pub struct Line {
     pub outcome: Outcome,
     /// What was measured, and why it is undecided.
     pub why: String,
-    /// The error of saying that it loses more; what all lines are tested together by.
+    /// The error of saying that it loses more, before other lines are thought of.
     #[serde(skip)]
     chance: Option<f64>,
 }
@@ -131,7 +137,7 @@ pub struct Line {
 /// has no better direction, or a limit that is not from 0 to 1; when nothing of an
 /// experiment can be judged.
 pub fn gate(results: &Results, options: &Options) -> Result<Gate> {
-    let metrics = metrics(options)?;
+    let asked = Asked::of(options)?;
     if !(0.0..1.0).contains(&options.max_loss) {
         return Err(Error::Asked(format!(
             "a loss of {} % is no limit: it must be from 0 to less than 100 %",
@@ -155,16 +161,17 @@ pub fn gate(results: &Results, options: &Options) -> Result<Gate> {
         if by_default && experiment.engine == Engine::None {
             skipped.push(experiment.name.clone());
         } else if by_default || options.experiments.contains(&experiment.name) {
-            let all = compare(experiment, &results.trials);
-            lines.extend(lines_of(planned, results, options, &metrics, &all)?);
+            let basis = Basis { asked: &asked, timed: timed(experiment, &results.trials) };
+            let mut all = compare(experiment, &results.trials);
+            // A family then holds only what its cells are judged by.
+            all.retain(|c| basis.of(&c.cell).iter().flatten().any(|metric| *metric == c.metric));
+            lines.extend(lines_of(planned, results, options, &basis, &all)?);
             compared.push((experiment, all));
         }
     }
     let all: Vec<(&Experiment, &[Comparison])> =
         compared.iter().map(|(experiment, all)| (*experiment, &**all)).collect();
-    let mut of_families = family_lines(&all, options, &metrics);
-    of_families.append(&mut lines);
-    let mut lines = of_families;
+    let mut lines: Vec<Line> = family_lines(&all, options).into_iter().chain(lines).collect();
     settle(&mut lines, &all);
     let any = |outcome| lines.iter().any(|line| line.outcome == outcome);
     let outcome = if any(Outcome::Failed) {
@@ -177,15 +184,64 @@ pub fn gate(results: &Results, options: &Options) -> Result<Gate> {
     Ok(Gate { arm: options.arm.clone(), max_loss: options.max_loss, outcome, lines, skipped })
 }
 
-/// A line for each family whose aspect is among the metrics.
-fn family_lines(
-    compared: &[(&Experiment, &[Comparison])],
-    options: &Options,
-    metrics: &[&'static Metric],
-) -> Vec<Line> {
+/// What was asked for. A cell is judged by all of its choices.
+struct Asked {
+    /// Choices for a cell in which some arm has CPU time.
+    timed: Vec<Choice>,
+    /// Choices for any other cell.
+    untimed: Vec<Choice>,
+}
+
+/// Metrics that stand for one another: a cell is judged by those of them that it has.
+type Choice = Vec<&'static Metric>;
+
+impl Asked {
+    fn of(options: &Options) -> Result<Self> {
+        if options.metrics.is_empty() {
+            return Ok(Self { timed: vec![choice(PRIMARY)?], untimed: vec![choice(THROUGHPUT)?] });
+        }
+        let named: Vec<Choice> =
+            options.metrics.iter().map(|name| choice(name)).collect::<Result<_>>()?;
+        Ok(Self { timed: named.clone(), untimed: named })
+    }
+}
+
+/// The metrics that a name stands for.
+fn choice(name: &str) -> Result<Choice> {
+    let is_meant = |metric: &&Metric| match name {
+        THROUGHPUT => metric.better == Better::Higher,
+        _ => metric.name == name && metric.better != Better::Neither,
+    };
+    let found: Choice = METRICS.iter().filter(is_meant).collect();
+    if found.is_empty() {
+        return Err(Error::Asked(format!(
+            "there is no metric named {name} that could be better or worse"
+        )));
+    }
+    Ok(found)
+}
+
+/// What the cells of one experiment are judged by.
+struct Basis<'r> {
+    asked: &'r Asked,
+    timed: BTreeSet<&'r Cell>,
+}
+
+impl Basis<'_> {
+    fn of(&self, cell: &Cell) -> &[Choice] {
+        if self.timed.contains(cell) { &self.asked.timed } else { &self.asked.untimed }
+    }
+}
+
+/// The cells in which some arm has CPU time.
+fn timed<'r>(experiment: &Experiment, trials: &'r [Trial]) -> BTreeSet<&'r Cell> {
+    let has = |t: &&Trial| t.experiment == experiment.name && t.metrics.contains_key(PRIMARY);
+    trials.iter().filter(has).map(|trial| &trial.cell).collect()
+}
+
+/// A line for each family of what is judged.
+fn family_lines(compared: &[(&Experiment, &[Comparison])], options: &Options) -> Vec<Line> {
     let controls = families(compared, CONTROL);
-    let wanted =
-        |family: &Family| metrics.iter().any(|metric| aspect(metric) == Some(family.aspect));
     let line = |family: Family| {
         let same = |c: &&Family| c.kind == family.kind && c.aspect == family.aspect;
         let control = controls.iter().find(same).map(|control| control.ratio);
@@ -195,6 +251,7 @@ fn family_lines(
             Aspect::P95 => phrase::latency(&family.ratio, differs),
             Aspect::Cpu | Aspect::Throughput => phrase::difference(&family.ratio, differs),
         };
+        let plural = if family.cells == 1 { "" } else { "s" };
         let out = match family.left_out {
             0 => String::new(),
             out => format!(", {out} left out"),
@@ -207,21 +264,25 @@ fn family_lines(
             ratio: Some(family.ratio),
             control,
             outcome,
-            why: format!("{said}{why_not} ({} cells{out})", family.cells),
+            why: format!("{said}{why_not} ({} cell{plural}{out})", family.cells),
             chance: Some(family.estimate.p_below(1.0 - options.max_loss)),
         }
     };
-    families(compared, &options.arm).into_iter().filter(wanted).map(line).collect()
+    families(compared, &options.arm).into_iter().map(line).collect()
 }
 
-/// Fails the lines that lose more with all of them in mind; cells that say nothing by themselves
-/// are open where their family says something.
+/// Fails the lines that lose more: families and cells are two tests, each with its own lines in
+/// mind. Cells that say nothing by themselves are open where their family says something.
 fn settle(lines: &mut [Line], compared: &[(&Experiment, &[Comparison])]) {
-    let tested: Vec<usize> = (0..lines.len()).filter(|at| lines[*at].chance.is_some()).collect();
-    let alone: Vec<f64> = tested.iter().filter_map(|at| lines[*at].chance).collect();
-    for (at, chance) in tested.into_iter().zip(holm(&alone)) {
-        if chance < SIGNIFICANT {
+    let (families, cells): (Vec<usize>, Vec<usize>) = (0..lines.len())
+        .filter(|at| lines[*at].chance.is_some())
+        .partition(|at| lines[*at].family.is_some());
+    let tests = [families, cells].map(|test| holm_of(lines, &test));
+    let share = SIGNIFICANT / tests.iter().filter(|test| !test.is_empty()).count() as f64;
+    for (at, chance) in tests.into_iter().flatten() {
+        if chance < share {
             lines[at].outcome = Outcome::Failed;
+            lines[at].why = lines[at].why.replacen(COULD_BE_CHANCE, "", 1);
         }
     }
     let decided: Vec<(Option<Kind>, &str)> = lines
@@ -245,12 +306,18 @@ fn settle(lines: &mut [Line], compared: &[(&Experiment, &[Comparison])]) {
     }
 }
 
+/// The chances of these lines, each adjusted for all of them.
+fn holm_of(lines: &[Line], test: &[usize]) -> Vec<(usize, f64)> {
+    let alone: Vec<f64> = test.iter().filter_map(|at| lines[*at].chance).collect();
+    test.iter().copied().zip(holm(&alone)).collect()
+}
+
 /// Which aspect of a family a metric is.
 fn aspect(metric: &Metric) -> Option<Aspect> {
     match (metric.name, metric.better) {
-        ("cpu_per_unit", _) => Some(Aspect::Cpu),
+        (PRIMARY, _) => Some(Aspect::Cpu),
         ("latency_p95", _) => Some(Aspect::P95),
-        (_, Better::Higher) => Some(Aspect::Throughput),
+        ("elapsed", _) | (_, Better::Higher) => Some(Aspect::Throughput),
         _ => None,
     }
 }
@@ -258,8 +325,8 @@ fn aspect(metric: &Metric) -> Option<Aspect> {
 /// The name of an aspect beside those of metrics.
 const fn name(aspect: Aspect) -> &'static str {
     match aspect {
-        Aspect::Cpu => "cpu_per_unit",
-        Aspect::Throughput => "throughput",
+        Aspect::Cpu => PRIMARY,
+        Aspect::Throughput => THROUGHPUT,
         Aspect::P95 => "latency_p95",
     }
 }
@@ -278,22 +345,9 @@ fn judged(ratio: Option<Interval>, control: Option<Interval>, max_loss: f64) -> 
         return (Outcome::Undecided, why);
     }
     if ratio.mid < 1.0 - max_loss {
-        let why = "; that is more than the limit, but could be chance: more blocks would tell";
-        return (Outcome::Undecided, why.into());
+        return (Outcome::Undecided, COULD_BE_CHANCE.into());
     }
     (Outcome::Passed, String::new())
-}
-
-fn metrics(options: &Options) -> Result<Vec<&'static Metric>> {
-    if options.metrics.is_empty() {
-        return Ok(METRICS.iter().filter(|metric| BY_DEFAULT.contains(&metric.name)).collect());
-    }
-    let known = |name: &String| {
-        find(name).filter(|metric| metric.better != Better::Neither).ok_or_else(|| {
-            Error::Asked(format!("there is no metric named {name} that could be better or worse"))
-        })
-    };
-    options.metrics.iter().map(known).collect()
 }
 
 /// The lines of one experiment.
@@ -301,7 +355,7 @@ fn lines_of(
     planned: &Planned,
     results: &Results,
     options: &Options,
-    metrics: &[&'static Metric],
+    basis: &Basis<'_>,
     compared: &[Comparison],
 ) -> Result<Vec<Line>> {
     let experiment = &planned.experiment;
@@ -339,20 +393,24 @@ fn lines_of(
     };
     let mut lines = Vec::new();
     for cell in planned_cells(experiment, Phase::Capacity)? {
-        let before = lines.len();
-        for metric in metrics {
-            let found = comparisons.iter().find(|c| c.cell == cell && c.metric == *metric);
-            // Of the metrics that nobody named, most mean nothing in a cell; equal work was planned
-            // for its own.
-            let equal_work = phase(&cell, metric) == Phase::EqualWork;
-            if let Some(comparison) = found {
-                lines.push(line(&experiment.name, comparison, options.max_loss));
-            } else if !options.metrics.is_empty() || equal_work || some_arm_has(&cell, metric) {
-                lines.push(not_told(Some(cell.clone()), Some(metric.name), "not measured"));
+        for choice in basis.of(&cell) {
+            let before = lines.len();
+            for metric in choice {
+                let found = comparisons.iter().find(|c| c.cell == cell && c.metric == *metric);
+                if let Some(comparison) = found {
+                    lines.push(line(&experiment.name, comparison, options.max_loss));
+                } else if some_arm_has(&cell, metric) {
+                    lines.push(not_told(Some(cell.clone()), Some(metric.name), "not measured"));
+                }
             }
-        }
-        if lines.len() == before {
-            lines.push(not_told(Some(cell), None, "not measured"));
+            if lines.len() == before {
+                let metric = match choice[..] {
+                    [metric] => Some(metric.name),
+                    // Any of them would have done.
+                    _ => None,
+                };
+                lines.push(not_told(Some(cell.clone()), metric, "not measured"));
+            }
         }
     }
     Ok(lines)
@@ -422,18 +480,17 @@ impl fmt::Display for Gate {
     }
 }
 
-/// Below this chance of being wrong a line is said to lose more.
+/// The chance of failing a build whose arms cost exactly the limit. Families and cells share it.
 const SIGNIFICANT: f64 = 0.05;
+/// Why a loss beyond the limit is undecided.
+const COULD_BE_CHANCE: &str =
+    "; that is more than the limit, but could be chance: more blocks would tell";
 /// Why an experiment is skipped.
 const NO_SERVER: &str = "it compares ciphers, not a server with and without encryption";
-/// Metrics that are judged if none is named.
-const BY_DEFAULT: [&str; 5] = [
-    "transactions_per_second",
-    "rows_per_second",
-    "records_per_second",
-    "gigabytes_per_second",
-    "cpu_per_unit",
-];
+/// The metric that is judged if none is named: it takes the least time to measure.
+const PRIMARY: &str = "cpu_per_unit";
+/// Name of an aspect, and of all metrics that are one.
+const THROUGHPUT: &str = "throughput";
 
 #[cfg(test)]
 mod tests;

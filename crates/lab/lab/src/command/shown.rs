@@ -34,8 +34,7 @@ pub(super) struct Compare {
     html: Option<PathBuf>,
 }
 
-/// Fail if sealing costs more than this: exit 5 only where even the better end of the interval is
-/// beyond it, 7 where that is undecided
+/// Fail if sealing costs more than a limit (exit 5), or if that is undecided (7)
 #[derive(clap::Args)]
 pub(super) struct GateArgs {
     /// Directory of the run
@@ -49,7 +48,8 @@ pub(super) struct GateArgs {
     /// Only these experiments
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     experiment: Vec<String>,
-    /// Only these metrics (default: throughput and CPU time per unit of work)
+    /// Judge by these metrics; `throughput` is that of each cell, whatever its unit (default:
+    /// cpu_per_unit, and throughput where a cell has no CPU time)
     #[arg(long, value_name = "METRIC", value_delimiter = ',')]
     metric: Vec<String>,
     /// Print JSON
