@@ -64,7 +64,8 @@ fn a_refused_map_names_its_file_once_and_the_way_out() {
     assert_eq!(words.lines().filter(|line| line.contains("/many")).count(), 13, "{words}");
 }
 
-/// A listed shell opens the file; the program that it starts gets a descriptor that nobody can use.
+/// A listed shell opens the file; the program that it starts gets a descriptor that nobody can use,
+/// whether it is listed or not.
 #[test]
 fn a_sealed_file_as_standard_output_of_a_child_is_refused_by_name() {
     let product = Product::find().unwrap_or_else(|error| panic!("{error}"));
@@ -76,13 +77,20 @@ fn a_sealed_file_as_standard_output_of_a_child_is_refused_by_name() {
         let done = shell.finish().unwrap();
         (done.status.success(), String::from_utf8_lossy(&done.stderr).into_owned())
     };
-    let (good, words) = run("cd \"$1\" && echo words > a && cat a > b");
-    assert!(!good && words.contains("standard output is a sealed file"), "{words}");
-    let (good, words) = run("cd \"$1\" && cat < a");
-    assert!(!good && words.contains("standard input is a sealed file"), "{words}");
-    // The shell's own redirections work, and pipes say nothing.
-    let (good, words) = run("cd \"$1\" && read x < a && echo \"$x\" | cat > /dev/null");
-    assert!(good && words.is_empty(), "{words}");
+    for listed in [false, true] {
+        if listed {
+            let mut set = place.command(&product);
+            set.args(["profile", "set", "--program", "cat", "-D"]).arg(&dir);
+            assert!(set.finish().unwrap().status.success(), "{set:?}");
+        }
+        let (good, words) = run("cd \"$1\" && echo words > a && cat a > b");
+        assert!(!good && words.contains("standard output is a sealed file"), "{words}");
+        let (good, words) = run("cd \"$1\" && cat < a");
+        assert!(!good && words.contains("standard input is a sealed file"), "{words}");
+        // The shell's own redirections work, and pipes say nothing.
+        let (good, words) = run("cd \"$1\" && read x < a && echo \"$x\" | cat > /dev/null");
+        assert!(good && words.is_empty(), "{words}");
+    }
     place.verify(&product, &dir).unwrap_or_else(|error| panic!("{error}"));
 }
 

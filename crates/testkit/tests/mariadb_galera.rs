@@ -177,6 +177,8 @@ fn a_state_comes_by_rsync_whoever_is_killed_meanwhile() -> Result<()> {
     c.join()?;
     ensure(c.logged(BY_RSYNC)? == 1, || "not by rsync".into())?;
     has_all(c)?;
+    a.maria.sql(&format!("CREATE TABLE d.later AS SELECT '{text}' AS b"))?;
+    c.maria.expect("SELECT COUNT(*) FROM d.later", "1")?;
     // and from a plain donor to a sealed one, over its old files.
     for node in [a, b] {
         node.maria.stop()?;
@@ -191,8 +193,9 @@ fn a_state_comes_by_rsync_whoever_is_killed_meanwhile() -> Result<()> {
     c.maria.stop()?;
     place.tool(place.programs()?.command).args(["verify", "-D"]).arg(b.maria.dir()).run()?;
     search(&marker, Arm::Sealed, &sealed)?;
-    // The control.
-    search(&marker, Arm::Plain, &[c.maria.dir()]).map(drop)
+    // The control: a plain node's ring lies in its directory.
+    let found = search(&marker, Arm::Plain, &[c.maria.dir()])?;
+    ensure(found.iter().any(|name| name == "galera.cache"), || format!("{found:?}"))
 }
 
 /// The stream of mariadb-backup is searched in the directory where it arrives, while it does and

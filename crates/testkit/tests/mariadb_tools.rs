@@ -190,7 +190,13 @@ fn a_stream_goes_from_sealed_to_sealed_and_the_copy_replicates_both_ways() -> Re
     ];
     let maria = started(&place, "m", Arm::Sealed, &settings)?;
     tables(&maria, &marker)?;
-    maria.sql("CREATE USER r@'%' IDENTIFIED BY 'r'; GRANT REPLICATION SLAVE ON *.* TO r@'%'")?;
+    // The replicas keep the name of this user in their `master.info`.
+    let user = marker.text();
+    let makes_user = format!(
+        "CREATE USER '{user}'@'%' IDENTIFIED BY 'r';
+         GRANT REPLICATION SLAVE ON *.* TO '{user}'@'%'"
+    );
+    maria.sql(&makes_user)?;
     let (copy, careless) = (empty(&place, "copy")?, empty(&place, "careless")?);
     let test = "a_stream_goes_from_sealed_to_sealed_and_the_copy_replicates_both_ways";
     let mut page = page(&place, test, &maria);
@@ -228,8 +234,8 @@ fn a_stream_goes_from_sealed_to_sealed_and_the_copy_replicates_both_ways() -> Re
     let told = "works; a plain server that loads it becomes a replica";
     let dump = page.works(page.tool(dump), Sees::Plain, dump, told)?.stdout;
     plain.client("mariadb")?.stdin(dump).run()?;
-    follow(&copy, &port, Some(&gtid))?;
-    follow(&plain, &port, None)?;
+    follow(&copy, &port, user, Some(&gtid))?;
+    follow(&plain, &port, user, None)?;
     let text = marker.text();
     maria.sql(&format!(
         "UPDATE d.i SET b = CONCAT('{text}', b) WHERE k < 2000; ALTER TABLE d.i ADD COLUMN x INT;
@@ -262,6 +268,8 @@ fn a_stream_goes_from_sealed_to_sealed_and_the_copy_replicates_both_ways() -> Re
     let hidden = marker.search(&relay_logs(copy.dir())?).map_err(Error::io("searching"))?;
     let good = hidden.files > 0 && hidden.findings.is_empty();
     ensure(good, || format!("in sealed relay logs: {hidden:?}"))?;
+    let found = search(&marker, Arm::Plain, &[plain.dir()])?;
+    ensure(found.iter().any(|name| name == "master.info"), || format!("{found:?}"))?;
     search(&marker, Arm::Sealed, &[maria.dir(), copy.dir()])?;
     for replica in [&copy, &plain] {
         replica.sql("START SLAVE SQL_THREAD")?;
@@ -278,22 +286,24 @@ fn a_stream_goes_from_sealed_to_sealed_and_the_copy_replicates_both_ways() -> Re
     plain.sql("STOP SLAVE")?;
     plain.restart()?;
     // Not for the other one, which has this user.
-    plain.sql(
-        "SET sql_log_bin = 0;
-         CREATE USER r@'%' IDENTIFIED BY 'r'; GRANT REPLICATION SLAVE ON *.* TO r@'%'",
-    )?;
+    plain.sql(&format!("SET sql_log_bin = 0; {makes_user}"))?;
     maria.sql("SET GLOBAL gtid_slave_pos = @@gtid_binlog_pos")?;
-    follow(&maria, &back, None)?;
+    follow(&maria, &back, user, None)?;
     plain.sql(&format!("INSERT INTO d.a VALUES (10000, '{text}')"))?;
     reached(&plain, &maria)?;
     maria.expect("SELECT COUNT(*) FROM d.a WHERE k = 10000", "1")?;
+    search(&marker, Arm::Sealed, &[maria.dir(), copy.dir()])?;
+    for sealed in [&maria, &copy] {
+        sealed.stop()?;
+        place.tool(place.programs()?.command).args(["verify", "-D"]).arg(sealed.dir()).run()?;
+    }
     search(&marker, Arm::Sealed, &[maria.dir(), copy.dir()]).map(drop)
 }
 
-fn follow(replica: &Mysqld<'_>, port: &str, gtid: Option<&str>) -> Result<()> {
+fn follow(replica: &Mysqld<'_>, port: &str, user: &str, gtid: Option<&str>) -> Result<()> {
     let begin = gtid.map_or(String::new(), |at| format!("SET GLOBAL gtid_slave_pos = '{at}';"));
     replica.sql(&format!(
-        "{begin} CHANGE MASTER TO MASTER_HOST = '127.0.0.1', MASTER_PORT = {port}, MASTER_USER = 'r',
+        "{begin} CHANGE MASTER TO MASTER_HOST = '127.0.0.1', MASTER_PORT = {port}, MASTER_USER = '{user}',
          MASTER_PASSWORD = 'r', MASTER_USE_GTID = slave_pos; START SLAVE"
     ))?;
     Ok(())

@@ -27,7 +27,7 @@ fn what_fio_wrote_is_verified_or_refused_and_never_wrong() {
     let mut verified = 0;
     for engine in ["psync", "sync", "pvsync", "libaio", "io_uring", "mmap"] {
         for direct in ["0", "1"] {
-            for size in ["512", "1k", "4k", "8k", "13k", "64k", "1m"] {
+            for size in ["512", "1k", "4k", "8k", "13k", "16k", "64k", "256k", "1m"] {
                 if direct == "1" && size == "13k" {
                     // Not what devices write directly.
                     continue;
@@ -48,7 +48,7 @@ fn what_fio_wrote_is_verified_or_refused_and_never_wrong() {
             }
         }
     }
-    assert_eq!(verified, 4 * (7 + 6));
+    assert_eq!(verified, 4 * (9 + 8));
     place.verify(&product, &dir).unwrap_or_else(|error| panic!("{error}"));
 }
 

@@ -112,11 +112,11 @@ fn ended_well(command: &mut Command) -> String {
 }
 
 #[test]
-fn rows_of_both_journal_modes_are_sealed_while_the_database_is_open_and_after() {
+fn rows_of_all_journal_modes_are_sealed_while_the_database_is_open_and_after() {
     let Some(place) = Place::new() else { return };
     let marker = Marker::new();
     let text = marker.text();
-    for mode in ["delete", "truncate", "persist", "wal"] {
+    for mode in ["delete", "truncate", "persist", "wal", "memory", "off"] {
         let database = place.dir.join(format!("{mode}.db")).display().to_string();
         // The search looks at journals, log and shared memory while they are there.
         let statements = format!(
@@ -135,7 +135,11 @@ fn rows_of_both_journal_modes_are_sealed_while_the_database_is_open_and_after() 
         let script = place.dir.with_extension("sql");
         fs::write(&script, statements.join("\n")).unwrap();
         let said = ended_well(&mut place.place.fed(&shell, &script));
-        let journal = if mode == "wal" { "-wal" } else { "-journal" };
+        let journal = match mode {
+            "wal" => "-wal",
+            "memory" | "off" => "",
+            _ => "-journal",
+        };
         assert!(
             said.contains(&format!("{mode}.db{journal}")),
             "{mode}: no journal was there: {said}"
@@ -174,8 +178,14 @@ fn temporary_files_lie_in_the_directory_and_a_map_is_read_instead() {
         "CREATE TABLE t AS WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n
          WHERE i < 400) SELECT i, randomblob(1000) AS x FROM n",
     );
-    let mapped = place.sql("PRAGMA mmap_size=1000000; SELECT sum(i), sum(length(x)) FROM t");
-    assert!(mapped.ends_with("80200|400000\n"), "{mapped}");
+    let mut shell = place.exec("sqlite3");
+    let mapped = run(shell
+        .args(["-batch", &place.database()])
+        .arg("PRAGMA mmap_size=1000000; SELECT sum(i), sum(length(x)) FROM t; PRAGMA mmap_size"));
+    let said = String::from_utf8_lossy(&mapped.stdout);
+    assert!(said.ends_with("80200|400000\n0\n"), "{said}");
+    let words = String::from_utf8_lossy(&mapped.stderr);
+    assert_eq!(words.matches("let the program read without maps").count(), 1, "{words}");
     let trace = place.dir.with_extension("trace");
     let mut vacuum = place.exec("sqlite3");
     vacuum.args(["-batch", &place.database(), "PRAGMA cache_size=1; VACUUM"]);
