@@ -67,6 +67,14 @@ impl Comparison {
         told(self.pairs.len(), self.without_ratio.len(), self.control.is_some(), self.void)
     }
 
+    /// Whether nothing is said of it because its control differs from plain, and for no other reason.
+    #[must_use]
+    pub fn is_void(&self) -> bool {
+        let otherwise =
+            told(self.pairs.len(), self.without_ratio.len(), self.control.is_some(), None);
+        self.void.is_some() && otherwise.is_ok()
+    }
+
     /// Whether the arms differ by more than chance, with all cells of the experiment in mind.
     #[must_use]
     pub fn differs(&self) -> bool {
@@ -296,6 +304,8 @@ pub const LEAST_BLOCKS: usize = 5;
 pub const PART: f64 = 0.95;
 /// The same of the interval by which a control voids its cell: one cell in a hundred by chance.
 const CONTROL_PART: f64 = 0.99;
+/// The chance that a cell is void by chance alone.
+pub(crate) const VOID_BY_CHANCE: f64 = 1.0 - CONTROL_PART;
 /// Below this chance a difference is one.
 const SIGNIFICANT: f64 = 1.0 - PART;
 /// Name of the arm that is plain once more.

@@ -9,17 +9,19 @@
 //! What lost no more passes, if the control was narrow enough to see it: whether it was is read
 //! from the control alone, before anything is known of the arm.
 //!
-//! A control that is too wide, a loss beyond the limit that could be chance, and whatever was
-//! planned and not measured or was measured without its limits, is undecided: the time that was
-//! given ran out.
+//! A control that is too wide, a loss beyond the limit that could be chance, more void cells than
+//! chance explains, and whatever was planned and not measured or was measured without its limits,
+//! is undecided: the time that was given ran out.
 
 use std::collections::BTreeSet;
 use std::fmt;
 
 use serde::Serialize;
+use statrs::distribution::{Binomial, DiscreteCDF as _};
 
 use crate::analysis::{
-    Aspect, CONTROL, Comparison, Family, Kind, compare, families, phase_of, planned_cells,
+    Aspect, CONTROL, Comparison, Family, Kind, VOID_BY_CHANCE, compare, families, phase_of,
+    planned_cells,
 };
 use crate::error::{Error, Result};
 use crate::experiment::{Engine, Experiment};
@@ -128,6 +130,9 @@ pub struct Line {
     /// The error of saying that it loses more, before other lines are thought of.
     #[serde(skip)]
     chance: Option<f64>,
+    /// Its control differs from plain, and nothing else is wrong with it.
+    #[serde(skip)]
+    is_void: bool,
 }
 
 /// Judges a run.
@@ -266,6 +271,7 @@ fn family_lines(compared: &[(&Experiment, &[Comparison])], options: &Options) ->
             outcome,
             why: format!("{said}{why_not} ({} cell{plural}{out})", family.cells),
             chance: Some(family.estimate.p_below(1.0 - options.max_loss)),
+            is_void: false,
         }
     };
     families(compared, &options.arm).into_iter().map(line).collect()
@@ -290,9 +296,14 @@ fn settle(lines: &mut [Line], compared: &[(&Experiment, &[Comparison])]) {
         .filter(|line| line.family.is_some() && line.outcome != Outcome::Undecided)
         .filter_map(|line| Some((line.family, line.metric?)))
         .collect();
+    let void = lines.iter().filter(|line| line.is_void).count();
+    let sound = lines.iter().filter(|line| line.cell.is_some() && line.chance.is_some()).count();
+    let void_by_chance = chance_of_void(void, void + sound) > SIGNIFICANT;
     let open = |line: &Line| {
         let cell = line.cell.as_ref()?;
-        line.chance?;
+        if line.chance.is_none() && !(line.is_void && void_by_chance) {
+            return None;
+        }
         let (experiment, _) = compared.iter().find(|(e, _)| e.name == line.experiment)?;
         let work = experiment.workload.get(cell.workload().split('/').next()?)?;
         let aspect = aspect(find(line.metric?)?)?;
@@ -304,6 +315,12 @@ fn settle(lines: &mut [Line], compared: &[(&Experiment, &[Comparison])]) {
     for at in opened {
         lines[at].outcome = Outcome::Open;
     }
+}
+
+/// How likely so many or more of these cells are void where all servers are equal.
+fn chance_of_void(void: usize, cells: usize) -> f64 {
+    let all = Binomial::new(VOID_BY_CHANCE, cells as u64).expect("a chance from 0 to 1");
+    void.checked_sub(1).map_or(1.0, |less| all.sf(less as u64))
 }
 
 /// The chances of these lines, each adjusted for all of them.
@@ -369,6 +386,7 @@ fn lines_of(
         outcome: Outcome::Undecided,
         why: why.into(),
         chance: None,
+        is_void: false,
     };
     let arm = planned.arms.iter().find(|arm| arm.name == options.arm);
     let missing = match arm {
@@ -435,6 +453,7 @@ fn line(experiment: &str, comparison: &Comparison, max_loss: f64) -> Line {
         outcome,
         why: format!("{}{why_not} ({})", comparison.phrase(), phrase::blocks(blocks)),
         chance: comparison.estimate.filter(|_| sound).map(below),
+        is_void: comparison.is_void() && comparison.unlimited.is_none(),
     }
 }
 

@@ -190,6 +190,30 @@ fn without_cpu_time(mut results: Results, levels: &[&str]) -> Results {
 }
 
 #[test]
+fn as_many_void_cells_as_chance_explains_leave_nothing_undecided() {
+    for (void, expected) in [(1, Outcome::Passed), (3, Outcome::Undecided)] {
+        let mut run = Synthetic::new(10);
+        let names: Vec<String> = (0..20).map(|number| format!("select-{number}")).collect();
+        for arm in ["plain", "control", "sealed"] {
+            names.iter().for_each(|workload| _ = run.arm(arm, workload, 1.0));
+        }
+        let is_void = |t: &&mut Trial| {
+            t.arm == "control" && names.iter().take(void).any(|name| t.cell.workload() == name)
+        };
+        for trial in run.trials.iter_mut().filter(is_void) {
+            trial.metrics.values_mut().for_each(|value| *value *= 1.5);
+        }
+        let mut results = with_family(results(run, &["plain", "control", "sealed"]));
+        let experiment = &mut results.manifest.experiments[0].experiment;
+        (experiment.factors, experiment.settings) = Default::default();
+        let select = experiment.workload.remove("select").unwrap();
+        experiment.workload.extend(names.iter().map(|name| (name.clone(), select.clone())));
+        let gate = gate(&results, &Options::new(0.03)).unwrap();
+        assert_eq!(gate.outcome, expected, "{gate}");
+    }
+}
+
+#[test]
 fn a_run_without_cpu_time_is_judged_by_throughput() {
     for (sealed, expected) in [(1.0, Outcome::Passed), (0.93, Outcome::Failed)] {
         let results = without_cpu_time(four_cells(sealed, 0.02), &["a", "b", "c", "d"]);
