@@ -67,7 +67,7 @@ impl Comparison {
         told(self.pairs.len(), self.without_ratio.len(), self.control.is_some(), self.void)
     }
 
-    /// Whether nothing is said of it because its control differs from plain, and for no other reason.
+    /// Whether nothing is said of it because its control differs from plain, and for that alone.
     #[must_use]
     pub fn is_void(&self) -> bool {
         let otherwise =
