@@ -130,10 +130,10 @@ pub(crate) unsafe fn events<const N: usize>(number: i64, words: [i64; N]) -> i64
     let into = memory(into.cast_unsigned()).cast::<Event>();
     // First: what is held back until then is handed over here, and nothing is for the sake of a
     // thread that waits for one event once another waits for several.
-    let waits = context.held_back().waits(*least);
-    if let Err(why) = submit::hand_over(&context)
+    let mut waits = context.held_back().waits(*least);
+    while let Err(why) = submit::hand_over(&context)
         && why != Errno::AGAIN
-        && let Ok(most) = usize::try_from(*most)
+        && let Ok(most @ 1..) = usize::try_from(*most)
     {
         context.held_back().came_back(waits, 0);
         let room = most.saturating_mul(size_of::<Event>());
@@ -148,7 +148,11 @@ pub(crate) unsafe fn events<const N: usize>(number: i64, words: [i64; N]) -> i64
         // SAFETY: the contract of io_submit.
         let count = unsafe { fetch_written(&context, most, tell) };
         sys::restore_signals(mask);
-        return count as i64;
+        if count > 0 {
+            return count as i64;
+        }
+        // Another thread has them.
+        waits = context.held_back().waits(*least);
     }
     let count = run();
     let places = (0..usize::try_from(count).unwrap_or(0)).map(|index| into.wrapping_add(index));
