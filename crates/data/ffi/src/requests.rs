@@ -96,13 +96,17 @@ pub(crate) fn destroy(name: u64) -> i64 {
                 run()
             });
             if done == 0 {
-                // SAFETY: the contract of io_submit.
-                unsafe { fetch_written(&context, usize::MAX, |_, _| ()) };
                 // Who has just fetched events still works on memory of the program. Not for ever: a
                 // handler may be above it.
                 for looks in (0..LOOKS).take_while(|_| context.has_others()) {
                     kernel().pause(looks);
                 }
+                // What another thread has put back meanwhile, too.
+                let mask = sys::block_signals();
+                write_held_back(&context);
+                sys::restore_signals(mask);
+                // SAFETY: the contract of io_submit.
+                unsafe { fetch_written(&context, usize::MAX, |_, _| ()) };
             }
             done
         }
@@ -142,13 +146,10 @@ pub(crate) unsafe fn events<const N: usize>(number: i64, words: [i64; N]) -> i64
         }
         // SAFETY: there is room.
         let tell = |count, event| unsafe { into.wrapping_add(count).write_unaligned(event) };
-        // A handler would wait for what is being written.
-        let mask = sys::block_signals();
-        write_held_back(&context);
         // SAFETY: the contract of io_submit.
         let count = unsafe { fetch_written(&context, most, tell) };
-        sys::restore_signals(mask);
         if count > 0 {
+            submit::insist(&context, || submit::hand_over(&context));
             return count as i64;
         }
         // Another thread has them.
@@ -161,7 +162,7 @@ pub(crate) unsafe fn events<const N: usize>(number: i64, words: [i64; N]) -> i64
     let ours = events.filter_map(|(place, event)| Some((place, event, context.of(event.control)?)));
     context.held_back().came_back(waits, ours.clone().count());
     // What the kernel does not take stays held back.
-    let _ = submit::hand_over(&context);
+    submit::insist(&context, || submit::hand_over(&context));
     // To finish a read may mean to wait for writes, and nobody else has these events. A handler
     // would wait for who lets go below it.
     if are_under_way() {
@@ -179,14 +180,11 @@ pub(crate) unsafe fn events<const N: usize>(number: i64, words: [i64; N]) -> i64
     count
 }
 
-/// Writes what is held back and the kernel will not have, by calls, as the kernel would; with
-/// signals blocked. The events wait, held back.
+/// Writes what is held back by calls, as the kernel would; with signals blocked. The events wait,
+/// held back.
 fn write_held_back(context: &Context) {
     for request in context.take_held_back() {
-        if request.settled().is_none() {
-            request.settle(request.write_now());
-            request.let_go();
-        }
+        request.write_now();
         context.put_back(request);
     }
 }
@@ -201,19 +199,26 @@ unsafe fn fetch_written(
     most: usize,
     mut tell: impl FnMut(usize, Event),
 ) -> usize {
+    // A handler would wait for what is in our hands.
+    let mask = sys::block_signals();
+    let mut room = most;
+    let is_wanted = |request: &Request| {
+        let fits = request.settled().is_some() && room > 0;
+        room -= usize::from(fits);
+        fits
+    };
     let mut count = 0;
-    for request in context.take_held_back() {
-        let Some(result) = request.settled().filter(|_| count < most) else {
-            context.put_back(request);
-            continue;
-        };
+    for request in context.take_wanted(is_wanted) {
         context.held_back().unsend(1);
+        request.let_go();
+        let result = request.settled().unwrap_or_default();
         let event = Event { data: 0, control: 0, result, second: 0 };
         // SAFETY: the caller's promise.
         tell(count, unsafe { ended(request, event) });
         context.give_back(request);
         count += 1;
     }
+    sys::restore_signals(mask);
     count
 }
 

@@ -189,9 +189,26 @@ impl Context {
 
     /// Takes all that are held back, the last one first. Each is to be ended, handed to the kernel
     /// or [put back](Self::put_back) before the next one is asked for.
-    pub(super) fn take_held_back(&self) -> impl Iterator<Item = &Request> + Clone {
-        let at = |place: u16| self.request(usize::from(place.checked_sub(1)?));
-        core::iter::successors(at(self.held_back.take()), move |request| at(request.follows()))
+    pub(super) fn take_held_back(&self) -> impl Iterator<Item = &Request> {
+        core::iter::successors(self.at(self.held_back.take()), |request| self.at(request.follows()))
+    }
+
+    /// Takes what is held back and wanted. The rest is put back first: who waits for one of them
+    /// looks for it there.
+    pub(super) fn take_wanted(
+        &self,
+        mut is_wanted: impl FnMut(&Request) -> bool,
+    ) -> impl Iterator<Item = &Request> {
+        let mut last = None;
+        for request in self.take_held_back() {
+            if is_wanted(request) {
+                request.follow(last.map_or(0, |request| self.place(request)));
+                last = Some(request);
+            } else {
+                self.put_back(request);
+            }
+        }
+        core::iter::successors(last, |request| self.at(request.follows()))
     }
 
     /// Puts back one that was taken.
@@ -307,7 +324,7 @@ impl Context {
             // The caller may wait for one that is held back.
             submit::insist(self, || submit::send(self, name));
             let done = |event: ring::Event| {
-                if whole_or_nothing(event.result)
+                if is_whole_or_nothing(event.result)
                     && let Some(request) = self.of(event.control)
                 {
                     found |= request.let_go_of(event.data);
@@ -345,6 +362,15 @@ impl Context {
         Some(unsafe { &*start.as_ptr().wrapping_add(index) })
     }
 
+    /// Among those that are held back: the index and one.
+    fn place(&self, request: &Request) -> u16 {
+        self.index(request.address()).map_or(0, |index| u16::try_from(index + 1).unwrap_or(0))
+    }
+
+    fn at(&self, place: u16) -> Option<&Request> {
+        self.request(usize::from(place.checked_sub(1)?))
+    }
+
     fn index(&self, address: u64) -> Option<usize> {
         let start = self.requests.load(Acquire).addr() as u64;
         let distance = usize::try_from(address.checked_sub(start)?).ok()?;
@@ -370,6 +396,6 @@ impl Context {
 }
 
 /// What stopped within a unit is not let go before it is fetched: then it is written again.
-fn whole_or_nothing(result: i64) -> bool {
+pub(super) fn is_whole_or_nothing(result: i64) -> bool {
     result < 0 || result.cast_unsigned().is_multiple_of(UNIT)
 }

@@ -25,7 +25,8 @@ const MOST: u64 = 32;
 /// ```text
 ///   bits 0..16   the last one held back: its index and one, or 0; each knows the one before it
 ///       16..27   how many are held back
-///       27       there were too many threads to count: nothing is held back any more
+///       27       nothing is held back any more: the kernel has refused something for good, or
+///                there were too many threads to count
 ///       28..38   threads that wait for one event
 ///       38..48   threads that wait for several: they fetch one and wait on
 ///       48..64   requests of ours that the kernel has, or whose events nobody has fetched
@@ -125,8 +126,13 @@ impl HeldBack {
     /// may have looked while it was taken.
     pub(super) fn is_stranded(&self) -> bool {
         let word = self.0.load(SeqCst);
-        let waiting = FOR_ONE.of(word) + FOR_SEVERAL.of(word);
-        COUNT.of(word) > 0 && SENT.of(word) == 0 && waiting > 0
+        let for_one = SENT.of(word) == 0 && FOR_ONE.of(word) > 0;
+        COUNT.of(word) > 0 && (for_one || FOR_SEVERAL.of(word) > 0)
+    }
+
+    /// Nothing is held back any more.
+    pub(super) fn never_again(&self) {
+        self.0.fetch_or(NEVER, SeqCst);
     }
 
     /// Takes all of them: the last one's index and one, or 0. They count as with the kernel.
@@ -256,7 +262,18 @@ mod tests {
         let _waits = held.waits(2);
         assert!(held.is_stranded());
         held.send(1);
-        assert!(!held.is_stranded());
+        assert!(held.is_stranded(), "one event is not several");
+    }
+
+    #[test]
+    fn what_was_refused_for_good_ends_it() {
+        let held = HeldBack::none();
+        held.send(1);
+        let _waits = held.waits(1);
+        assert_eq!(push(&held, 1), Push::Held);
+        held.never_again();
+        assert_eq!(push(&held, 2), Push::Refused);
+        assert_eq!(held.take(), 2, "what is held back stays");
     }
 
     #[test]

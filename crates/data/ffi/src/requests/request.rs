@@ -15,6 +15,7 @@ use core::sync::atomic::{
 use tidelock_engine::{ReadRequest, WriteRequest};
 
 use super::UNSETTLED;
+use super::context::is_whole_or_nothing;
 use super::maps::{self, KEPT, Map};
 use super::ring::{self, Control};
 use crate::hooks::File;
@@ -186,19 +187,22 @@ impl Request {
             && (control.rw_flags, control.flags, control.reserved) == (0, 0, 0)
     }
 
-    /// Writes by a call what the kernel was to write; the kernel's answer. For who has set it.
-    pub(super) fn write_now(&self) -> i64 {
+    /// Writes by a call, once, what the kernel was to write, and gives back what that held; for who
+    /// has taken it from those that are held back, with signals blocked.
+    pub(super) fn write_now(&self) {
+        if self.settled().is_some() {
+            return;
+        }
         // SAFETY: the caller is alone with it.
         let control = unsafe { &*self.control.get() };
         let (len, at) = (control.len.cast_signed(), control.at);
         let words = [i64::from(control.file), control.buffer.cast_signed(), len, at];
         // SAFETY: sealed bytes in memory of this request.
-        unsafe { raw::call(sys::nr::PWRITE64, words) }
-    }
-
-    /// It is written, and waits for who fetches its event.
-    pub(super) fn settle(&self, result: i64) {
+        let result = unsafe { raw::call(sys::nr::PWRITE64, words) };
         self.result.store(result, Relaxed);
+        if is_whole_or_nothing(result) {
+            self.let_go();
+        }
     }
 
     /// The result of one that is written by a call.

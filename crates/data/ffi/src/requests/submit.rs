@@ -78,7 +78,8 @@ unsafe fn read(control: *const Control) -> Option<Control> {
 /// Hands what a context holds back to the kernel.
 ///
 /// # Errors
-/// Why it does not take all of them, [`Errno::AGAIN`] if it may later. They stay held back.
+/// [`Errno::AGAIN`] if it takes no more now. Another error if it will not have some of them, which
+/// are then written. They stay held back, until there is room or somebody fetches their events.
 pub(super) fn hand_over(context: &Context) -> Result<(), Errno> {
     if !context.held_back().any() {
         return Ok(());
@@ -95,7 +96,7 @@ pub(super) fn hand_over(context: &Context) -> Result<(), Errno> {
 pub(super) fn insist(context: &Context, hand_over: impl Fn() -> Result<(), Errno>) {
     // Whoever fetches makes room at once, unless this is a handler that it waits for.
     for _ in 0..TRIES {
-        if hand_over().is_ok() || !context.held_back().is_stranded() {
+        if hand_over() != Err(Errno::AGAIN) || !context.held_back().is_stranded() {
             return;
         }
         rustix::thread::sched_yield();
@@ -110,6 +111,10 @@ pub(super) fn send(context: &Context, name: u64) -> Result<(), Errno> {
     let mut held_back = context.take_held_back();
     let mut refused = None;
     let mut put_back = |request: &Request, why| {
+        if why != Errno::AGAIN {
+            request.write_now();
+            context.held_back().never_again();
+        }
         context.put_back(request);
         refused = refused.filter(|before| *before != Errno::AGAIN).or(Some(why));
     };
