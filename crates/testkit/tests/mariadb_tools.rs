@@ -303,8 +303,8 @@ fn a_stream_goes_from_sealed_to_sealed_and_the_copy_replicates_both_ways() -> Re
 fn follow(replica: &Mysqld<'_>, port: &str, user: &str, gtid: Option<&str>) -> Result<()> {
     let begin = gtid.map_or(String::new(), |at| format!("SET GLOBAL gtid_slave_pos = '{at}';"));
     replica.sql(&format!(
-        "{begin} CHANGE MASTER TO MASTER_HOST = '127.0.0.1', MASTER_PORT = {port}, MASTER_USER = '{user}',
-         MASTER_PASSWORD = 'r', MASTER_USE_GTID = slave_pos; START SLAVE"
+        "{begin} CHANGE MASTER TO MASTER_HOST = '127.0.0.1', MASTER_PORT = {port},
+         MASTER_USER = '{user}', MASTER_PASSWORD = 'r', MASTER_USE_GTID = slave_pos; START SLAVE"
     ))?;
     Ok(())
 }

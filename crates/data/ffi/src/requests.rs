@@ -96,23 +96,28 @@ pub(crate) fn destroy(name: u64) -> i64 {
                 run()
             });
             if done == 0 {
-                // Who has just fetched events still works on memory of the program. Not for ever: a
-                // handler may be above it.
-                for looks in (0..LOOKS).take_while(|_| context.has_others()) {
-                    kernel().pause(looks);
-                }
-                // What another thread has put back meanwhile, too.
-                let mask = sys::block_signals();
-                write_held_back(&context);
-                sys::restore_signals(mask);
-                // SAFETY: the contract of io_submit.
-                unsafe { fetch_written(&context, usize::MAX, |_, _| ()) };
+                end(&context);
             }
             done
         }
         None if context::is_going(name) => Errno::INVAL.negative(),
         None => run(),
     }
+}
+
+/// Ends what is left of a context that the kernel has destroyed.
+fn end(context: &Context) {
+    // Who has just fetched events still works on memory of the program. Not for ever: a handler may
+    // be above it.
+    for looks in (0..LOOKS).take_while(|_| context.has_others()) {
+        kernel().pause(looks);
+    }
+    // What another thread has put back meanwhile, too.
+    let mask = sys::block_signals();
+    write_held_back(context);
+    sys::restore_signals(mask);
+    // SAFETY: the contract of io_submit.
+    unsafe { fetch_written(context, usize::MAX, |_, _| ()) };
 }
 
 /// io_getevents or io_pgetevents, by its number and with its words: how many events there are.

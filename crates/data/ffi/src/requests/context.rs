@@ -180,8 +180,7 @@ impl Context {
 
     /// Holds back a request that is set; with signals blocked.
     pub(super) fn hold_back(&self, request: &Request) -> Push {
-        let index = self.index(request.address()).and_then(|index| u16::try_from(index).ok());
-        let Some(index) = index else { return Push::Refused };
+        let Some(index) = self.number(request) else { return Push::Refused };
         let room = self.room.load(Relaxed) as u64;
         let push = |_| self.held_back.push(index, room, |before| request.follow(before));
         self.while_it_stays(push).unwrap_or(Push::Refused)
@@ -202,7 +201,8 @@ impl Context {
         let mut last = None;
         for request in self.take_held_back() {
             if is_wanted(request) {
-                request.follow(last.map_or(0, |request| self.place(request)));
+                request
+                    .follow(last.and_then(|last| self.number(last)).map_or(0, |number| number + 1));
                 last = Some(request);
             } else {
                 self.put_back(request);
@@ -213,8 +213,7 @@ impl Context {
 
     /// Puts back one that was taken.
     pub(super) fn put_back(&self, request: &Request) {
-        let index = self.index(request.address()).and_then(|index| u16::try_from(index).ok());
-        if let Some(index) = index {
+        if let Some(index) = self.number(request) {
             self.held_back.put_back(index, |before| request.follow(before));
         }
     }
@@ -362,11 +361,12 @@ impl Context {
         Some(unsafe { &*start.as_ptr().wrapping_add(index) })
     }
 
-    /// Among those that are held back: the index and one.
-    fn place(&self, request: &Request) -> u16 {
-        self.index(request.address()).map_or(0, |index| u16::try_from(index + 1).unwrap_or(0))
+    /// Its index; all of them fit.
+    fn number(&self, request: &Request) -> Option<u16> {
+        self.index(request.address()).and_then(|index| u16::try_from(index).ok())
     }
 
+    /// The one whose index and one this is.
     fn at(&self, place: u16) -> Option<&Request> {
         self.request(usize::from(place.checked_sub(1)?))
     }

@@ -185,6 +185,12 @@ mod tests {
         held.push(index, ROOM, |_| ())
     }
 
+    fn with_one_under_way() -> HeldBack {
+        let held = HeldBack::none();
+        held.send(1);
+        held
+    }
+
     #[test]
     fn nothing_is_held_back_that_nobody_would_hand_over() {
         let held = HeldBack::none();
@@ -205,8 +211,7 @@ mod tests {
 
     #[test]
     fn a_thread_that_waits_for_several_events_forbids_it() {
-        let held = HeldBack::none();
-        held.send(1);
+        let held = with_one_under_way();
         let _one = held.waits(0);
         let several = held.waits(2);
         assert_eq!(push(&held, 1), Push::Refused);
@@ -216,8 +221,7 @@ mod tests {
 
     #[test]
     fn so_many_are_held_back_and_no_more_than_there_is_room_for() {
-        let held = HeldBack::none();
-        held.send(1);
+        let held = with_one_under_way();
         let _waits = held.waits(1);
         let most = u16::try_from(MOST).expect("a few");
         let pushed: Vec<Push> = (0..=most).map(|index| push(&held, index)).collect();
@@ -232,8 +236,7 @@ mod tests {
 
     #[test]
     fn each_knows_the_one_before_it() {
-        let held = HeldBack::none();
-        held.send(1);
+        let held = with_one_under_way();
         let _waits = held.waits(1);
         let before = Cell::new(None);
         for (index, expected) in [(4, 0), (9, 5), (0, 10), (32_767, 1)] {
@@ -250,8 +253,7 @@ mod tests {
 
     #[test]
     fn what_is_put_back_while_a_thread_waits_is_stranded_until_the_kernel_has_something() {
-        let held = HeldBack::none();
-        held.send(1);
+        let held = with_one_under_way();
         let waits = held.waits(1);
         assert_eq!(push(&held, 1), Push::Held);
         assert!(!held.is_stranded(), "an event will come");
@@ -267,8 +269,7 @@ mod tests {
 
     #[test]
     fn what_was_refused_for_good_ends_it() {
-        let held = HeldBack::none();
-        held.send(1);
+        let held = with_one_under_way();
         let _waits = held.waits(1);
         assert_eq!(push(&held, 1), Push::Held);
         held.never_again();
@@ -278,8 +279,7 @@ mod tests {
 
     #[test]
     fn more_threads_than_can_be_counted_end_it() {
-        let held = HeldBack::none();
-        held.send(1);
+        let held = with_one_under_way();
         let counted: Vec<_> = (0..FOR_ONE.most()).map(|_| held.waits(1)).collect();
         assert_eq!(push(&held, 1), Push::Held);
         let one_more = held.waits(1);
