@@ -274,17 +274,15 @@ pub fn blocks(experiment: &Experiment, work: &Work, phase: Phase) -> u32 {
     }
 }
 
-/// Seconds that one cell takes with so many servers, roughly: measuring, and what surrounds it.
-/// Filling and starting servers is in [`seconds_to_fill`].
+/// Seconds of one trial at capacity, roughly: of the work, and of what surrounds it.
 ///
 /// # Errors
 /// When a parameter is no number.
-pub fn seconds(experiment: &Experiment, cell: &Cell, servers: usize) -> Result<f64> {
-    let Some(work) = experiment.workload.get(cell.workload()) else { return Ok(0.0) };
+pub(crate) fn trial_seconds(work: &Work, cell: &Cell) -> Result<(f64, f64)> {
     let levels = &cell.0;
     // What surrounds a trial, and the slower units, are those of the run of 2026-11-23 that is kept
     // in lab/runs.
-    let (trial, around): (f64, f64) = match work {
+    Ok(match work {
         Work::Pgbench(pgbench) if !settles(work) => (pgbench.seconds.number(levels)?, 0.2),
         Work::Pgbench(pgbench) if pgbench.reindex => (pgbench.seconds.number(levels)?, 2.5),
         Work::Pgbench(pgbench) => (pgbench.seconds.number(levels)?, 0.4),
@@ -295,7 +293,17 @@ pub fn seconds(experiment: &Experiment, cell: &Cell, servers: usize) -> Result<f
         Work::Sysbench(work) => (work.rows.number::<f64>(levels)? * 2e-6, 1.0),
         Work::Billing(billing) => (billing.records.number::<f64>(levels)? * 1.4e-4, 2.8),
         Work::Crypto(crypto) => (crypto.seconds.number(levels)?, 0.1),
-    };
+    })
+}
+
+/// Seconds that one cell takes with so many servers, roughly: measuring, and what surrounds it.
+/// Filling and starting servers is in [`seconds_to_fill`].
+///
+/// # Errors
+/// When a parameter is no number.
+pub fn seconds(experiment: &Experiment, cell: &Cell, servers: usize) -> Result<f64> {
+    let Some(work) = experiment.workload.get(cell.workload()) else { return Ok(0.0) };
+    let (trial, around) = trial_seconds(work, cell)?;
     if !(trial > 0.0 && trial.is_finite()) {
         let why = format!("{cell}: a trial of {trial} seconds measures nothing");
         return Err(Error::Experiment { name: experiment.name.clone(), why });

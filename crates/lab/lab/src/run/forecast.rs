@@ -1,8 +1,6 @@
 //! What a run will decide, reckoned before it begins: how far the control's interval of each family
-//! will reach, from what two equal servers differed by in the pre-flight.
-//!
-//! Only equal work is tried before. So nothing is foretold of a family with cells that have none:
-//! that is said, with the reason.
+//! will reach, from what two equal servers differed by in the pre-flight. Cells without equal work
+//! are reckoned by whole trials.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +14,7 @@ use crate::plan;
 use crate::statistics::Estimate;
 use crate::trial::{Cell, Phase};
 
-/// What two equal servers differed by in the equal work of one kind of load.
+/// What two equal servers differed by in one kind of load.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Spread {
     pub(super) estimate: Estimate,
@@ -26,8 +24,12 @@ pub(super) struct Spread {
     pub(super) seconds: f64,
 }
 
-/// What the pre-flight knows of a kind of load, or why it knows nothing.
-pub(super) type Spreads = BTreeMap<Kind, Result<Spread, String>>;
+/// A kind of load, and the phase of a run that decides its CPU time: equal work, or where there is
+/// none whole trials at capacity.
+pub(super) type Load = (Kind, Phase);
+
+/// What the pre-flight knows of a load, or why it knows nothing.
+pub(super) type Spreads = BTreeMap<Load, Result<Spread, String>>;
 
 /// How a run of these experiments will end.
 pub(super) struct Forecast {
@@ -46,7 +48,7 @@ enum Outlook {
     Decided,
     /// It will not be known so well, because of this.
     Open(String),
-    /// Whether it will be cannot be told before, because of this.
+    /// Whether it will be is not known, because of this.
     Unknown(String),
 }
 
@@ -56,8 +58,7 @@ enum Lack {
     Control,
     Blocks,
     Time,
-    EqualWork,
-    Trial,
+    Trial(Phase),
 }
 
 impl Forecast {
@@ -90,16 +91,21 @@ impl Forecast {
             for cell in plan::cells(experiment)? {
                 let whole = plan::seconds(experiment, &cell, servers)?;
                 as_planned += whole;
-                let blocks = blocks(experiment, &cell);
+                let blocks = blocks(experiment, &cell, Phase::EqualWork);
                 let paced = |work| f64::from(blocks) * plan::equal_work_seconds(experiment, work);
                 let work = experiment.workload.get(cell.workload());
                 let others = whole - work.map_or(0.0, paced) * servers as f64;
                 needs += others;
                 now += others;
-                let Some(kind) = kind(experiment, &cell) else { continue };
-                let found = match spreads.get(&kind) {
+                let Some((kind, phase)) = load(experiment, &cell) else { continue };
+                let found = match spreads.get(&(kind, phase)) {
                     _ if !has_control(planned) => Err(Lack::Control),
-                    _ if blocks == 0 => Err(Lack::EqualWork),
+                    Some(Ok(spread)) if phase == Phase::Capacity => {
+                        match experiment.stop.blocks as usize {
+                            blocks if blocks >= LEAST_BLOCKS => Ok(spread.after(blocks)),
+                            _ => Err(Lack::Blocks),
+                        }
+                    }
                     Some(Ok(spread)) => {
                         let most = spread.blocks_for(reach);
                         let block = spread.seconds / 2.0 * servers as f64;
@@ -117,7 +123,7 @@ impl Forecast {
                             _ => Err(Lack::Blocks),
                         }
                     }
-                    _ => Err(Lack::Trial),
+                    _ => Err(Lack::Trial(phase)),
                 };
                 for kind in [Kind::All, kind] {
                     families.entry(kind).or_default().push(found);
@@ -125,8 +131,8 @@ impl Forecast {
             }
         }
         let told = |kind: &Kind| Some((*kind, outlook(families.get(kind)?, spreads, *kind, reach)));
-        let needed = |(kind, spread): (&Kind, &Result<Spread, String>)| {
-            let spread = spread.as_ref().ok()?;
+        let needed = |((kind, phase), spread): (&Load, &Result<Spread, String>)| {
+            let spread = spread.as_ref().ok().filter(|_| *phase == Phase::EqualWork)?;
             let blocks = spread.blocks_for(reach);
             Some((*kind, blocks, blocks > MOST_BLOCKS as usize))
         };
@@ -161,8 +167,8 @@ impl Forecast {
         Some(format!("{needs}: {}", each.collect::<Vec<_>>().join("; ")))
     }
 
-    /// The families that will be known so well, those that will not, and those of which that
-    /// cannot be told.
+    /// The families that will be known so well, those that will not, and those whose work could not
+    /// be tried.
     pub(super) fn families(&self) -> Vec<String> {
         let percent = part(self.wanted);
         let named = |wanted: &dyn Fn(&Outlook) -> Option<String>| {
@@ -184,9 +190,7 @@ impl Forecast {
         [
             open.map(|all| format!("CPU time will not be known to {percent} %: {all}")),
             unknown.map(|all| {
-                format!(
-                    "whether CPU time will be known to {percent} % cannot be told before: {all}"
-                )
+                format!("whether CPU time will be known to {percent} % is not known: {all}")
             }),
             decided.map(|all| format!("CPU time will be known to {percent} %: {all}")),
         ]
@@ -218,18 +222,14 @@ fn outlook(cells: &[Result<Estimate, Lack>], spreads: &Spreads, kind: Kind, reac
             (1, all) => format!("1 of its {all} cells has"),
             (many, all) => format!("{many} of its {all} cells have"),
         };
-        let failed = match spreads.get(&kind) {
-            Some(Err(why)) => format!("{of} equal work that could not be tried: {why}"),
-            _ => format!("{of} equal work that could not be tried"),
-        };
         return match lack {
             Lack::Control => Outlook::Open(format!("{of} no control")),
             Lack::Blocks => Outlook::Open(format!("{of} fewer than {LEAST_BLOCKS} blocks")),
             Lack::Time => Outlook::Open(format!("{of} no time left of the minutes given")),
-            Lack::EqualWork => Outlook::Unknown(format!(
-                "{of} no equal work, and what whole trials differ by shows when they are measured"
-            )),
-            Lack::Trial => Outlook::Unknown(failed),
+            Lack::Trial(phase) => Outlook::Unknown(match spreads.get(&(kind, phase)) {
+                Some(Err(why)) => format!("{of} work that could not be tried: {why}"),
+                _ => format!("{of} work that could not be tried"),
+            }),
         };
     }
     let known: Vec<Estimate> = cells.iter().filter_map(|cell| cell.ok()).collect();
@@ -251,30 +251,31 @@ fn has_control(planned: &Planned) -> bool {
     has(PLAIN) && has(CONTROL)
 }
 
-fn kind(experiment: &Experiment, cell: &Cell) -> Option<Kind> {
-    experiment.workload.get(cell.workload()).and_then(Kind::of)
+fn load(experiment: &Experiment, cell: &Cell) -> Option<Load> {
+    let kind = experiment.workload.get(cell.workload()).and_then(Kind::of)?;
+    let paced = blocks(experiment, cell, Phase::EqualWork) > 0;
+    Some((kind, if paced { Phase::EqualWork } else { Phase::Capacity }))
 }
 
-/// The first cell of each kind of load whose equal work can be tried, with its experiment.
+/// The first cell of each load that can be tried, with its experiment.
 ///
 /// # Errors
 /// When a parameter is no number.
-pub(super) fn to_try(experiments: &[Planned]) -> Result<BTreeMap<Kind, (&Planned, Cell)>> {
+pub(super) fn to_try(experiments: &[Planned]) -> Result<BTreeMap<Load, (&Planned, Cell)>> {
     let mut first = BTreeMap::new();
     for planned in experiments.iter().filter(|planned| has_control(planned)) {
         for cell in plan::cells(&planned.experiment)? {
-            let paced = blocks(&planned.experiment, &cell) > 0;
-            if let Some(kind) = kind(&planned.experiment, &cell).filter(|_| paced) {
-                first.entry(kind).or_insert((planned, cell));
+            if let Some(load) = load(&planned.experiment, &cell) {
+                first.entry(load).or_insert((planned, cell));
             }
         }
     }
     Ok(first)
 }
 
-/// Blocks of equal work that are planned in a cell, at most.
-fn blocks(experiment: &Experiment, cell: &Cell) -> u32 {
-    let of = |work: &Work| plan::blocks(experiment, work, Phase::EqualWork);
+/// Blocks of a phase that are planned in a cell, at most.
+fn blocks(experiment: &Experiment, cell: &Cell, phase: Phase) -> u32 {
+    let of = |work: &Work| plan::blocks(experiment, work, phase);
     experiment.workload.get(cell.workload()).map_or(0, of)
 }
 

@@ -2,10 +2,12 @@
 //! and what will not be known so well; of a run without it, the same of [`USUAL`].
 //!
 //! Blind: nothing but the control decides, so to stop early finds no difference that is not there.
-//! For each kind of load with equal work, the pre-flight fills a plain server and its control with
-//! the smallest data and gives them equal work for 20 seconds; `forecast` reckons from what the two
-//! differ by.
+//! For each kind of load the pre-flight makes a plain server and its control. With equal work, both
+//! get the smallest data and equal work for 20 seconds; without, whole trials in turns. `forecast`
+//! reckons from what the two differ by.
 
+use std::collections::BTreeMap;
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use tidelock_servers::Workspace;
@@ -21,6 +23,7 @@ use crate::manifest::Planned;
 use crate::metric::{Metric, find};
 use crate::phrase::LEAST_FOR_PUBLICATION;
 use crate::plan;
+use crate::statistics::Estimate;
 use crate::trial::{Cell, Phase, Trial};
 
 impl Lab<'_> {
@@ -50,16 +53,20 @@ impl Lab<'_> {
         let asked = experiments.iter().find_map(|p| p.experiment.stop.control_precision);
         let Some(wanted) = asked.or_else(|| told.then_some(USUAL)) else { return Ok(()) };
         let mut spreads = Spreads::new();
-        for (kind, (planned, cell)) in forecast::to_try(experiments)? {
+        for ((kind, phase), (planned, cell)) in forecast::to_try(experiments)? {
             let what = format!("pre-flight, {}: what two equal servers differ by", kind.title());
             progress.preparing(&what);
-            let spread = match self.equal_servers(planned, &cell, progress) {
+            if let Some(why) = too_long(&planned.experiment, &cell, phase)? {
+                spreads.insert((kind, phase), Err(why));
+                continue;
+            }
+            let spread = match self.equal_servers(planned, &cell, phase, progress) {
                 Err(why) if asked.is_some() || matches!(why, Error::Interrupted) => {
                     return Err(why);
                 }
                 found => found.map_err(|why| why.to_string()),
             };
-            spreads.insert(kind, spread);
+            spreads.insert((kind, phase), spread);
         }
         let minutes = self.options.minutes;
         let forecast = Forecast::of(experiments, &spreads, wanted, minutes)?;
@@ -69,11 +76,12 @@ impl Lab<'_> {
         Ok(())
     }
 
-    /// What plain and control differ by with the smallest data.
+    /// What plain and control differ by: in equal work with the smallest data, else in whole trials.
     fn equal_servers(
         &self,
         planned: &Planned,
         cell: &Cell,
+        phase: Phase,
         progress: &mut dyn Progress,
     ) -> Result<Spread> {
         let mut experiment = planned.experiment.clone();
@@ -82,7 +90,7 @@ impl Lab<'_> {
             Some(Work::Pgbench(work)) if work.scale != Param::from("0") => {
                 work.scale = Param::from("1");
             }
-            Some(Work::Sysbench(work)) => work.rows = Param::from("10000"),
+            Some(Work::Sysbench(work)) if work.script.is_oltp() => work.rows = Param::from("10000"),
             _ => {}
         }
         let stop = &self.options.stop;
@@ -90,35 +98,92 @@ impl Lab<'_> {
         self.only.note(place.path())?;
         let both = plan::instances(&experiment, &experiment.arms);
         let servers = Servers::make(&place, &experiment, cell, both.clone(), stop, progress)?;
-        let lacks = || Error::Other(format!("{cell} has no equal work"));
-        let work = experiment.workload.get(cell.workload()).ok_or_else(lacks)?;
+        let no_work = || Error::Other(format!("there is no workload {}", cell.workload()));
+        let work = experiment.workload.get(cell.workload()).ok_or_else(no_work)?;
         for server in &servers.servers {
             warm_up::run(server, work, cell, 2, stop)?;
         }
-        let plain = servers.of(PLAIN, 0)?;
-        let capacity = warm_up::rate(plain, work, cell, (2, 2), stop)?.ok_or_else(lacks)?;
-        let first = (self.manifest.seed, 0);
-        let mut bench = Bench::make(&servers, &experiment, cell, capacity, first, stop)?;
-        let steps = plan::steps(cell, Phase::EqualWork, 1000, &both, self.manifest.seed);
+        let mut bench = match phase {
+            Phase::EqualWork => {
+                let lacks = || Error::Other(format!("{cell} has no equal work"));
+                let plain = servers.of(PLAIN, 0)?;
+                let capacity = warm_up::rate(plain, work, cell, (2, 2), stop)?.ok_or_else(lacks)?;
+                let first = (self.manifest.seed, 0);
+                Some(Bench::make(&servers, &experiment, cell, capacity, first, stop)?)
+            }
+            Phase::Capacity | Phase::FixedRate => None,
+        };
+        let steps = plan::steps(cell, phase, 1000, &both, self.manifest.seed);
         let (start, mut trials, mut count) = (Instant::now(), Vec::new(), 0);
         for block in steps.chunk_by(|a, b| a.block == b.block) {
             if count >= LEAST_BLOCKS && start.elapsed() > PRE_FLIGHT {
                 break;
             }
             let block: Vec<&plan::Step> = block.iter().collect();
-            for (step, measured) in block.iter().zip(bench.block(&block, stop)?) {
+            let measured = match &mut bench {
+                Some(bench) => bench.block(&block, stop)?,
+                None => whole_trials(&servers, work, &block, stop)?,
+            };
+            for (step, measured) in block.iter().zip(measured) {
                 trials.extend(trial::trials(&experiment, step, 0, measured));
             }
             count += 1;
         }
         let seconds = start.elapsed().as_secs_f64() / count as f64;
-        let all: Vec<&Trial> = trials.iter().collect();
-        let found = noise(&experiment, cpu()?, &all);
-        let estimate = found.estimate().ok_or_else(|| {
-            Error::Other("the pre-flight measured no CPU time of plain and control".into())
-        })?;
-        Ok(Spread { estimate, measured: found.pairs.len(), seconds })
+        let (estimate, measured) = widest(&experiment, &trials)?;
+        Ok(Spread { estimate, measured, seconds })
     }
+}
+
+/// Why whole trials of a cell are not tried: the least number of them takes too long.
+fn too_long(experiment: &Experiment, cell: &Cell, phase: Phase) -> Result<Option<String>> {
+    let Some(work) = experiment.workload.get(cell.workload()) else { return Ok(None) };
+    if phase == Phase::EqualWork {
+        return Ok(None);
+    }
+    let (trial, around) = plan::trial_seconds(work, cell)?;
+    let seconds = (trial + around) * 2.0 * LEAST_BLOCKS as f64;
+    let minutes = (seconds / 60.0).ceil();
+    Ok((seconds > MOST.as_secs_f64()).then(|| format!("it takes {minutes:.0} min to try")))
+}
+
+/// A block of trials at capacity, as a run measures them.
+fn whole_trials(
+    servers: &Servers<'_>,
+    work: &Work,
+    block: &[&plan::Step],
+    stop: &AtomicBool,
+) -> Result<Vec<Vec<trial::Measured>>> {
+    warm_up::page_cache(&servers.servers);
+    let one = |step: &&plan::Step| {
+        let server = servers.of(&step.arm, step.instance)?;
+        trial::measure(server, work, step, None, stop)
+    };
+    block.iter().map(one).collect()
+}
+
+/// What plain and control differed by in these trials, and in how many blocks. Of a workload with
+/// parts, the part with the widest interval.
+fn widest(experiment: &Experiment, trials: &[Trial]) -> Result<(Estimate, usize)> {
+    let mut parts: BTreeMap<&Cell, Vec<&Trial>> = BTreeMap::new();
+    for trial in trials {
+        parts.entry(&trial.cell).or_default().push(trial);
+    }
+    let cpu = cpu()?;
+    let known = |trials: &Vec<&Trial>| {
+        let found = noise(experiment, cpu, trials);
+        found.estimate().map(|estimate| (estimate, found.pairs.len()))
+    };
+    let of_all: Option<Vec<(Estimate, usize)>> = parts.values().map(known).collect();
+    let width = |(estimate, _): &(Estimate, usize)| {
+        let interval = estimate.interval(PART);
+        interval.high / interval.low
+    };
+    let widest =
+        of_all.unwrap_or_default().into_iter().max_by(|a, b| width(a).total_cmp(&width(b)));
+    widest.ok_or_else(|| {
+        Error::Other("the pre-flight measured no CPU time of plain and control".into())
+    })
 }
 
 /// Whether the control of a cell is known to `wanted`, a part of 1.
@@ -141,8 +206,10 @@ pub const MOST_BLOCKS: u32 = 500;
 const USUAL: f64 = 0.02;
 /// Blocks of a pre-flight at least: fewer do not tell what blocks differ by.
 const LEAST_BLOCKS: usize = 4;
-/// How long a pre-flight measures a kind of load.
+/// How long a pre-flight measures a kind of load, unless fewer blocks than that are measured.
 const PRE_FLIGHT: Duration = Duration::from_secs(20);
+/// What a pre-flight of whole trials may take.
+const MOST: Duration = Duration::from_secs(120);
 
 #[cfg(test)]
 mod tests {

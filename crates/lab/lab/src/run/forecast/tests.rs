@@ -51,19 +51,48 @@ fn said(planned: &[Planned], spreads: &Spreads, minutes: Option<u32>) -> Vec<Str
     Forecast::of(planned, spreads, 0.02, minutes).unwrap().families()
 }
 
+fn paced(kind: Kind) -> Load {
+    (kind, Phase::EqualWork)
+}
+
 fn spreads(read: f64, write: f64) -> Spreads {
-    Spreads::from([(Kind::ReadOnly, spread(read)), (Kind::TpcB, spread(write))])
+    Spreads::from([(paced(Kind::ReadOnly), spread(read)), (paced(Kind::TpcB), spread(write))])
 }
 
 #[test]
-fn a_family_that_will_be_too_wide_is_named_before_and_one_without_equal_work_too() {
+fn a_family_that_will_be_too_wide_is_named_before() {
     let said = said(&planned(str::to_owned), &spreads(0.01, 0.08), None);
     let [open, unknown, decided] = &said[..] else { panic!("{said:?}") };
     assert!(open.starts_with("CPU time will not be known to 2.0 %: TPC-B-like (the"), "{open}");
     assert!(open.contains("the blocks of its 2 cells give ") && !open.contains("read"), "{open}");
-    let why = "bulk (its cell has no equal work, and what whole trials differ by shows";
+    let why = "bulk (its cell has work that could not be tried)";
     assert!(unknown.contains(why) && unknown.contains("all loads (1 of its 5 cells"), "{unknown}");
     assert_eq!(decided, "CPU time will be known to 2.0 %: read only");
+}
+
+#[test]
+fn a_family_without_equal_work_is_reckoned_by_whole_trials() {
+    let bulk = |sd: f64, blocks: u32| {
+        let mut planned = planned(str::to_owned);
+        planned[0].experiment.stop.blocks = blocks;
+        let mut spreads = spreads(0.01, 0.01);
+        spreads.insert((Kind::Bulk, Phase::Capacity), spread(sd));
+        said(&planned, &spreads, None)
+    };
+    let narrow = "CPU time will be known to 2.0 %: all loads; read only; TPC-B-like; bulk";
+    assert_eq!(bulk(0.01, 10), [narrow]);
+    let wide = bulk(0.05, 10);
+    assert!(
+        wide[0].contains("not be known to 2.0 %: bulk (the blocks of its cell give "),
+        "{wide:?}"
+    );
+    assert!(bulk(0.01, 4)[0].contains("bulk (its cell has fewer than 5 blocks)"));
+    // Minutes end equal work alone.
+    let mut planned = planned(str::to_owned);
+    planned[0].experiment.stop.control_precision = Some(0.02);
+    let mut spreads = spreads(0.08, 0.08);
+    spreads.insert((Kind::Bulk, Phase::Capacity), spread(0.01));
+    assert!(said(&planned, &spreads, Some(1)).last().unwrap().ends_with("2.0 %: bulk"));
 }
 
 #[test]
@@ -93,11 +122,11 @@ fn with_a_precision_the_minutes_decide() {
 fn what_could_not_be_tried_and_what_has_no_control_says_so() {
     let mut planned = planned(str::to_owned);
     let failed = Spreads::from([
-        (Kind::ReadOnly, Err("the disk is full".into())),
-        (Kind::TpcB, spread(0.01)),
+        (paced(Kind::ReadOnly), Err("the disk is full".into())),
+        (paced(Kind::TpcB), spread(0.01)),
     ]);
     let untried = said(&planned, &failed, None);
-    assert!(untried[0].contains("read only (its 2 cells have equal work that"), "{untried:?}");
+    assert!(untried[0].contains("read only (its 2 cells have work that"), "{untried:?}");
     assert!(untried[0].contains("could not be tried: the disk is full"), "{untried:?}");
     planned[0].arms[1].missing = Some("gone".into());
     assert!(to_try(&planned).unwrap().is_empty());
@@ -131,7 +160,7 @@ fn a_run_that_is_too_short_to_decide_says_so() {
 }
 
 #[test]
-fn make_lab_tries_each_kind_that_has_equal_work() {
+fn make_lab_tries_each_kind_of_load() {
     let names = ["crypto", "cpu-paths", "rds-encryption", "wal-stress", "provisioned-iops"];
     let planned: Vec<Planned> = names
         .iter()
@@ -146,6 +175,14 @@ fn make_lab_tries_each_kind_that_has_equal_work() {
             Planned { experiment, arms, limits: Vec::new() }
         })
         .collect();
-    let kinds: Vec<Kind> = to_try(&planned).unwrap().into_keys().collect();
-    assert_eq!(kinds, [Kind::ReadOnly, Kind::TpcB, Kind::Wal]);
+    let loads: Vec<Load> = to_try(&planned).unwrap().into_keys().collect();
+    let whole = |kind| (kind, Phase::Capacity);
+    let expected = [
+        paced(Kind::ReadOnly),
+        paced(Kind::TpcB),
+        whole(Kind::Bulk),
+        paced(Kind::Wal),
+        whole(Kind::Batch),
+    ];
+    assert_eq!(loads, expected);
 }
