@@ -280,19 +280,21 @@ pub fn blocks(experiment: &Experiment, work: &Work, phase: Phase) -> u32 {
 /// When a parameter is no number.
 pub(crate) fn trial_seconds(work: &Work, cell: &Cell) -> Result<(f64, f64)> {
     let levels = &cell.0;
+    // Programs of others take whole seconds.
+    let whole = |seconds: &Param| seconds.number::<u32>(levels).map(f64::from);
     // What surrounds a trial, and the slower units, are those of the run of 2026-11-23 that is kept
     // in lab/runs.
     Ok(match work {
-        Work::Pgbench(pgbench) if !settles(work) => (pgbench.seconds.number(levels)?, 0.2),
-        Work::Pgbench(pgbench) if pgbench.reindex => (pgbench.seconds.number(levels)?, 2.5),
-        Work::Pgbench(pgbench) => (pgbench.seconds.number(levels)?, 0.4),
+        Work::Pgbench(pgbench) if !settles(work) => (whole(&pgbench.seconds)?, 0.2),
+        Work::Pgbench(pgbench) if pgbench.reindex => (whole(&pgbench.seconds)?, 2.5),
+        Work::Pgbench(pgbench) => (whole(&pgbench.seconds)?, 0.4),
         Work::Sql(sql) => (sql.rows.number::<f64>(levels)? * 1.5e-6, 0.2),
         Work::Mysqlslap(slap) => (slap.queries.number::<f64>(levels)? * 2.6e-4, 0.2),
         // A start of the client, and pages that are written out.
-        Work::Sysbench(work) if work.script.is_oltp() => (work.seconds.number(levels)?, 1.0),
+        Work::Sysbench(work) if work.script.is_oltp() => (whole(&work.seconds)?, 1.0),
         Work::Sysbench(work) => (work.rows.number::<f64>(levels)? * 2e-6, 1.0),
         Work::Billing(billing) => (billing.records.number::<f64>(levels)? * 1.4e-4, 2.8),
-        Work::Crypto(crypto) => (crypto.seconds.number(levels)?, 0.1),
+        Work::Crypto(crypto) => (whole(&crypto.seconds)?, 0.1),
     })
 }
 
@@ -401,6 +403,13 @@ mod tests {
         [stop]
         blocks = 12
     "#;
+
+    #[test]
+    fn a_part_of_a_second_is_refused_before_anything_is_measured() {
+        let experiment = read("t", &TEXT.replace("seconds = 1", "seconds = 0.5"), Size::Small);
+        let error = cells(&experiment.unwrap()).unwrap_err().to_string();
+        assert!(error.contains("\"0.5\" is not such a number"), "{error}");
+    }
 
     #[test]
     fn a_workload_has_no_cells_for_factors_that_it_does_not_use() {

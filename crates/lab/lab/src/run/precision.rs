@@ -76,7 +76,8 @@ impl Lab<'_> {
         Ok(())
     }
 
-    /// What plain and control differ by: in equal work with the smallest data, else in whole trials.
+    /// What plain and control differ by: in equal work with the smallest data, else in whole
+    /// trials.
     fn equal_servers(
         &self,
         planned: &Planned,
