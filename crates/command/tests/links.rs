@@ -173,8 +173,8 @@ fn a_link_of_roots_in_a_folder_of_roots_is_followed() {
         said.contains(&format!("protected     {}", world.at("outside/empty").display())),
         "{said}"
     );
-    // Theirs to change: a link of root's in a folder of theirs, and one of theirs in a folder of
-    // root's.
+    // Others may change these: a link of root's in a folder of others, and a link of others in a
+    // folder of root's.
     symlink(world.at("roots"), world.at("theirs/roots")).unwrap();
     world.refused(world.init("theirs/roots"), LINK);
     world.link("roots", "theirs-here");

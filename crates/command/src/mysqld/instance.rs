@@ -170,7 +170,7 @@ impl Instance {
     /// Ends the server in order, and waits until it and its wrapper are gone.
     ///
     /// # Errors
-    /// [`Error::Io`] if it cannot be told.
+    /// [`Error::Io`] if the server cannot be signalled.
     pub(crate) fn stop(&self) -> Result<()> {
         let Some(pid) = server_on(&self.dir) else { return Ok(()) };
         let wrapper = wrapper_of(pid);

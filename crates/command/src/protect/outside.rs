@@ -53,7 +53,7 @@ pub(super) fn refuse_log_inside(dir: &Path, server: u32) -> Result<()> {
     Ok(())
 }
 
-/// The process itself, one that it has started, or one of theirs.
+/// The process itself, a child of it, or a child's child.
 fn is_below(process: &Process, server: i32) -> bool {
     let mut above = process.stat().ok();
     for _ in 0..GENERATIONS {

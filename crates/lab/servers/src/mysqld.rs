@@ -302,7 +302,7 @@ impl<'p> Mysqld<'p> {
         }
     }
 
-    /// Begins the binary log anew, if there is one.
+    /// Begins a new binary log, if there is one.
     ///
     /// # Errors
     /// When a statement fails.

@@ -1,0 +1,171 @@
+//! docs/profiles.md builds a profile for Redis step by step: each step does what the page says.
+
+#![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
+use std::fs;
+use std::io::{Read as _, Write as _};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process_group};
+use tidelock_servers::{Bounded as _, skip};
+use tidelock_testkit::twins::{Product, Workspace};
+
+const PAGE: &str = include_str!("../../../docs/profiles.md");
+const REDIS: &str = "/usr/bin/redis-server";
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// The fenced blocks of the page's section with this word after the fence, in their order.
+fn blocks(kind: &str) -> Vec<&'static str> {
+    let section = PAGE.split("## A profile for Redis, step by step").nth(1).unwrap();
+    let section = section.split("\n## ").next().unwrap();
+    let fenced = section.split("```").skip(1).step_by(2);
+    fenced.filter_map(|block| block.strip_prefix(kind)?.strip_prefix('\n')).collect()
+}
+
+struct Bench {
+    product: Product,
+    place: Workspace,
+}
+
+impl Bench {
+    fn new() -> Option<Self> {
+        let missing = [REDIS, "/usr/bin/strace"].into_iter().find(|path| !Path::new(path).exists());
+        if let Some(missing) = missing {
+            skip::missing(missing);
+            return None;
+        }
+        let product = Product::find().unwrap_or_else(|error| panic!("{error}"));
+        Some(Self { product, place: Workspace::new("page").unwrap() })
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.place.plain().join(name)
+    }
+
+    fn write(&self, text: &str) -> PathBuf {
+        let path = self.path("redis.toml");
+        fs::write(&path, text).unwrap();
+        path
+    }
+
+    /// What `profile check` says of this text: on standard output or, if it is refused, of errors.
+    fn check(&self, text: &str) -> Result<String, String> {
+        let mut command = self.place.command(&self.product);
+        command.args(["profile", "check", "--profile"]).arg(self.write(text));
+        let done = command.finish().unwrap();
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        if done.status.success() { Ok(text(&done.stdout)) } else { Err(text(&done.stderr)) }
+    }
+}
+
+/// Runs a server that answers at `socket`, talks to it, ends it by `end`, and returns what it
+/// printed.
+fn talk(mut command: Command, socket: &Path, words: &str, end: impl FnOnce(Pid)) -> String {
+    command.process_group(0).stdin(Stdio::null()).stdout(Stdio::piped());
+    let mut server = command.spawn().unwrap();
+    let pid = Pid::from_child(&server);
+    let until = Instant::now() + LIMIT;
+    let client = loop {
+        match UnixStream::connect(socket) {
+            Err(_) if Instant::now() < until => sleep(Duration::from_millis(20)),
+            client => break client,
+        }
+    };
+    let answered = client.and_then(|mut client| {
+        client.set_read_timeout(Some(LIMIT))?;
+        client.write_all(words.as_bytes())?;
+        let mut answer = vec![0; "+OK\r\n".len() * words.matches("\r\n").count()];
+        client.read_exact(&mut answer)?;
+        Ok(String::from_utf8_lossy(&answer).into_owned())
+    });
+    // Whatever it said, it ends.
+    end(pid);
+    let mut printed = String::new();
+    server.stdout.take().unwrap().read_to_string(&mut printed).unwrap();
+    let ended = server.wait().unwrap();
+    assert!(ended.success(), "{ended}: {printed}");
+    let answered = answered.unwrap_or_else(|why| panic!("{why}: {printed}"));
+    assert_eq!(answered, "+OK\r\n".repeat(words.matches("\r\n").count()), "{printed}");
+    printed
+}
+
+/// Ctrl-C at a terminal.
+fn interrupt(group: Pid) {
+    kill_process_group(group, Signal::INT).unwrap();
+}
+
+#[test]
+fn the_profile_for_redis_is_built_as_the_page_says() {
+    let Some(bench) = Bench::new() else { return };
+    let [least, plain, rename] = blocks("toml")[..] else { panic!("the page has other steps") };
+    let (head, last) = least.split_once("[[rule]]").unwrap();
+    let last = format!("[[rule]]{last}");
+
+    // The least, and what the server does in an empty folder.
+    assert!(bench.check(least).unwrap().contains("valid; 1 rule, 1 listed program"));
+    let (folder, socket) = (bench.path("try"), bench.path("socket"));
+    fs::create_dir(&folder).unwrap();
+    let redis = |command: &mut Command, dir: &Path| {
+        command.arg(REDIS).arg("--dir").arg(dir).args(["--appendonly", "yes"]);
+        command.args(["--port", "0", "--unixsocket"]).arg(&socket);
+    };
+    let mut check = bench.place.command(&bench.product);
+    check.args(["profile", "check", "--profile"]).arg(bench.write(least));
+    check.arg("--in").arg(&folder).arg("--");
+    redis(&mut check, &folder);
+    check.arg("--pidfile").arg(folder.join("redis.pid"));
+    let report = talk(check, &socket, "SET a b\r\n", interrupt);
+    for name in ["dump.rdb", "temp-", "appendonlydir/", "redis.pid"] {
+        assert!(report.contains(name), "{name}: {report}");
+    }
+
+    // Plain files, and the fault that the rename shows, in the words of the page.
+    let two = format!("{head}{plain}\n{last}");
+    assert!(bench.check(&two).unwrap().contains("valid; 3 rules"));
+    let with_rename = format!("{two}\n{rename}");
+    let told = blocks("");
+    let told = told.iter().find_map(|block| block.split_once("\nerror: the profile ./redis.toml"));
+    let (_, why) = told.unwrap();
+    let error = bench.check(&with_rename).unwrap_err();
+    assert!(error.contains(why.trim_end()), "{error}");
+
+    // One more rule mends it.
+    let more = "[[rule]]\nglob = \"*.conf.??????\"\nplain = \"it becomes the configuration\"\n";
+    let mended = format!("{head}{plain}\n{more}\n{last}\n{rename}");
+    assert!(bench.check(&mended).unwrap().contains("valid; 4 rules"));
+    assert!(PAGE.contains("One more rule, `*.conf.??????`, mends it."));
+
+    // The directory, and the server in it.
+    let profile = bench.write(&mended);
+    let dir = bench.place.protect(&bench.product, profile.to_str().unwrap()).unwrap();
+    let conf = dir.join("redis.conf");
+    fs::write(&conf, "").unwrap();
+    let mut exec = bench.place.command(&bench.product);
+    exec.arg("exec").arg("-D").arg(&dir).arg("--");
+    exec.arg(REDIS).arg(&conf).arg("--dir").arg(&dir).args(["--appendonly", "yes"]);
+    exec.args(["--port", "0", "--unixsocket"]).arg(&socket);
+    let words = "SET name tidelock-page\r\nCONFIG SET maxmemory 64mb\r\nCONFIG REWRITE\r\nSAVE\r\n";
+    talk(exec, &socket, words, interrupt);
+    assert!(fs::read_to_string(&conf).unwrap().contains("maxmemory 64mb"));
+    let dump = fs::read(dir.join("dump.rdb")).unwrap();
+    assert!(!dump.starts_with(b"REDIS") && !dump.windows(8).any(|at| at == b"tidelock"));
+    bench.place.verify(&bench.product, &dir).unwrap_or_else(|error| panic!("{error}"));
+}
+
+/// Each rule that the page names is one of the profile that is shipped.
+#[test]
+fn the_shipped_profile_for_redis_has_the_rules_of_the_page() {
+    let product = Product::find().unwrap_or_else(|error| panic!("{error}"));
+    let place = Workspace::new("page").unwrap();
+    let done = place.command(&product).args(["profile", "show", "redis"]).finish().unwrap();
+    let shown = String::from_utf8_lossy(&done.stdout).into_owned();
+    for glob in ["*.pid", "*.conf", "*.conf.??????", "*.conf.tmp-*", "**"] {
+        assert!(shown.contains(&format!("glob = \"{glob}\"")), "{glob}: {shown}");
+        assert!(PAGE.contains(glob), "{glob}");
+    }
+}
