@@ -20,14 +20,15 @@ use serde::Serialize;
 use statrs::distribution::{Binomial, DiscreteCDF as _};
 
 use crate::analysis::{
-    Aspect, CONTROL, Comparison, Family, Kind, VOID_BY_CHANCE, compare, families, phase_of,
-    planned_cells,
+    Aspect, CONTROL, Comparison, Family, Kind, VOID_BY_CHANCE, compare, families, is_paced,
+    phase_of, planned_cells,
 };
 use crate::error::{Error, Result};
 use crate::experiment::{Engine, Experiment};
 use crate::manifest::Planned;
 use crate::metric::{Better, METRICS, Metric, find};
 use crate::phrase;
+use crate::plan;
 use crate::results::Results;
 use crate::statistics::{Estimate, Interval, holm};
 use crate::trial::{Cell, Phase, Trial};
@@ -306,8 +307,12 @@ fn settle(lines: &mut [Line], compared: &[(&Experiment, &[Comparison])]) {
         }
         let (experiment, _) = compared.iter().find(|(e, _)| e.name == line.experiment)?;
         let work = experiment.workload.get(cell.workload().split('/').next()?)?;
-        let aspect = aspect(find(line.metric?)?)?;
-        decided.contains(&(Kind::of(work), name(aspect))).then_some(())
+        let metric = find(line.metric?)?;
+        let aspect = aspect(metric)?;
+        // The latencies of a family are those of equal work, where it has any.
+        let paced = phase_of(experiment, cell.workload(), metric) == Phase::EqualWork;
+        let same = aspect != Aspect::P95 || paced == is_paced(experiment, cell.workload());
+        (same && decided.contains(&(Kind::of(work), name(aspect)))).then_some(())
     };
     let opened: Vec<usize> = (0..lines.len())
         .filter(|at| lines[*at].outcome == Outcome::Undecided && open(&lines[*at]).is_some())
@@ -416,7 +421,7 @@ fn lines_of(
             for metric in choice {
                 let found = comparisons.iter().find(|c| c.cell == cell && c.metric == *metric);
                 if let Some(comparison) = found {
-                    lines.push(line(&experiment.name, comparison, options.max_loss));
+                    lines.push(line(experiment, comparison, options.max_loss));
                 } else if some_arm_has(&cell, metric) {
                     lines.push(not_told(Some(cell.clone()), Some(metric.name), "not measured"));
                 }
@@ -434,17 +439,18 @@ fn lines_of(
     Ok(lines)
 }
 
-fn line(experiment: &str, comparison: &Comparison, max_loss: f64) -> Line {
+fn line(experiment: &Experiment, comparison: &Comparison, max_loss: f64) -> Line {
     let blocks = comparison.pairs.len();
-    let sound = comparison.told().is_ok() && comparison.unlimited.is_none();
+    let lacks = lacks(experiment, comparison);
+    let sound = comparison.told().is_ok() && comparison.unlimited.is_none() && lacks.is_none();
     let (outcome, why_not) = match sound {
         true => judged(comparison.estimate.map(|_| comparison.ratio), comparison.control, max_loss),
         // The phrase says why.
-        false => (Outcome::Undecided, String::new()),
+        false => (Outcome::Undecided, lacks.unwrap_or_default()),
     };
     let below = |estimate: Estimate| estimate.p_below(1.0 - max_loss);
     Line {
-        experiment: experiment.into(),
+        experiment: experiment.name.clone(),
         family: None,
         cell: Some(comparison.cell.clone()),
         metric: Some(comparison.metric.name),
@@ -455,6 +461,18 @@ fn line(experiment: &str, comparison: &Comparison, max_loss: f64) -> Line {
         chance: comparison.estimate.filter(|_| sound).map(below),
         is_void: comparison.is_void() && comparison.unlimited.is_none(),
     }
+}
+
+/// What a comparison lacks of its planned blocks. A precision ends them by a rule that knows
+/// nothing of the arm; whoever ends a run by hand may have looked.
+fn lacks(experiment: &Experiment, comparison: &Comparison) -> Option<String> {
+    let work = experiment.workload.get(comparison.cell.workload().split('/').next()?)?;
+    let by_rule =
+        comparison.phase == Phase::EqualWork && experiment.stop.control_precision.is_some();
+    let planned = plan::blocks(experiment, work, comparison.phase) as usize;
+    let measured = comparison.pairs.len() + comparison.without_ratio.len();
+    (!by_rule && measured < planned)
+        .then(|| format!("; {measured} of {planned} planned blocks were measured"))
 }
 
 impl fmt::Display for Line {

@@ -438,10 +438,14 @@ mod tests {
 
     #[test]
     fn a_trial_that_takes_no_time_or_less_is_refused() {
-        for (from, to) in [("seconds = 1", "seconds = -1"), ("rows = 10", "rows = 0")] {
+        for (from, to, expected) in [
+            ("seconds = 1", "seconds = -1", "\"-1\" is not such a number"),
+            ("seconds = 1", "seconds = 0", "seconds measures nothing"),
+            ("rows = 10", "rows = 0", "seconds measures nothing"),
+        ] {
             let why = cells(&read("t", &TEXT.replace(from, to), Size::Small).unwrap());
             let why = why.unwrap_err().to_string();
-            assert!(why.contains("seconds measures nothing"), "{why}");
+            assert!(why.contains(expected), "{why}");
         }
     }
 

@@ -58,6 +58,17 @@ fn a_loss_beyond_the_limit_never_passes_because_it_could_be_chance() {
     assert!(family.why.contains("more blocks would tell"), "{gate}");
 }
 
+#[test]
+fn a_run_that_ended_before_its_planned_blocks_does_not_pass() {
+    let mut results = run(1.0, 1.0, 0.001);
+    assert_eq!(outcome(&results, 0.05), Outcome::Passed);
+    results.trials.retain(|trial| trial.cell.workload() != "select" || trial.block < 6);
+    let gate = gate(&results, &Options::new(0.05)).unwrap();
+    assert_eq!(gate.outcome, Outcome::Undecided, "{gate}");
+    let said = gate.to_string();
+    assert!(said.contains("select: cpu_per_unit: ") && said.contains("6 of 10 planned"), "{said}");
+}
+
 /// The workload `select` is pgbench's, so that it has a family.
 fn with_family(mut results: Results) -> Results {
     let text = "name = 'x'\nquestion = ''\nengine = 'postgresql'\narms = ['plain']\n\

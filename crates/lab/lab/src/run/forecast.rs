@@ -3,6 +3,7 @@
 //! are reckoned by whole trials.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use super::{MOST_BLOCKS, instances};
 use crate::analysis::{CONTROL, Kind, LEAST_BLOCKS, PLAIN};
@@ -24,9 +25,16 @@ pub(super) struct Spread {
     pub(super) seconds: f64,
 }
 
-/// A kind of load, and the phase of a run that decides its CPU time: equal work, or where there is
-/// none whole trials at capacity.
-pub(super) type Load = (Kind, Phase);
+/// What is tried: a kind of load by equal work or, where there is none, the whole trials of one
+/// experiment. These differ as much as the experiments do.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Load {
+    pub(super) kind: Kind,
+    /// The phase of a run that decides its CPU time.
+    pub(super) phase: Phase,
+    /// Name of the experiment; `None` for equal work.
+    pub(super) experiment: Option<String>,
+}
 
 /// What the pre-flight knows of a load, or why it knows nothing.
 pub(super) type Spreads = BTreeMap<Load, Result<Spread, String>>;
@@ -62,8 +70,8 @@ enum Lack {
 }
 
 impl Forecast {
-    /// Reckons with a precision of `wanted`, a part of 1, and `minutes` at most for blocks of equal
-    /// work, if given.
+    /// Reckons with a precision of `wanted`, a part of 1, and so much time for everything, if it is
+    /// limited: blocks of equal work end with it.
     ///
     /// # Errors
     /// When a parameter is no number.
@@ -71,13 +79,13 @@ impl Forecast {
         experiments: &[Planned],
         spreads: &Spreads,
         wanted: f64,
-        minutes: Option<u32>,
+        left: Option<Duration>,
     ) -> Result<Self> {
         let reach = (1.0 + wanted).ln();
         let mut families: BTreeMap<Kind, Vec<Result<Estimate, Lack>>> = BTreeMap::new();
         // So far: with the blocks that are needed, as planned, and as it will be.
         let (mut needs, mut as_planned, mut now) = (0.0, 0.0, 0.0);
-        let over = minutes.map_or(f64::INFINITY, |minutes| f64::from(minutes) * 60.0);
+        let over = left.map_or(f64::INFINITY, |left| left.as_secs_f64());
         for planned in experiments {
             let experiment = &planned.experiment;
             let servers = instances(planned).len();
@@ -97,8 +105,9 @@ impl Forecast {
                 let others = whole - work.map_or(0.0, paced) * servers as f64;
                 needs += others;
                 now += others;
-                let Some((kind, phase)) = load(experiment, &cell) else { continue };
-                let found = match spreads.get(&(kind, phase)) {
+                let Some(load) = Load::of(experiment, &cell) else { continue };
+                let (kind, phase) = (load.kind, load.phase);
+                let found = match spreads.get(&load) {
                     _ if !has_control(planned) => Err(Lack::Control),
                     Some(Ok(spread)) if phase == Phase::Capacity => {
                         match experiment.stop.blocks as usize {
@@ -131,10 +140,10 @@ impl Forecast {
             }
         }
         let told = |kind: &Kind| Some((*kind, outlook(families.get(kind)?, spreads, *kind, reach)));
-        let needed = |((kind, phase), spread): (&Load, &Result<Spread, String>)| {
-            let spread = spread.as_ref().ok().filter(|_| *phase == Phase::EqualWork)?;
+        let needed = |(load, spread): (&Load, &Result<Spread, String>)| {
+            let spread = spread.as_ref().ok().filter(|_| load.phase == Phase::EqualWork)?;
             let blocks = spread.blocks_for(reach);
-            Some((*kind, blocks, blocks > MOST_BLOCKS as usize))
+            Some((load.kind, blocks, blocks > MOST_BLOCKS as usize))
         };
         Ok(Self {
             wanted,
@@ -226,9 +235,15 @@ fn outlook(cells: &[Result<Estimate, Lack>], spreads: &Spreads, kind: Kind, reac
             Lack::Control => Outlook::Open(format!("{of} no control")),
             Lack::Blocks => Outlook::Open(format!("{of} fewer than {LEAST_BLOCKS} blocks")),
             Lack::Time => Outlook::Open(format!("{of} no time left of the minutes given")),
-            Lack::Trial(phase) => Outlook::Unknown(match spreads.get(&(kind, phase)) {
-                Some(Err(why)) => format!("{of} work that could not be tried: {why}"),
-                _ => format!("{of} work that could not be tried"),
+            Lack::Trial(phase) => Outlook::Unknown({
+                let it = |load: &&Load| load.kind == kind && load.phase == phase;
+                match spreads
+                    .iter()
+                    .find_map(|(load, spread)| Some(load).filter(it).and(spread.as_ref().err()))
+                {
+                    Some(why) => format!("{of} work that could not be tried: {why}"),
+                    None => format!("{of} work that could not be tried"),
+                }
             }),
         };
     }
@@ -251,10 +266,15 @@ fn has_control(planned: &Planned) -> bool {
     has(PLAIN) && has(CONTROL)
 }
 
-fn load(experiment: &Experiment, cell: &Cell) -> Option<Load> {
-    let kind = experiment.workload.get(cell.workload()).and_then(Kind::of)?;
-    let paced = blocks(experiment, cell, Phase::EqualWork) > 0;
-    Some((kind, if paced { Phase::EqualWork } else { Phase::Capacity }))
+impl Load {
+    /// That of a cell; `None` of what has no server.
+    fn of(experiment: &Experiment, cell: &Cell) -> Option<Self> {
+        let kind = experiment.workload.get(cell.workload()).and_then(Kind::of)?;
+        Some(match blocks(experiment, cell, Phase::EqualWork) {
+            0 => Self { kind, phase: Phase::Capacity, experiment: Some(experiment.name.clone()) },
+            _ => Self { kind, phase: Phase::EqualWork, experiment: None },
+        })
+    }
 }
 
 /// The first cell of each load that can be tried, with its experiment.
@@ -265,7 +285,7 @@ pub(super) fn to_try(experiments: &[Planned]) -> Result<BTreeMap<Load, (&Planned
     let mut first = BTreeMap::new();
     for planned in experiments.iter().filter(|planned| has_control(planned)) {
         for cell in plan::cells(&planned.experiment)? {
-            if let Some(load) = load(&planned.experiment, &cell) {
+            if let Some(load) = Load::of(&planned.experiment, &cell) {
                 first.entry(load).or_insert((planned, cell));
             }
         }

@@ -53,23 +53,24 @@ impl Lab<'_> {
         let asked = experiments.iter().find_map(|p| p.experiment.stop.control_precision);
         let Some(wanted) = asked.or_else(|| told.then_some(USUAL)) else { return Ok(()) };
         let mut spreads = Spreads::new();
-        for ((kind, phase), (planned, cell)) in forecast::to_try(experiments)? {
-            let what = format!("pre-flight, {}: what two equal servers differ by", kind.title());
+        for (load, (planned, cell)) in forecast::to_try(experiments)? {
+            let kind = load.kind.title();
+            let what = format!("pre-flight, {kind}: what two equal servers differ by");
             progress.preparing(&what);
-            if let Some(why) = too_long(&planned.experiment, &cell, phase)? {
-                spreads.insert((kind, phase), Err(why));
+            if let Some(why) = too_long(&planned.experiment, &cell, load.phase)? {
+                spreads.insert(load, Err(why));
                 continue;
             }
-            let spread = match self.equal_servers(planned, &cell, phase, progress) {
+            let spread = match self.equal_servers(planned, &cell, load.phase, progress) {
                 Err(why) if asked.is_some() || matches!(why, Error::Interrupted) => {
                     return Err(why);
                 }
                 found => found.map_err(|why| why.to_string()),
             };
-            spreads.insert((kind, phase), spread);
+            spreads.insert(load, spread);
         }
-        let minutes = self.options.minutes;
-        let forecast = Forecast::of(experiments, &spreads, wanted, minutes)?;
+        let left = self.until.map(|until| until.saturating_duration_since(Instant::now()));
+        let forecast = Forecast::of(experiments, &spreads, wanted, left)?;
         for line in forecast.time(asked.is_some()).into_iter().chain(forecast.families()) {
             progress.note(&line);
         }

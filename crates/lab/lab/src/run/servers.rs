@@ -79,7 +79,7 @@ impl<'p> Servers<'p> {
         Ok(Self { servers, settings: ground.settings })
     }
 
-    /// Restarts all servers if they have other settings.
+    /// Restarts all servers if they have other settings. What an arm sets itself stays.
     ///
     /// # Errors
     /// When one does not come up again.
@@ -88,7 +88,10 @@ impl<'p> Servers<'p> {
             return Ok(());
         }
         for server in self.servers.iter_mut().filter(|s| !s.database.is_elsewhere()) {
-            server.database.set(settings)?;
+            let own = server.arm.extra.as_ref().map(|own| &own.settings);
+            let mut others = settings.clone();
+            others.retain(|name, _| own.is_none_or(|own| !own.contains_key(name)));
+            server.database.set(&others)?;
             server.inside(|database| database.restart())?;
         }
         self.settings = settings.clone();
@@ -258,14 +261,19 @@ impl<'p> Server<'p> {
             for (name, value) in &settings {
                 mysqld.set(name, value)?;
             }
-            mysqld.install()?;
+            // The agent that it starts may outlive it, and its work counts.
+            let install = || mysqld.install();
+            match &self.group {
+                Some(group) => group.inside(install).unwrap_or_else(|_| install())?,
+                None => install()?,
+            }
             Database::Mysqld(mysqld)
         } else {
             let mut cluster = Cluster::at(place, name, *arm)?.with(bin.clone(), env.clone());
             if let Some(dir) = dir {
                 cluster = cluster.on(dir);
             }
-            // The agent that initdb starts may outlive it, and its work counts.
+            // So may that of initdb.
             let more = self.arm.extra.iter().flat_map(|own| &own.initdb).map(String::as_str);
             let initdb: Vec<&str> = ["-k", "-N"].into_iter().chain(more).collect();
             let make = || cluster.make(&initdb);

@@ -1,6 +1,7 @@
 //! One trial: brings the server to the same state, measures the work, and looks at what else
 //! happened.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -42,19 +43,19 @@ pub(super) fn measure(
     let levels = &step.cell.0;
     match (&server.database, work) {
         (Database::None, Work::Crypto(work)) => {
-            let run = || cipher::measure(&server.arm, work, levels, stop);
+            let run = |_: &Span<'_>| cipher::measure(&server.arm, work, levels, stop);
             Ok(vec![observe(server, None, false, stop, run)?])
         }
         (Database::Postgres(cluster), Work::Pgbench(pgbench)) => {
             prepare(cluster, pgbench, stop)?;
-            let run = || pgbench::measure(cluster, pgbench, levels, None, rate, stop);
+            let run = |_: &Span<'_>| pgbench::measure(cluster, pgbench, levels, None, rate, stop);
             let mut measured = observe(server, None, settles(work), stop, run)?;
             measured.warn_of_images(work);
             Ok(vec![measured])
         }
         (Database::Postgres(cluster), Work::Sql(work)) => {
             sql::prepare(cluster, work, levels, stop)?;
-            let run = || sql::measure(cluster, work, levels, stop);
+            let run = |_: &Span<'_>| sql::measure(cluster, work, levels, stop);
             let mut measured = observe(server, None, false, stop, run)?;
             // One checkpoint is the workload's own.
             measured.warn_of_checkpoints(1.0);
@@ -64,7 +65,7 @@ pub(super) fn measure(
             let job = billing::prepare(cluster, work, levels, stop)?;
             let phases = billing::PHASES.iter().map(|phase| {
                 let part = format!("phase{}", phase.number());
-                let run = || job.measure(*phase, stop);
+                let run = |span: &Span<'_>| job.measure(*phase, &mut || span.mark(), stop);
                 let mut measured = observe(server, Some(part), true, stop, run)?;
                 measured.warn_of_checkpoints(f64::INFINITY);
                 Ok(measured)
@@ -73,27 +74,44 @@ pub(super) fn measure(
         }
         (Database::Mysqld(mysqld), Work::Mysqlslap(work)) => {
             mysqlslap::prepare(mysqld)?;
-            let run = || mysqlslap::measure(mysqld, work, levels, stop);
+            let run = |_: &Span<'_>| mysqlslap::measure(mysqld, work, levels, stop);
             Ok(vec![observe(server, None, false, stop, run)?])
         }
         (Database::Mysqld(mysqld), Work::Sysbench(sysbench)) => {
             sysbench::prepare(mysqld, sysbench, levels, stop)?;
             let seed = sysbench::seed((&step.cell, step.block));
-            let run = || sysbench::measure(mysqld, sysbench, levels, None, seed, stop);
+            let run = |_: &Span<'_>| sysbench::measure(mysqld, sysbench, levels, None, seed, stop);
             Ok(vec![observe(server, None, settles(work), stop, run)?])
         }
         _ => Err(Error::Other(format!("{} does not run on this engine", step.cell.workload()))),
     }
 }
 
+/// The part of a work whose CPU time counts: from the first mark to the last, or all of it if it
+/// makes none.
+struct Span<'s> {
+    read: &'s dyn Fn() -> Result<Option<f64>>,
+    first: Cell<Option<f64>>,
+    last: Cell<Option<f64>>,
+}
+
+impl Span<'_> {
+    fn mark(&self) {
+        let Ok(Some(now)) = (self.read)() else { return };
+        self.first.set(self.first.get().or(Some(now)));
+        self.last.set(Some(now));
+    }
+}
+
 /// Does the work and measures around it. `settle` ends it with a checkpoint, so that the pages that
-/// it left dirty are paid for by its arm: in CPU time, not in throughput.
+/// it left dirty are paid for by its arm: in CPU time, not in throughput. What the lab asks the
+/// server in between does not count.
 fn observe(
     server: &Server<'_>,
     part: Option<String>,
     settle: bool,
     stop: &AtomicBool,
-    work: impl FnOnce() -> Result<Done>,
+    work: impl FnOnce(&Span<'_>) -> Result<Done>,
 ) -> Result<Measured> {
     // Parts of a trial may be short, and the chart of their I/O wants a line.
     let period = if part.is_some() { SHORT } else { Duration::from_secs(1) };
@@ -104,17 +122,22 @@ fn observe(
         ref database if database.is_elsewhere() => Ok(None),
         _ => server.cpu_seconds().map(Some),
     };
+    let span = Span { read: &cpu, first: Cell::new(None), last: Cell::new(None) };
     let (started, clock, used) = (now(), Instant::now(), cpu()?);
-    let done = work()?;
+    let done = work(&span)?;
+    let worked = cpu()?;
     let seconds = clock.elapsed().as_secs_f64();
     let samples = sampler.finish();
     let after = Counters::read(&server.database)?;
+    let counted = cpu()?;
     if settle && !server.database.is_elsewhere() {
         server.database.write_out(stop)?;
     }
     let mut metrics = samples.metrics;
-    if let (Some(before), Some(after)) = (used, cpu()?) {
-        metrics.insert("cpu_per_unit".into(), (after - before) / done.units * 1e6);
+    let work = span.first.get().or(used).zip(span.last.get().or(worked));
+    if let (Some((from, to)), Some((counted, settled))) = (work, counted.zip(cpu()?)) {
+        let seconds = (to - from) + (settled - counted);
+        metrics.insert("cpu_per_unit".into(), seconds / done.units * 1e6);
     }
     if let (Some(before), Some(after)) = (before, after) {
         metrics.insert("wal_bytes_per_second".into(), (after.wal - before.wal) / seconds);

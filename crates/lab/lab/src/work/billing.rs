@@ -1,6 +1,5 @@
 //! The batch engine on a server: its files are made once, its tables before each trial.
 
-use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -56,15 +55,23 @@ pub(crate) fn prepare(
 }
 
 impl Job {
-    /// One phase; its units are records.
+    /// One phase; its units are records. `mark` is called when the phase begins, while it goes on,
+    /// and when it ends: what comes before and after is no part of it.
     ///
     /// # Errors
     /// What the engine says; [`Error::Interrupted`].
-    pub(crate) fn measure(&self, phase: Phase, stop: &AtomicBool) -> Result<Done> {
+    pub(crate) fn measure(
+        &self,
+        phase: Phase,
+        mark: &mut dyn FnMut(),
+        stop: &AtomicBool,
+    ) -> Result<Done> {
         let settings = Settings { phases: vec![phase], ..self.0.clone() };
-        let told = RefCell::new(Vec::new());
-        let mut progress =
-            |now: billing::Progress| told.borrow_mut().push((now.seconds, now.records as f64));
+        let mut told = Vec::new();
+        let mut progress = |now: billing::Progress| {
+            mark();
+            told.push((now.seconds, now.records as f64));
+        };
         let summary = billing::run(&settings, &mut progress, stop)?;
         if summary.stopped {
             return Err(Error::Interrupted);
@@ -72,7 +79,8 @@ impl Job {
         let done = summary
             .phase(phase)
             .ok_or_else(|| Error::Other(format!("the batch engine did not run {phase}")))?;
-        let series = rates(&told.into_inner());
+        // The first one is of the beginning.
+        let series = rates(told.get(1..).unwrap_or_default());
         Ok(Done {
             units: done.records as f64,
             seconds: done.seconds,

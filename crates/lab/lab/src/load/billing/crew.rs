@@ -57,7 +57,6 @@ impl Crew<'_> {
         place: impl Fn(&I) -> String + Sync,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<PhaseSummary> {
-        let start = Instant::now();
         let tally = Tally {
             stop: self.stop,
             failed: AtomicBool::new(false),
@@ -65,6 +64,8 @@ impl Crew<'_> {
             rejected: AtomicU64::new(0),
             inserted: AtomicU64::new(0),
         };
+        let start = Instant::now();
+        progress(self.progress(&tally, start));
         let next = AtomicUsize::new(0);
         let take = || match tally.must_end() {
             true => None,

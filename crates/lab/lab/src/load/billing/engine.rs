@@ -15,8 +15,8 @@ use super::{Phase, Settings, charge, load, master, validate};
 
 /// Runs the phases that `settings` names, from where an earlier run was.
 ///
-/// `progress` is called from this thread, each `tell_every` and at the end of a phase. Once `stop`
-/// is set, each worker ends after its transaction, and the summary says so.
+/// `progress` is called from this thread: when a phase begins, each `tell_every`, and when it ends.
+/// Once `stop` is set, each worker ends after its transaction, and the summary says so.
 ///
 /// # Errors
 /// [`Error::Busy`] while another engine works on the database; [`Error::Lost`] and

@@ -47,12 +47,17 @@ fn spread(sd: f64) -> Result<Spread, String> {
     Ok(Spread { estimate: Estimate::of(&logs, None).unwrap(), measured: 8, seconds: 3.0 })
 }
 
-fn said(planned: &[Planned], spreads: &Spreads, minutes: Option<u32>) -> Vec<String> {
-    Forecast::of(planned, spreads, 0.02, minutes).unwrap().families()
+fn said(planned: &[Planned], spreads: &Spreads, minutes: Option<u64>) -> Vec<String> {
+    let left = minutes.map(|minutes| Duration::from_secs(minutes * 60));
+    Forecast::of(planned, spreads, 0.02, left).unwrap().families()
 }
 
 fn paced(kind: Kind) -> Load {
-    (kind, Phase::EqualWork)
+    Load { kind, phase: Phase::EqualWork, experiment: None }
+}
+
+fn whole(kind: Kind, experiment: &str) -> Load {
+    Load { kind, phase: Phase::Capacity, experiment: Some(experiment.into()) }
 }
 
 fn spreads(read: f64, write: f64) -> Spreads {
@@ -76,7 +81,7 @@ fn a_family_without_equal_work_is_reckoned_by_whole_trials() {
         let mut planned = planned(str::to_owned);
         planned[0].experiment.stop.blocks = blocks;
         let mut spreads = spreads(0.01, 0.01);
-        spreads.insert((Kind::Bulk, Phase::Capacity), spread(sd));
+        spreads.insert(whole(Kind::Bulk, "t"), spread(sd));
         said(&planned, &spreads, None)
     };
     let narrow = "CPU time will be known to 2.0 %: all loads; read only; TPC-B-like; bulk";
@@ -91,7 +96,7 @@ fn a_family_without_equal_work_is_reckoned_by_whole_trials() {
     let mut planned = planned(str::to_owned);
     planned[0].experiment.stop.control_precision = Some(0.02);
     let mut spreads = spreads(0.08, 0.08);
-    spreads.insert((Kind::Bulk, Phase::Capacity), spread(0.01));
+    spreads.insert(whole(Kind::Bulk, "t"), spread(0.01));
     assert!(said(&planned, &spreads, Some(1)).last().unwrap().ends_with("2.0 %: bulk"));
 }
 
@@ -161,7 +166,14 @@ fn a_run_that_is_too_short_to_decide_says_so() {
 
 #[test]
 fn make_lab_tries_each_kind_of_load() {
-    let names = ["crypto", "cpu-paths", "rds-encryption", "wal-stress", "provisioned-iops"];
+    let names = [
+        "crypto",
+        "cpu-paths",
+        "rds-encryption",
+        "wal-stress",
+        "aurora-mysqlslap",
+        "provisioned-iops",
+    ];
     let planned: Vec<Planned> = names
         .iter()
         .map(|name| {
@@ -176,13 +188,13 @@ fn make_lab_tries_each_kind_of_load() {
         })
         .collect();
     let loads: Vec<Load> = to_try(&planned).unwrap().into_keys().collect();
-    let whole = |kind| (kind, Phase::Capacity);
     let expected = [
         paced(Kind::ReadOnly),
         paced(Kind::TpcB),
-        whole(Kind::Bulk),
+        whole(Kind::Bulk, "rds-encryption"),
         paced(Kind::Wal),
-        whole(Kind::Batch),
+        whole(Kind::Batch, "aurora-mysqlslap"),
+        whole(Kind::Batch, "provisioned-iops"),
     ];
     assert_eq!(loads, expected);
 }
