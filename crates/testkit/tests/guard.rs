@@ -140,6 +140,7 @@ fn plain_bytes_are_refused_whoever_writes_them() {
         r#"mv "$O/plain" "$D/new""#,
         r#"ln "$O/plain" "$D/new""#,
         r#"mkdir "$O/tree"; cp "$O/plain" "$O/tree"; mv "$O/tree" "$D/tree""#,
+        r#"mkdir "$O/slash"; cp "$O/plain" "$O/slash"; mv "$O/slash" "$D/slash/""#,
         r#"cp "$O/plain" "$D/a.conf" && mv "$D/a.conf" "$D/new""#,
         r#"tar -C "$O" -cf "$O/plain.tar" plain; tar -C "$D" -xf "$O/plain.tar""#,
         r#"dd if="$O/plain" of="$D/new" status=none"#,
@@ -171,6 +172,21 @@ fn plain_bytes_are_refused_whoever_writes_them() {
         fs::write(guarded.plain.join("plain"), "plain words\n").unwrap();
         let _ = fs::remove_file(guarded.sealed.join("new"));
     }
+}
+
+/// gnulib calls openat2 by its number, and goes on with openat where there is none.
+#[test]
+fn a_call_by_number_makes_no_file_and_no_ring() {
+    let guarded = Guarded::new("numbers");
+    let line = r#"/usr/bin/python3 -c '
+import ctypes, struct, sys
+libc = ctypes.CDLL(None, use_errno=True)
+how = struct.pack("QQQ", 0o101, 0o600, 0)
+for call in [(437, -100, sys.argv[1].encode() + b"/new", how, 24), (425, 8, bytes(120))]:
+    assert libc.syscall(*call) == -1 and ctypes.get_errno() == 38, call
+' "$D""#;
+    guarded.allows(line);
+    assert!(!guarded.sealed.join("new").exists());
 }
 
 #[test]

@@ -135,6 +135,26 @@ fn a_power_cut_loses_nothing_acknowledged(fs: FileSystem, class: &str, sealed: b
         return;
     }
     let mut volume = Volume::create(fs, 400).unwrap();
+    let (arm, dir) = arm_on(&volume, sealed);
+    let files = dir.join(class);
+    fs::create_dir_all(&files).unwrap();
+    arm.run(&files, &["make"]);
+    let mut lost = Vec::new();
+    for case in CASES {
+        let acknowledged = arm.run(&files, &["write", case]);
+        let should = acknowledged.trim_end().strip_prefix(case).unwrap().trim_start().to_owned();
+        volume.cut().unwrap();
+        volume.remount().unwrap();
+        let is = arm.read(&files.join(case));
+        if is != should {
+            lost.push(format!("{case}: {} bytes, should be {}", is.len(), should.len()));
+        }
+    }
+    assert!(lost.is_empty(), "{lost:#?}");
+}
+
+/// The arm on a volume, and its directory.
+fn arm_on(volume: &Volume, sealed: bool) -> (Arm, PathBuf) {
     let place = Workspace::new("cut").unwrap();
     let dir = volume.root().join("data");
     let sealed = sealed.then(|| {
@@ -152,22 +172,45 @@ fn a_power_cut_loses_nothing_acknowledged(fs: FileSystem, class: &str, sealed: b
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         (product, dir.clone())
     });
-    let arm = Arm { trial: Trial::compile("synced").unwrap(), place, sealed };
-    let files = dir.join(class);
-    fs::create_dir_all(&files).unwrap();
-    arm.run(&files, &["make"]);
-    let mut lost = Vec::new();
-    for case in CASES {
-        let acknowledged = arm.run(&files, &["write", case]);
-        let should = acknowledged.trim_end().strip_prefix(case).unwrap().trim_start().to_owned();
+    (Arm { trial: Trial::compile("synced").unwrap(), place, sealed }, dir)
+}
+
+/// A header that another descriptor has left in the page cache.
+fn a_cut_keeps_what_was_written_behind_an_unsynced_header(fs: FileSystem, sealed: bool) {
+    if skip::unless_root("a volume of one's own") {
+        return;
+    }
+    let mut volume = Volume::create(fs, 400).unwrap();
+    let (arm, dir) = arm_on(&volume, sealed);
+    for class in CLASSES {
+        let files = dir.join(class);
+        fs::create_dir_all(&files).unwrap();
+        fs::File::open(volume.root()).unwrap().sync_all().unwrap();
+        // The names of the files too.
+        arm.run(&files, &["behind"]);
         volume.cut().unwrap();
         volume.remount().unwrap();
-        let is = arm.read(&files.join(case));
-        if is != should {
-            lost.push(format!("{case}: {} bytes, should be {}", is.len(), should.len()));
+        for name in ["behind-before", "behind-after"] {
+            let is = arm.read(&files.join(name));
+            let written = is.get(1 << 20..).unwrap_or_default();
+            assert_eq!(written, "B".repeat(4096), "{fs} {class} {name}: {} bytes", is.len());
         }
     }
-    assert!(lost.is_empty(), "{lost:#?}");
+}
+
+#[test]
+fn a_cut_keeps_what_was_written_behind_an_unsynced_header_on_ext4() {
+    a_cut_keeps_what_was_written_behind_an_unsynced_header(FileSystem::Ext4, true);
+}
+
+#[test]
+fn a_cut_keeps_what_was_written_behind_an_unsynced_header_on_xfs() {
+    a_cut_keeps_what_was_written_behind_an_unsynced_header(FileSystem::Xfs, true);
+}
+
+#[test]
+fn a_cut_keeps_what_was_written_behind_unsynced_bytes_of_plain_files() {
+    a_cut_keeps_what_was_written_behind_an_unsynced_header(FileSystem::Ext4, false);
 }
 
 #[test]

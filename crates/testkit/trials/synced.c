@@ -2,6 +2,7 @@
  * leave it: what they acknowledge is on the disk.
  *
  * usage: synced DIR make|write [NAME]
+ *        synced DIR behind      writes a unit at 1 MiB of files that others have made and not synced
  *   make    makes the files of all cases, synced, as they are before
  *   write   carries each case out between two marks (writes to descriptor -1, for a trace), prints
  * a line for it when its call has returned, and ends without another call to a file NAME chooses
@@ -71,12 +72,34 @@ static void mark(const char *begin, const char *name)
     syscall(SYS_write, -1, text, len);
 }
 
+/* The descriptor that promises is opened before the other's first byte, or after it. */
+static int behind(void)
+{
+    static char bytes[4096];
+    const char *names[] = {"behind-before", "behind-after"};
+    memset(bytes, 'B', sizeof bytes);
+    for (int after = 0; after < 2; after++) {
+        int maker = open(names[after], O_RDWR | O_CREAT | O_EXCL, 0600), fd = -1;
+        if (!after)
+            fd = open(names[after], O_RDWR | O_DSYNC);
+        if (maker < 0 || pwrite(maker, bytes, sizeof bytes, 0) != sizeof bytes)
+            die("make");
+        if (after)
+            fd = open(names[after], O_RDWR | O_DSYNC);
+        if (fd < 0 || pwrite(fd, bytes, sizeof bytes, 1 << 20) != sizeof bytes)
+            die("write");
+    }
+    return 0;
+}
+
 int main(int argc, char **argv)
 {
     static char bytes[20000] __attribute__((aligned(4096)));
     int fds[STEPS], makes = argc > 2 && !strcmp(argv[2], "make");
     if (argc < 3 || chdir(argv[1]) < 0)
         return 2;
+    if (!strcmp(argv[2], "behind"))
+        return behind();
     for (int i = 0; i < STEPS; i++) {
         const struct step *step = &steps[i];
         int later = strstr(step->name, "fcntl") ? step->flags : 0;

@@ -47,5 +47,18 @@ int main(int argc, char **argv)
     show("fchdir of a file", fchdir(open("../file", O_RDONLY)));
     show("chdir", chdir(home));
     show_file("file");
+    /* libc goes to / by itself. */
+    int done[2];
+    show("pipe", pipe(done));
+    child = fork();
+    if (child == 0) {
+        show("daemon", daemon(0, 1));
+        show_ok("of the root", open("etc/passwd", O_RDONLY));
+        show("not of the directory", open("file", O_RDONLY));
+        _exit(write(done[1], "x", 1) != 1);
+    }
+    show("daemon has ended", read(done[0], back, 1));
+    show_end("child", child);
+    show_file("file");
     return 0;
 }

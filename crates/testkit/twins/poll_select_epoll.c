@@ -26,6 +26,23 @@ int main(int argc, char **argv)
     set[1].events = POLLIN;
     show("poll of a pipe waits", poll(set + 1, 1, 10));
 
+    /* A file that is asked for nothing does not end the wait for others. */
+    pid_t child = fork();
+    if (child == 0) {
+        usleep(100 * 1000);
+        _exit(write(pipes[1], "x", 1) != 1);
+    }
+    set[0].events = POLLPRI;
+    show("poll waits beside a file", poll(set, 2, -1));
+    say("  fd %d revents %x, pipe %x", set[0].fd == fd, set[0].revents, set[1].revents);
+    show_end("child", child);
+    show("poll again", ppoll(set, 2, NULL, NULL));
+    char byte;
+    show("read", read(pipes[0], &byte, 1));
+    struct timespec short_time = {0, 20 * 1000 * 1000};
+    show("poll to its end", ppoll(set, 2, &short_time, NULL));
+    say("  fd %d revents %x, pipe %x", set[0].fd == fd, set[0].revents, set[1].revents);
+
     fd_set in, out, bad;
     FD_ZERO(&in);
     FD_ZERO(&out);

@@ -30,6 +30,10 @@ int main(int argc, char **argv)
     show_file("one/e");
     show("directory", rename("one", "three"));
     show_file("three/e");
+    show("directory to a new name with a slash", rename("three", "four/"));
+    show("and back with two", rename("four", "three//"));
+    show("file to a name with a slash", rename("b", "five/"));
+    show_file("three/e");
     show("directory into itself", rename("three", "three/x"));
     show("file over directory", rename("b", "two"));
     show("directory over file", rename("two", "b"));

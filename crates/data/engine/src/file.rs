@@ -55,6 +55,12 @@ impl OpenFlags {
         self.0 & O_CLOEXEC != 0
     }
 
+    /// O_DSYNC or O_SYNC, in a file that may be written.
+    pub(crate) const fn promises(self) -> bool {
+        const O_DSYNC: i32 = 0o10_000;
+        self.0 & O_DSYNC != 0 && self.0 & O_ACCMODE != 0
+    }
+
     /// What the file may be used for.
     #[must_use]
     pub const fn access(self) -> Access {
@@ -222,6 +228,11 @@ impl<'p, S: System, C: UnitCipher, P: Decide> OpenFile<'p, S, C, P> {
             // Also where zeros follow: a file that was made longer before a crash and never
             // written.
             return Ok(None);
+        }
+        if self.flags().promises() {
+            // As at an open: whose header it is did not promise to have it on the disk.
+            let start = self.layout().start().get();
+            self.kernel().write_out(self.hidden(), tidelock_format::DiskOffset::HEADER, start)?;
         }
         let key =
             self.process.unlock(first, self.traits()).map_err(crate::refusal::Refusal::errno)?;

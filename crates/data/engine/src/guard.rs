@@ -199,7 +199,8 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
         moves: bool,
     ) -> Result<(), Errno> {
         // What cannot be looked up is the kernel's to refuse.
-        let Ok(target) = self.decide(to.0, to.1, false) else { return Ok(()) };
+        let mut room = PathBuffer::new();
+        let Ok((_, target)) = self.decide_name(to, &mut room) else { return Ok(()) };
         if !must_be_sealed(target) {
             return Ok(());
         }
@@ -212,17 +213,27 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
             self.system.open(from.0, from.1, probe, 0, Links::Follow)
         };
         let Ok(found) = found else { return Ok(()) };
-        let may = self.may_be_there(found, target, moves);
+        let may = self.may_be_there(found, from, target, to, moves);
         self.system.close(found)?;
         if may == Err(Errno::PERM) { Err(self.without_keys(to.1)) } else { may }
     }
 
-    fn may_be_there(&self, file: Fd, target: Decided, moves: bool) -> Result<(), Errno> {
+    fn may_be_there(
+        &self,
+        file: Fd,
+        from: (Fd, &[u8]),
+        target: Decided,
+        to: (Fd, &[u8]),
+        moves: bool,
+    ) -> Result<(), Errno> {
         let stat = self.system.stat(file)?;
         let source = self.real_place(file)?;
         let same = root(source).is_some() && root(source) == root(target);
         if stat.directory {
-            return if same { Ok(()) } else { Err(Errno::XDEV) };
+            return match root(target).filter(|_| same) {
+                Some(root) if self.is_same_below(root, from, to)? => Ok(()),
+                _ => Err(Errno::XDEV),
+            };
         }
         if !stat.regular || same && must_be_sealed(source) {
             return Ok(());

@@ -145,13 +145,36 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
 
     /// Whose a name will be.
     fn whose_name(&self, name: Name<'_>) -> Result<Decided, Errno> {
-        match self.decide(name.0, name.1, false)? {
+        let mut room = PathBuffer::new();
+        let (name, decided) = self.decide_name(name, &mut room)?;
+        match decided {
             Decided::Outside => {
                 let place = self.resolve(name.0, name.1, false)?;
                 self.judge_in(place.directory, place.name.as_bytes(), name.1)
             }
             known => Ok(known),
         }
+    }
+
+    /// What a name will be, and the name without the slashes that a directory's new one may end
+    /// with, in `room`: nothing can be looked up there yet.
+    pub(crate) fn decide_name<'n>(
+        &self,
+        name: Name<'n>,
+        room: &'n mut PathBuffer,
+    ) -> Result<(Name<'n>, Decided), Errno> {
+        match self.decide(name.0, name.1, false) {
+            Err(Errno::NOENT) => {}
+            done => return done.map(|decided| (name, decided)),
+        }
+        let text = name.1.strip_suffix(b"\0").unwrap_or(name.1);
+        let end = text.iter().rposition(|byte| *byte != b'/').map_or(0, |last| last + 1);
+        if end == 0 || end == text.len() {
+            return Err(Errno::NOENT);
+        }
+        room.set(text.get(..end).unwrap_or_default())?;
+        let short = (name.0, room.as_c());
+        self.decide(short.0, short.1, false).map(|decided| (short, decided))
     }
 
     fn may_take(
@@ -184,10 +207,16 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
     /// True if the files of a directory stay what they are when it is renamed within directory
     /// `root`.
     #[inline(never)]
-    fn is_same_below(&self, root: Root, from: Name<'_>, to: Name<'_>) -> Result<bool, Errno> {
+    pub(crate) fn is_same_below(
+        &self,
+        root: Root,
+        from: Name<'_>,
+        to: Name<'_>,
+    ) -> Result<bool, Errno> {
         let (mut old, mut new) = (PathBuffer::new(), PathBuffer::new());
         self.policy_name(root, from, &mut old)?;
-        self.policy_name(root, to, &mut new)?;
+        let mut room = PathBuffer::new();
+        self.policy_name(root, self.decide_name(to, &mut room)?.0, &mut new)?;
         Ok(self.roots.same_below(root, old.as_bytes(), new.as_bytes()))
     }
 

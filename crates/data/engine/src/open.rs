@@ -358,6 +358,14 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
             Err(Missing::Refused(why)) => return self.refuse(name, why),
             Err(Missing::Lost(_)) => self.mend(fd, flags, traits, name)?,
         };
+        if key.is_some() && OpenFlags(flags).promises() {
+            // Each write sends its own range to the disk. Another descriptor may have left the
+            // header behind in the page cache.
+            let start = self.roots.layout(root).start().get();
+            self.system
+                .write_out(fd, DiskOffset::HEADER, start)
+                .inspect_err(|_| self.drop_key(key))?;
+        }
         if flags & O_TRUNC != 0 {
             self.empty(fd, traits, &stat).inspect_err(|_| self.drop_key(key))?;
         }

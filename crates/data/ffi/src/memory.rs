@@ -14,7 +14,7 @@ use core::sync::atomic::{
     Ordering::Release,
 };
 
-use rustix::mm::{Advice, MapFlags, MlockFlags, ProtFlags};
+use rustix::mm::{Advice, MapFlags, MlockFlags, MprotectFlags, ProtFlags};
 
 /// Address space that is reserved; pages are used, and locked, as they are touched.
 const ARENA: usize = 256 << 20;
@@ -132,7 +132,9 @@ fn grow(class: usize) -> *mut u8 {
             return core::ptr::null_mut();
         }
         // Before anybody can use it.
-        lock_range(at.next_multiple_of(CHUNK), end.next_multiple_of(CHUNK));
+        if !open_range(at.next_multiple_of(CHUNK), end.next_multiple_of(CHUNK)) {
+            return core::ptr::null_mut();
+        }
         match MEMORY.used.compare_exchange_weak(at, end, Relaxed, Relaxed) {
             Ok(_) => {
                 let start = MEMORY.start.load(Relaxed);
@@ -147,6 +149,24 @@ fn grow(class: usize) -> *mut u8 {
 /// the limit (RLIMIT_MEMLOCK) counts address space, so the rest is left.
 pub(crate) fn after_fork_in_child() {
     lock_range(0, MEMORY.used.load(Relaxed).next_multiple_of(CHUNK));
+}
+
+/// Makes chunks usable, and locks them. Other threads may do the same to them at the same time.
+///
+/// Until then nobody may touch them, and so nobody accounts for them: where the kernel does not
+/// overcommit (vm.overcommit_memory = 2), each process would be charged for the whole arena, and
+/// each fork once more.
+fn open_range(from: usize, to: usize) -> bool {
+    let start = core::ptr::with_exposed_provenance_mut(MEMORY.start.load(Relaxed) + from);
+    if to > from {
+        let usable = MprotectFlags::READ | MprotectFlags::WRITE;
+        // SAFETY: the range lies in our own mapping.
+        if unsafe { rustix::mm::mprotect(start, to - from, usable) }.is_err() {
+            return false;
+        }
+    }
+    lock_range(from, to);
+    true
 }
 
 fn lock_range(from: usize, to: usize) {
@@ -169,7 +189,7 @@ fn map() -> bool {
         rustix::mm::mmap_anonymous(
             core::ptr::null_mut(),
             ARENA,
-            ProtFlags::READ | ProtFlags::WRITE,
+            ProtFlags::empty(),
             MapFlags::PRIVATE | MapFlags::NORESERVE,
         )
     };
@@ -430,5 +450,31 @@ mod tests {
         assert!(found.iter().all(|byte| *byte == 0) && pop(class).is_none());
         // SAFETY: it came from `allocate`.
         unsafe { release(second) };
+    }
+
+    #[test]
+    fn what_nobody_uses_is_no_memory_that_the_kernel_must_promise() {
+        let block = allocate(100);
+        assert!(!block.is_null());
+        let chunks = || MEMORY.used.load(Relaxed).next_multiple_of(CHUNK);
+        let before = chunks();
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+        let start = MEMORY.start.load(Relaxed);
+        let parts: Vec<(usize, &str)> = maps
+            .lines()
+            .filter_map(|line| {
+                let (range, rest) = line.split_once(' ')?;
+                let (from, to) = range.split_once('-')?;
+                let [from, to] = [from, to].map(|at| usize::from_str_radix(at, 16).unwrap());
+                let within = from.max(start)..to.min(start + ARENA);
+                (!within.is_empty()).then(|| (within.len(), rest.split(' ').next().unwrap()))
+            })
+            .collect();
+        let usable: usize =
+            parts.iter().filter(|(_, rights)| rights.starts_with("rw")).map(|(len, _)| len).sum();
+        // Other tests allocate meanwhile.
+        assert!((before..=chunks()).contains(&usable) && usable < ARENA / 2, "{parts:?}");
+        // SAFETY: it came from `allocate`.
+        unsafe { release(block) };
     }
 }

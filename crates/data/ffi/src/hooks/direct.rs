@@ -167,6 +167,7 @@ const fn is_guarded(number: c_long) -> bool {
         number,
         libc::SYS_open
             | libc::SYS_openat
+            | libc::SYS_openat2
             | libc::SYS_creat
             | libc::SYS_truncate
             | libc::SYS_rename
@@ -174,6 +175,7 @@ const fn is_guarded(number: c_long) -> bool {
             | libc::SYS_renameat2
             | libc::SYS_link
             | libc::SYS_linkat
+            | libc::SYS_io_uring_setup
     )
 }
 

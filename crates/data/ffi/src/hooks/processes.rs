@@ -13,7 +13,7 @@ use libc::pid_t;
 use crate::hooks::{close, duplicate};
 use crate::process::process;
 use crate::raw::Outcome as _;
-use crate::{fork, next};
+use crate::{fork, next, refresh_working_directory};
 
 /// Registers the handlers; called once, when the library starts in a listed program.
 pub(crate) fn watch_forks() {
@@ -94,11 +94,12 @@ unsafe extern "C" fn begin(begun: *mut c_void) -> c_int {
 pub unsafe fn daemon(stay: c_int, keep_open: c_int) -> c_int {
     // SAFETY: takes numbers only.
     let done = unsafe { next::daemon(stay, keep_open) };
-    if done == 0
-        && keep_open == 0
-        && let Some(process) = process()
-    {
-        // libc has put /dev/null there without asking us.
+    let Some(process) = process().filter(|_| done == 0) else { return done };
+    // libc has gone to / and put /dev/null there without asking us.
+    if stay == 0 {
+        refresh_working_directory();
+    }
+    if keep_open == 0 {
         (0..=2).for_each(|fd| process.forget(fd));
     }
     done

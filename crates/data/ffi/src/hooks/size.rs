@@ -52,7 +52,13 @@ pub unsafe fn posix_fadvise(fd: c_int, at: off_t, len: off_t, advice: c_int) -> 
         Descriptor::Hidden => return libc::EBADF,
         Descriptor::Foreign => numeric!(SYS_fadvise64, fd, at, len, advice),
         Descriptor::Sealed(file) => match on_disk(&file, at) {
-            Ok(at) => numeric!(SYS_fadvise64, file.hidden().0, at, len, advice),
+            Ok(at) => {
+                if advice == libc::POSIX_FADV_DONTNEED {
+                    // It begins to write the range.
+                    header_first(&file);
+                }
+                numeric!(SYS_fadvise64, file.hidden().0, at, len, advice)
+            }
             Err(error) => return error.0,
         },
     };
@@ -70,21 +76,25 @@ pub unsafe fn readahead(fd: c_int, at: off_t, len: size_t) -> ssize_t {
 pub unsafe fn sync_file_range(fd: c_int, at: off_t, len: off_t, flags: c_uint) -> c_int {
     let file = sealed_or!(fd, numeric!(SYS_sync_file_range, fd, at, len, flags));
     let disk = try_or_fail!(on_disk(&file, at));
-    let header = i64::from(file.layout().data_offset());
-    // The header first: a range that reaches the disk before it would be lost with it
-    // (docs/decisions/0004).
     let (disk, len) = match (at, len) {
         // A length of zero means up to the end.
         (0, 0) => (0, 0),
-        (0, 1..) => (0, len.saturating_add(header)),
+        (0, 1..) => (0, len.saturating_add(i64::from(file.layout().data_offset()))),
         _ => {
-            // On a page that is clean this does nothing; its errors are those of the range.
-            const WRITE: c_uint = 2;
-            let _: c_int = numeric!(SYS_sync_file_range, file.hidden().0, 0i64, header, WRITE);
+            header_first(&file);
             (disk, len)
         }
     };
     numeric!(SYS_sync_file_range, file.hidden().0, disk, len, flags)
+}
+
+/// Sends the header to the disk: a range that reaches the disk before it would be lost with it
+/// (docs/decisions/0004). On a page that is clean this does nothing; its errors are those of the
+/// range.
+fn header_first(file: &File) {
+    const WRITE: c_uint = 2;
+    let header = i64::from(file.layout().data_offset());
+    let _: c_int = numeric!(SYS_sync_file_range, file.hidden().0, 0i64, header, WRITE);
 }
 
 fn allocate(file: &File, mode: c_int, at: off_t, len: off_t) -> Result<(), Errno> {

@@ -18,9 +18,9 @@ use crate::touch::{self, Want};
 
 pub unsafe fn poll(fds: *mut pollfd, n: nfds_t, timeout: c_int) -> c_int {
     // SAFETY: the program's own arguments.
-    let ready: c_int = unsafe { raw!(SYS_poll, fds, n, timeout) };
-    // SAFETY: the contract of poll, and the kernel has just filled them.
-    unsafe { correct(fds, n, ready) }
+    let call = || unsafe { raw!(SYS_poll, fds, n, timeout) };
+    // SAFETY: the contract of poll.
+    unsafe { corrected(fds, n, call) }
 }
 
 pub unsafe fn ppoll(
@@ -34,9 +34,9 @@ pub unsafe fn ppoll(
     let mut left = try_or_fail!(unsafe { time_at(timeout) });
     let left = left.as_mut().map_or(core::ptr::null_mut(), core::ptr::from_mut);
     // SAFETY: the program's own arguments.
-    let ready: c_int = unsafe { raw!(SYS_ppoll, fds, n, left, mask, SIGNAL_SET) };
-    // SAFETY: the contract of ppoll, and the kernel has just filled them.
-    unsafe { correct(fds, n, ready) }
+    let call = || unsafe { raw!(SYS_ppoll, fds, n, left, mask, SIGNAL_SET) };
+    // SAFETY: the contract of ppoll.
+    unsafe { corrected(fds, n, call) }
 }
 
 /// The call itself: the kernel counts the timeout down, in the program's memory.
@@ -48,9 +48,9 @@ pub(crate) unsafe fn ppoll_counting(
     size: usize,
 ) -> c_int {
     // SAFETY: the program's own arguments.
-    let ready: c_int = unsafe { raw!(SYS_ppoll, fds, n, timeout, mask, size) };
-    // SAFETY: the contract of ppoll, and the kernel has just filled them.
-    unsafe { correct(fds, n, ready) }
+    let call = || unsafe { raw!(SYS_ppoll, fds, n, timeout, mask, size) };
+    // SAFETY: the contract of ppoll.
+    unsafe { corrected(fds, n, call) }
 }
 
 pub unsafe fn poll_chk(fds: *mut pollfd, n: nfds_t, timeout: c_int, _room: usize) -> c_int {
@@ -69,22 +69,52 @@ pub unsafe fn ppoll_chk(
     unsafe { ppoll(fds, n, timeout, mask) }
 }
 
-/// What the kernel called invalid and is a sealed file is as ready as a regular file.
-unsafe fn correct(fds: *mut pollfd, n: nfds_t, ready: c_int) -> c_int {
+/// What the kernel called invalid and is a sealed file is as ready as a regular file. If that is
+/// not what the program waits for, the kernel is asked again, without those of the first 1,024 files
+/// that are such: it came back at once because of them.
+///
+/// # Safety
+/// `n` of them, and `call` asks the kernel about them.
+unsafe fn corrected(fds: *mut pollfd, n: nfds_t, call: impl Fn() -> c_int) -> c_int {
+    let ready = call();
     let Ok(len) = usize::try_from(n) else { return ready };
     if ready <= 0 || process().is_none() {
         return ready;
     }
-    // SAFETY: the caller's promise: `n` of them, and there is at least one.
-    let fds = unsafe { core::slice::from_raw_parts_mut(fds, len) };
-    let mut ready = ready;
-    for entry in fds.iter_mut().filter(|entry| entry.revents & libc::POLLNVAL != 0) {
+    // SAFETY: the caller's promise, the kernel has just filled them, and there is at least one.
+    let entries = unsafe { core::slice::from_raw_parts_mut(fds, len) };
+    let mut left = ready;
+    let mut hidden = [0u64; 16];
+    for (at, entry) in entries.iter_mut().enumerate() {
+        if entry.revents & libc::POLLNVAL == 0 {
+            continue;
+        }
         if let Descriptor::Sealed(_) = descriptor(entry.fd) {
             entry.revents = entry.events & ALWAYS;
-            ready -= c_int::from(entry.revents == 0);
+            if entry.revents == 0 {
+                left -= 1;
+                if let Some(word) = hidden.get_mut(at / 64) {
+                    *word |= 1 << (at % 64);
+                }
+            }
         }
     }
+    if left > 0 {
+        return left;
+    }
+    // The kernel passes over what is negative.
+    flip(entries, &hidden);
+    let ready = call();
+    flip(entries, &hidden);
     ready
+}
+
+/// Makes the descriptors of these entries negative, or what they were.
+fn flip(entries: &mut [pollfd], which: &[u64; 16]) {
+    for (group, word) in entries.chunks_mut(64).zip(which) {
+        let chosen = group.iter_mut().enumerate().filter(|(at, _)| word >> at & 1 == 1);
+        chosen.for_each(|(_, entry)| entry.fd = !entry.fd);
+    }
 }
 
 /// What a regular file is always ready for.

@@ -8,8 +8,8 @@
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::ptr::null_mut;
 use core::sync::atomic::{
-    AtomicPtr, AtomicU32, AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed,
-    Ordering::Release,
+    AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering::AcqRel, Ordering::Acquire,
+    Ordering::Relaxed, Ordering::Release,
 };
 
 use libc::{DIR, dirent, stat as Stat};
@@ -17,7 +17,7 @@ use tidelock_engine::Errno;
 
 use crate::hooks::{is_control, listing, stat};
 use crate::process::process;
-use crate::{next, raw, sys};
+use crate::{next, raw, refresh_working_directory, sys};
 
 /// `glob_t`, with the functions that libc's other declaration of it has.
 #[repr(C)]
@@ -87,13 +87,16 @@ pub type Visit = unsafe extern "C" fn(*const c_char, *const Stat, c_int, *mut c_
 
 pub unsafe fn nftw(path: *const c_char, visit: Visit, fds: c_int, flags: c_int) -> c_int {
     // SAFETY: the contract of nftw.
-    walk(visit, |visit| unsafe { next::nftw(path, visit, fds, flags) })
+    walk(visit, flags & FTW_CHDIR != 0, |visit| unsafe { next::nftw(path, visit, fds, flags) })
 }
 
 pub unsafe fn ftw(path: *const c_char, visit: Visit, fds: c_int) -> c_int {
     // SAFETY: the contract of ftw.
-    walk(visit, |visit| unsafe { next::ftw(path, visit, fds) })
+    walk(visit, false, |visit| unsafe { next::ftw(path, visit, fds) })
 }
+
+/// libc goes into each directory by itself.
+const FTW_CHDIR: c_int = 4;
 
 /// A walk that is under way.
 struct Walk {
@@ -101,13 +104,20 @@ struct Walk {
     /// 1 for a thread's first walk, more for one within its callback.
     level: AtomicU32,
     visit: AtomicPtr<c_void>,
+    /// libc goes into each directory by itself.
+    moves: AtomicBool,
 }
 
 static WALKS: [Walk; 64] = [const {
-    Walk { thread: AtomicU64::new(0), level: AtomicU32::new(0), visit: AtomicPtr::new(null_mut()) }
+    Walk {
+        thread: AtomicU64::new(0),
+        level: AtomicU32::new(0),
+        visit: AtomicPtr::new(null_mut()),
+        moves: AtomicBool::new(false),
+    }
 }; 64];
 
-fn walk(visit: Visit, run: impl FnOnce(Visit) -> c_int) -> c_int {
+fn walk(visit: Visit, moves: bool, run: impl FnOnce(Visit) -> c_int) -> c_int {
     if process().is_none() {
         return run(visit);
     }
@@ -118,9 +128,13 @@ fn walk(visit: Visit, run: impl FnOnce(Visit) -> c_int) -> c_int {
     };
     walk.visit.store(visit as *mut c_void, Relaxed);
     walk.level.store(level, Relaxed);
+    walk.moves.store(moves, Relaxed);
     walk.thread.store(sys::thread(), Release);
     let done = run(visited);
     walk.thread.store(0, Release);
+    if moves {
+        refresh_working_directory();
+    }
     done
 }
 
@@ -138,6 +152,9 @@ unsafe extern "C" fn visited(
     place: *mut c_void,
 ) -> c_int {
     let Some(walk) = innermost() else { return 0 };
+    if walk.moves.load(Relaxed) {
+        refresh_working_directory();
+    }
     // SAFETY: libc's promise: a string.
     let name = unsafe { CStr::from_ptr(path) }.to_bytes_with_nul();
     if is_control(libc::AT_FDCWD, name) {
