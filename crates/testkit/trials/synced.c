@@ -2,7 +2,8 @@
  * leave it: what they acknowledge is on the disk.
  *
  * usage: synced DIR make|write [NAME]
- *        synced DIR behind      writes a unit at 1 MiB of files that others have made and not synced
+ *        synced DIR behind
+ *   behind  writes a unit at 1 MiB of files that another descriptor has made and not synced
  *   make    makes the files of all cases, synced, as they are before
  *   write   carries each case out between two marks (writes to descriptor -1, for a trace), prints
  * a line for it when its call has returned, and ends without another call to a file NAME chooses

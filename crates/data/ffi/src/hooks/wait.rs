@@ -70,8 +70,8 @@ pub unsafe fn ppoll_chk(
 }
 
 /// What the kernel called invalid and is a sealed file is as ready as a regular file. If that is
-/// not what the program waits for, the kernel is asked again, without those of the first 1,024 files
-/// that are such: it came back at once because of them.
+/// not what the program waits for, the kernel is asked again without such files among the first
+/// 1,024: it came back at once because of them.
 ///
 /// # Safety
 /// `n` of them, and `call` asks the kernel about them.
