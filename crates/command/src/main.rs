@@ -59,6 +59,7 @@ mod unlock;
 mod verify;
 mod wal;
 mod walk;
+mod whereabouts;
 
 use std::process::ExitCode;
 

@@ -27,7 +27,7 @@ mod start;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
-use procfs::process::{Process, all_processes};
+use procfs::process::all_processes;
 use tidelock_contract::control::{FOLDER, programs_beside};
 use tidelock_keyring::Profile;
 
@@ -35,6 +35,7 @@ use crate::console;
 use crate::error::{Error, Result};
 use crate::exec::{Program, is_of};
 use crate::protected::Protected;
+use crate::whereabouts::works_in;
 pub(crate) use brand::Brand;
 pub(crate) use instance::{Answer, Instance};
 pub(crate) use mariadb::refuse_socket;
@@ -43,16 +44,13 @@ use start::Start;
 
 /// Where the server keeps its data when nobody tells it: Debian's builds and upstream's.
 const DEFAULT_DIRECTORY: &str = "/var/lib/mysql";
-/// Programs that are a server or start one, with the options of a server.
-const SERVERS: [&str; 7] = [
-    "mariadbd",
-    "mysqld",
-    "mysqld-debug",
-    "mariadbd-safe",
-    "mysqld_safe",
-    "mariadb-install-db",
-    "mysql_install_db",
-];
+/// The server's programs.
+const SERVERS: [&str; 3] = ["mariadbd", "mysqld", "mysqld-debug"];
+/// Programs that start one, with the options of a server.
+const STARTERS: [&str; 4] =
+    ["mariadbd-safe", "mysqld_safe", "mariadb-install-db", "mysql_install_db"];
+/// How the kernel marks a program that was replaced while it runs.
+const REPLACED: &str = " (deleted)";
 /// Units of packages: Debian's of MariaDB and its aliases, those of MySQL.
 const UNITS: [&str; 3] = ["mariadb", "mysql", "mysqld"];
 
@@ -76,7 +74,7 @@ pub(crate) fn prepare(
     let roots: Vec<&Path> = run.iter().map(|protected| &*protected.path).collect();
     let called = program.script.as_ref().unwrap_or(&program.path);
     let name = called.file_name().and_then(OsStr::to_str);
-    if name.is_some_and(|name| SERVERS.contains(&name)) {
+    if name.is_some_and(|name| SERVERS.contains(&name) || STARTERS.contains(&name)) {
         let server = if brand == Brand::MySql { called } else { &program.called };
         let listed = std::fs::read_to_string(programs_beside(socket)).unwrap_or_default();
         let listed: Vec<String> = listed.lines().map(str::to_owned).collect();
@@ -107,18 +105,19 @@ fn packaged(brand: Brand) -> Start<'static> {
     Start { brand, server: Path::new(brand.packaged()), arguments: &[], run_as: None }
 }
 
-/// The server that works in a data directory: it lies there as its current directory.
+/// The server that works in a data directory: that is its current directory.
 pub(crate) fn server_on(dir: &Path) -> Option<u32> {
     Brand::of(dir)?;
-    let dir = dir.canonicalize().ok()?;
-    let works_here = |process: &Process| {
-        let name = process.exe().ok();
-        let name = name.as_deref().and_then(Path::file_name).and_then(OsStr::to_str);
-        name.is_some_and(|name| name.starts_with("mariadbd") || name.starts_with("mysqld"))
-            && process.cwd().is_ok_and(|cwd| cwd == dir)
-    };
-    let found = all_processes().ok()?.flatten().find(works_here)?;
-    u32::try_from(found.pid).ok()
+    let all = all_processes().ok()?.flatten();
+    let servers = all.filter(|process| process.exe().is_ok_and(|program| is_server(&program)));
+    let mut pids = servers.filter_map(|process| u32::try_from(process.pid).ok());
+    pids.find(|pid| works_in(*pid, dir).unwrap_or(false))
+}
+
+/// True for a server's program, as the kernel names that of a process.
+fn is_server(program: &Path) -> bool {
+    let name = program.file_name().and_then(OsStr::to_str).unwrap_or_default();
+    SERVERS.contains(&name.strip_suffix(REPLACED).unwrap_or(name))
 }
 
 /// For the unit of a packaged server, which is to run on `dir`.
@@ -179,4 +178,19 @@ fn judge(settings: &Settings, roots: &[&Path]) -> Result<()> {
         );
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_client_with_a_name_like_a_servers_is_no_server() {
+        for server in ["/usr/sbin/mariadbd", "/usr/sbin/mysqld (deleted)", "/x/mysqld-debug"] {
+            assert!(is_server(Path::new(server)), "{server}");
+        }
+        for other in ["/usr/bin/mysqldump", "/usr/bin/mariadbd-safe-helper", "/x/mariadbd.old"] {
+            assert!(!is_server(Path::new(other)), "{other}");
+        }
+    }
 }

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 
 use crate::mysqld;
+use crate::whereabouts::works_in;
 
 /// The library's file; the kernel marks one that was replaced meanwhile as deleted.
 const LIBRARY: &[u8] = b"libtidelock_preload.so";
@@ -61,12 +62,11 @@ impl Server {
         let Some(pid) = text.lines().next().and_then(|line| line.trim().parse::<u32>().ok()) else {
             return Self::Stopped;
         };
-        let process = PathBuf::from(format!("/proc/{pid}"));
-        if !process.is_dir() {
+        if !Path::new(&format!("/proc/{pid}")).is_dir() {
             return Self::Stopped;
         }
         // A number that was given away since: servers work in their directory.
-        if fs::read_link(process.join("cwd")).is_ok_and(|cwd| cwd != dir) {
+        if works_in(pid, dir).is_ok_and(|works| !works) {
             return Self::Stopped;
         }
         Self::process(pid)

@@ -6,7 +6,7 @@ use std::io;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
-use procfs::process::{FDTarget, all_processes};
+use procfs::process::all_processes;
 use tidelock_keyring::Keyring;
 
 use crate::error::{Error, Result};
@@ -15,6 +15,7 @@ use crate::sealed::Keys;
 use crate::server::Server;
 use crate::status::ControlFile;
 use crate::walk::read_first;
+use crate::whereabouts::open_below;
 
 const CONTROL: &str = "global/pg_control";
 
@@ -93,13 +94,8 @@ pub(super) fn user_of(dir: &Path) -> Option<(i32, PathBuf)> {
     let me = std::process::id().cast_signed();
     let others = all_processes().into_iter().flatten().flatten().filter(|one| one.pid != me);
     others.into_iter().find_map(|process| {
-        let open = process.fd().into_iter().flatten().flatten();
-        open.into_iter().find_map(|fd| match fd.target {
-            FDTarget::Path(path) if path.starts_with(dir) && path.is_file() => {
-                Some((process.pid, path))
-            }
-            _ => None,
-        })
+        let path = open_below(&process, dir).next()?;
+        Some((process.pid, path))
     })
 }
 

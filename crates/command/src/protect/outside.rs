@@ -1,13 +1,14 @@
 //! Who reads the files from outside: programs that would meet sealed bytes, and a server's log that
 //! lies in the directory.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use procfs::process::{FDTarget, Process, all_processes};
+use procfs::process::{Process, all_processes};
 
 use tidelock_contract::control::FOLDER;
 
 use crate::error::{Error, Result};
+use crate::whereabouts::open_below;
 
 /// Refuses while a program that is not the server's has a file of the directory open.
 ///
@@ -16,11 +17,14 @@ use crate::error::{Error, Result};
 pub(super) fn refuse_readers(dir: &Path, server: Option<u32>) -> Result<()> {
     let me = std::process::id().cast_signed();
     let server = server.map(u32::cast_signed);
+    let control = dir.join(FOLDER);
     for process in all_processes().into_iter().flatten().flatten() {
         if process.pid == me || server.is_some_and(|server| is_below(&process, server)) {
             continue;
         }
-        if let Some(path) = open_below(&process, dir) {
+        // The agent has its own there.
+        let mut open = open_below(&process, dir).filter(|path| !path.starts_with(&control));
+        if let Some(path) = open.next() {
             let name = process.stat().map(|stat| stat.comm).unwrap_or_default();
             return Err(Error::refused(
                 format!("{name} (process {}) has {} open", process.pid, path.display()),
@@ -68,17 +72,6 @@ fn is_below(process: &Process, server: i32) -> bool {
 
 /// A wrapper, its helper or server, and what that has started.
 const GENERATIONS: u32 = 4;
-
-fn open_below(process: &Process, dir: &Path) -> Option<PathBuf> {
-    let open = process.fd().into_iter().flatten().flatten();
-    let mut paths = open.filter_map(|fd| match fd.target {
-        FDTarget::Path(path) => Some(path),
-        _ => None,
-    });
-    // The agent has its own there.
-    let control = dir.join(FOLDER);
-    paths.find(|path| path.starts_with(dir) && !path.starts_with(&control) && path.is_file())
-}
 
 #[cfg(test)]
 mod tests {

@@ -22,6 +22,7 @@ use crate::service::plan::Unit;
 use crate::service::record::Record;
 use crate::service::{before, fit};
 use crate::unlock;
+use crate::whereabouts::works_in;
 
 /// A server may take a while to write its process id.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -129,14 +130,10 @@ fn publish(unit: &Path, socket: &Path, command: &AgentCommand) -> Result<()> {
 /// [`Error::WithoutLibrary`] if it is not; [`Error::NoServer`] or [`Error::LibraryUnknown`].
 pub(super) fn check(record: &Record) -> Result<()> {
     let until = Instant::now() + PATIENCE;
-    // What systemd took for the main process, for servers without a postmaster.pid.
+    // What systemd takes for the main process: the server, or what will start it.
     let main = std::env::var("MAINPID").ok().and_then(|pid| pid.parse().ok());
     loop {
-        let server = match (Server::on(&record.directory), main) {
-            (Server::Stopped, Some(pid)) => Server::process(pid),
-            (server, _) => server,
-        };
-        match server {
+        match server_of(&record.directory, main) {
             Server::Running { pid, library: Loaded::Yes, .. } => {
                 return console::print(format_args!("loaded        in process {pid}\n"));
             }
@@ -147,5 +144,17 @@ pub(super) fn check(record: &Record) -> Result<()> {
             Server::Running { pid, .. } => return Err(Error::LibraryUnknown { pid }),
             Server::Stopped => return Err(Error::NoServer { dir: record.directory.clone() }),
         }
+    }
+}
+
+/// The main process, if it works in the directory; else the server that does. A main process that
+/// works elsewhere counts until there is one.
+fn server_of(dir: &Path, main: Option<u32>) -> Server {
+    if let Some(pid) = main.filter(|pid| works_in(*pid, dir).unwrap_or(false)) {
+        return Server::process(pid);
+    }
+    match (Server::on(dir), main) {
+        (Server::Stopped, Some(pid)) => Server::process(pid),
+        (server, _) => server,
     }
 }

@@ -16,6 +16,7 @@ use tidelock_format::KeyringId;
 
 use crate::owner::Owner;
 use crate::server::Loaded;
+use crate::whereabouts::Identity;
 
 /// Programs that run with keys.
 pub(crate) struct Programs(Vec<Stat>);
@@ -23,11 +24,11 @@ pub(crate) struct Programs(Vec<Stat>);
 impl Programs {
     /// Those of the protected directory `dir`, a canonical path.
     pub(crate) fn of(dir: &Path) -> Self {
-        let lock = dir.join(FOLDER).join(LOCK);
+        let Ok(lock) = Identity::of(&dir.join(FOLDER).join(LOCK)) else { return Self(Vec::new()) };
         let stats = all_processes().into_iter().flatten().filter_map(|one| one.ok()?.stat().ok());
         let with_keys = |one: &Stat| {
             let process = PathBuf::from(format!("/proc/{}", one.pid));
-            Loaded::of(&process) == Loaded::Yes && holds(&process, &lock)
+            Loaded::of(&process) == Loaded::Yes && holds(&process, lock)
         };
         Self(stats.filter(with_keys).collect())
     }
@@ -66,7 +67,7 @@ pub(super) fn sockets(pid: i32) -> Vec<PathBuf> {
 }
 
 /// Has the process whose folder in /proc is `process` this file open?
-fn holds(process: &Path, lock: &Path) -> bool {
+fn holds(process: &Path, lock: Identity) -> bool {
     let open = fs::read_dir(process.join("fd")).into_iter().flatten().flatten();
-    open.filter_map(|fd| fs::read_link(fd.path()).ok()).any(|path| path == lock)
+    open.filter_map(|fd| Identity::of(&fd.path()).ok()).any(|file| file == lock)
 }
