@@ -11,6 +11,7 @@ use std::rc::Rc;
 
 use rustix::fs::{MemfdFlags, memfd_create};
 use tidelock_agent::RunDir;
+use tidelock_providers::{Places, secrets};
 
 use crate::begun::Lock;
 use crate::error::{Error, Result};
@@ -96,9 +97,11 @@ impl RunAs {
     /// # Errors
     /// [`Error::Io`]; there is no folder for the agent's socket.
     pub(crate) fn server(&self, dir: &Path, words: &[String], log: &Path) -> Result<Command> {
-        let mut command = self.program(Path::new("/bin/sh"))?;
+        let shell = Path::new("/bin/sh");
+        let is_sealed = is_protected(dir);
+        let mut command = if is_sealed { self.as_owner(shell)? } else { self.program(shell)? };
         command.args(["-c", "log=$1; shift; exec \"$@\" >>\"$log\" 2>&1", "sh"]).arg(log);
-        if is_protected(dir) {
+        if is_sealed {
             self.make_place()?;
             let program = std::env::current_exe().map_err(Error::io("find", "/proc/self/exe"))?;
             command.arg(program).args(["exec", "-D"]).arg(dir).arg("--");
@@ -116,18 +119,22 @@ impl RunAs {
         Ok(())
     }
 
-    /// The command `tidelock` itself.
+    /// The command `tidelock` itself, which may need credentials and passes none on.
     fn tidelock(&self) -> Result<Command> {
         let program = std::env::current_exe().map_err(Error::io("find", "/proc/self/exe"))?;
-        self.program(&program)
+        self.as_owner(&program)
     }
 
-    /// Any program, as the owner, with the groups of that user: a server may read its TLS key by
-    /// one.
+    /// Any program, as the owner, and [`without_secrets`].
     ///
     /// # Errors
     /// [`Error::Io`].
     pub(crate) fn program(&self, program: &Path) -> Result<Command> {
+        self.as_owner(program).map(without_secrets)
+    }
+
+    /// With the groups of that user: a server may read its TLS key by one.
+    fn as_owner(&self, program: &Path) -> Result<Command> {
         let another = Owner::caller().uid != self.owner.uid;
         let mut command = if another {
             let mut command = Command::new("setpriv");
@@ -149,6 +156,15 @@ impl RunAs {
         command.current_dir("/").stdin(self.stdin()?);
         Ok(command)
     }
+}
+
+/// Takes what may open a keyring out of a program's environment: superusers of a server read that.
+pub(crate) fn without_secrets(mut command: Command) -> Command {
+    let configured = Places::of_process().secret_variables();
+    for name in secrets().map(str::to_owned).chain(configured) {
+        command.env_remove(name);
+    }
+    command
 }
 
 /// Runs a program to its end; what it printed on standard output.

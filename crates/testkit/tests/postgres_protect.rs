@@ -87,6 +87,33 @@ fn a_running_server_is_sealed_and_made_plain_again_by_one_command_each() -> Resu
     place.tool("pg_checksums").arg("--check").arg("-D").arg(cluster.dir()).run().map(drop)
 }
 
+/// Who may read a server's environment (superusers, by COPY FROM PROGRAM) gets no key by that.
+#[test]
+fn a_server_has_no_credentials_of_whoever_protects_it_or_takes_it_back() -> Result<()> {
+    let place = Workspace::new()?;
+    let cluster = Cluster::started(&place, "main", Arm::Plain)?;
+    let secrets = ["AWS_SECRET_ACCESS_KEY", "VAULT_TOKEN", "TL_KEY"];
+    let call = |what: &str, more: &[&str]| {
+        let tool = tidelock(&place, what, cluster.dir(), more)?.env("TL_HARMLESS", "1");
+        secrets.iter().fold(tool, |tool, name| tool.secret_env(name, "5a".repeat(32))).run()
+    };
+    let keys = ["--no-recovery", "--no-keyring-copy", "--provider", "env:TL_KEY"];
+    // `tidelock exec`, which starts the sealed server, takes out what opens its keyring.
+    let steps = [("protect", &keys[..], &secrets[2..]), ("unprotect", &[], &secrets)];
+    for (what, more, secrets) in steps {
+        call(what, more)?;
+        ensure(library_in(&cluster)? == (what == "protect"), || format!("no {what}"))?;
+        let path = format!("/proc/{}/environ", cluster.postmaster()?.id());
+        let text = fs::read(&path).map_err(Error::io("reading the environment"))?;
+        let text = String::from_utf8_lossy(&text).into_owned();
+        let names: Vec<_> = text.split('\0').filter_map(|it| it.split('=').next()).collect();
+        ensure(names.contains(&"TL_HARMLESS"), || format!("{what}: {names:?}"))?;
+        let found = secrets.iter().find(|name| names.contains(name));
+        ensure(found.is_none(), || format!("{what}: the server has {found:?}"))?;
+    }
+    Ok(())
+}
+
 /// Where a call is killed.
 const POINTS: [&str; 5] =
     ["it has begun", "the server has stopped", "some files are sealed", "all are", "it runs again"];

@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use super::brand::Brand;
 use super::{mariadb, mysql};
 use crate::error::{Error, Result};
-use crate::run_as::RunAs;
+use crate::run_as::{RunAs, without_secrets};
 
 /// Prints what the option files say.
 const PRINTER: &str = "my_print_defaults";
@@ -66,7 +66,7 @@ impl Start<'_> {
         match self.run_as {
             Some(run_as) => run_as.program(path),
             None => {
-                let mut command = Command::new(path);
+                let mut command = without_secrets(Command::new(path));
                 command.stdin(Stdio::null());
                 Ok(command)
             }

@@ -13,6 +13,7 @@
 mod named;
 mod tables;
 
+use std::collections::BTreeSet;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, fchown};
@@ -202,6 +203,28 @@ impl Places {
     /// As [`Places::find`].
     pub fn by_name(&self, name: &str) -> Result<Option<Named>, Error> {
         named::read(&self.system.join(format!("{name}.toml")), Audience::RootWrites)
+    }
+
+    /// The variables that hold keys or credentials by any file of configuration, whatever keyring
+    /// or directory that is for. A file that cannot be read or trusted names none.
+    #[must_use]
+    pub fn secret_variables(&self) -> BTreeSet<String> {
+        let system = (&self.system, Audience::RootWrites);
+        let own = self.own.iter().map(|own| (own, Audience::OwnerOnly));
+        let mut all = BTreeSet::new();
+        for (place, audience) in std::iter::once(system).chain(own) {
+            for (folder, above) in [(place.clone(), 1), (place.join("keyrings"), 2)] {
+                for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+                    let path = entry.path();
+                    let is_one = path.extension().is_some_and(|ending| ending == "toml");
+                    let found = is_one.then(|| read(&path, audience, above).ok().flatten());
+                    let providers = found.flatten().unwrap_or_default().providers;
+                    let names = providers.iter().flat_map(|choice| choice.secret_variables());
+                    all.extend(names.map(str::to_owned));
+                }
+            }
+        }
+        all
     }
 
     /// Adds a provider behind those that are configured for a keyring, in the file that is in
@@ -429,6 +452,20 @@ mod tests {
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         assert_eq!(places.find(ID, DIR.as_ref()).unwrap(), Some(config()));
         assert_eq!(places.find(KeyringId([8; 16]), DIR.as_ref()).unwrap(), None);
+    }
+
+    #[test]
+    fn a_key_in_a_variable_is_known_whatever_it_opens_and_a_loose_file_names_none() {
+        let (_home, places) = places();
+        let of = |name: &str| {
+            let providers = vec![format!("env:{name}").parse().unwrap()];
+            Config { providers, ..Config::default() }
+        };
+        places.write(ID, &of("ONE")).unwrap();
+        let loose = places.write(KeyringId([8; 16]), &of("TWO")).unwrap();
+        assert_eq!(Vec::from_iter(places.secret_variables()), ["ONE", "TWO"]);
+        fs::set_permissions(loose, fs::Permissions::from_mode(0o666)).unwrap();
+        assert_eq!(Vec::from_iter(places.secret_variables()), ["ONE"]);
     }
 
     #[test]

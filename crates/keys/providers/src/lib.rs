@@ -39,7 +39,7 @@ pub use descriptor::Descriptor;
 pub use file::{FileProvider, refuse_inside};
 pub use passphrase::PassphraseProvider;
 pub use recovery::RecoveryKey;
-pub use registry::known;
+pub use registry::{known, secrets};
 pub use room::{Kind, New, Room, Rotation};
 pub use terminal::has_terminal;
 

@@ -106,7 +106,7 @@ pub fn known(keyring: SealedKeyring) -> Result<SealedKeyring, Error> {
 }
 
 /// Every variable of the environment that may hold a credential of a provider.
-pub(crate) fn secrets() -> impl Iterator<Item = &'static str> {
+pub fn secrets() -> impl Iterator<Item = &'static str> {
     all().into_iter().flat_map(|kind| kind.secrets.iter().copied())
 }
 
