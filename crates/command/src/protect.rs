@@ -168,6 +168,7 @@ impl Protect {
                 "`tidelock status` shows it; `tidelock service install` has a unit start it",
             ));
         }
+        target.refuse_unnamed_unit()?;
         let engine = &*target.engine;
         let version = engine.version()?;
         Library::find()?;
@@ -313,6 +314,7 @@ impl Unprotect {
                 "nothing is to be taken back",
             ));
         }
+        target.refuse_unnamed_unit()?;
         if let Some(unit) = &target.unit {
             service::refuse_removal(unit)?;
         }

@@ -100,3 +100,27 @@ impl Loaded {
         }
     }
 }
+
+/// The unit of systemd that a process runs in, by its control group.
+pub(crate) fn unit_of(pid: u32) -> Option<String> {
+    service_in(&fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?)
+}
+
+/// The innermost service, but for those of user sessions.
+fn service_in(groups: &str) -> Option<String> {
+    let line = groups.lines().find(|line| line.contains("/system.slice/"))?;
+    let unit = line.rsplit('/').find(|name| name.ends_with(".service"))?;
+    Some(unit.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_unit_of_a_server_is_that_of_its_control_group() {
+        let groups = "0::/system.slice/system-postgresql.slice/postgresql@15-main.service\n";
+        assert_eq!(service_in(groups).as_deref(), Some("postgresql@15-main.service"));
+        assert_eq!(service_in("0::/user.slice/user-0.slice/session-1.scope\n"), None);
+    }
+}

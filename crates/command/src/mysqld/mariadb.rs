@@ -37,6 +37,9 @@ pub(crate) fn refuse_socket(dir: &Path) -> Result<()> {
     }
     Err(Error::refused(
         format!("{SOCKET} is active: the next client would have systemd start a server"),
-        format!("`systemctl stop {SOCKET}` until this is done; `tidelock protect` does it itself"),
+        format!(
+            "`systemctl stop {SOCKET}` until this is done; `tidelock protect mariadb` and \
+             `unprotect mariadb` do it themselves"
+        ),
     ))
 }

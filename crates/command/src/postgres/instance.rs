@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::owner::Owner;
 use crate::postgres::programs::Programs;
 use crate::run_as::run;
-use crate::server::Server;
+use crate::server::{Server, unit_of};
 
 /// As long as a server may take to write its last checkpoint, or to recover.
 const PATIENCE: &str = "86400";
@@ -141,8 +141,7 @@ impl Running {
 
     /// The unit of systemd that it runs in, by its control group.
     pub(crate) fn unit(&self) -> Option<String> {
-        let groups = fs::read_to_string(format!("/proc/{}/cgroup", self.pid)).ok()?;
-        unit_of(&groups)
+        unit_of(self.pid)
     }
 }
 
@@ -295,13 +294,6 @@ pub(crate) fn options(dir: &Path) -> Vec<String> {
     found
 }
 
-/// The innermost service of a process, but for those of user sessions.
-fn unit_of(groups: &str) -> Option<String> {
-    let line = groups.lines().find(|line| line.contains("/system.slice/"))?;
-    let unit = line.rsplit('/').find(|name| name.ends_with(".service"))?;
-    Some(unit.to_owned())
-}
-
 /// As pg_ctl hands them to a shell.
 pub(crate) fn shell_words(words: &[String]) -> String {
     let quoted = |word: &String| format!("'{}'", word.replace('\'', r"'\''"));
@@ -331,13 +323,6 @@ mod tests {
             assert_eq!(Cluster::of_unit(other), None, "{other}");
         }
         assert_eq!(Cluster::of_config(Path::new("/d/postgresql.conf")), None);
-    }
-
-    #[test]
-    fn the_unit_of_a_server_is_that_of_its_control_group() {
-        let unit = unit_of("0::/system.slice/system-postgresql.slice/postgresql@15-main.service\n");
-        assert_eq!(unit.as_deref(), Some("postgresql@15-main.service"));
-        assert_eq!(unit_of("0::/user.slice/user-0.slice/session-1.scope\n"), None);
     }
 
     #[test]

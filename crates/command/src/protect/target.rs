@@ -9,10 +9,11 @@ use super::engine::Engine;
 use crate::begun::beside;
 use crate::console;
 use crate::error::{Error, Result};
-use crate::mysqld::{self, Brand};
+use crate::mysqld::{self, Brand, refuse_socket};
 use crate::owner::Owner;
 use crate::postgres::{Cluster, Instance};
 use crate::run_as::run;
+use crate::server::unit_of;
 use crate::service;
 
 /// Which one
@@ -102,6 +103,45 @@ pub(crate) fn data_directory(cluster: &Cluster) -> Result<PathBuf> {
 impl Target {
     pub(super) fn dir(&self) -> &Path {
         self.engine.dir()
+    }
+
+    /// Refuses a directory alone if systemd starts its server, now or for the next client: what is
+    /// not told to a unit starts bare again.
+    ///
+    /// # Errors
+    /// [`Error::Refused`].
+    pub(super) fn refuse_unnamed_unit(&self) -> Result<()> {
+        if self.unit.is_some() {
+            return Ok(());
+        }
+        let (dir, brand) = (self.dir(), Brand::of(self.dir()));
+        // A server that was started by hand beside the caller is of the unit of both.
+        let unit = self.engine.running().and_then(unit_of);
+        if let Some(unit) = unit.filter(|unit| unit_of(std::process::id()).as_ref() != Some(unit)) {
+            let name = unit.strip_suffix(".service").unwrap_or(&unit);
+            let hint = match brand {
+                Some(Brand::MySql) => format!(
+                    "no unit of MySQL was tried: `systemctl stop {name}`, then `tidelock encrypt` \
+                     or `decrypt`: docs/engines/mysql.md"
+                ),
+                _ => format!(
+                    "name it too, as root: `tidelock protect {name} -D {0}`, or `tidelock \
+                     unprotect {name} -D {0}`",
+                    dir.display()
+                ),
+            };
+            return Err(Error::refused(
+                format!(
+                    "{unit} runs the server on {}, and would start it as it was before",
+                    dir.display()
+                ),
+                hint,
+            ));
+        }
+        if brand == Some(Brand::MariaDb) {
+            refuse_socket(dir)?;
+        }
+        Ok(())
     }
 
     /// A unit that is no cluster is systemd's alone.

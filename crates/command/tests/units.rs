@@ -1,0 +1,77 @@
+//! A server that a unit of systemd starts, and what is refused of it while nothing is changed yet.
+//!
+//! Nothing is systemd here: a file is mounted on the control group of a stand-in for the server,
+//! and scripts answer as `systemctl` does. Needs root.
+
+#![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
+#[path = "home/place.rs"]
+mod place;
+
+use place::Shell;
+use tidelock_servers::skip;
+
+/// HOME with a directory that looks like MariaDB's, which is another user's.
+#[track_caller]
+fn machine() -> Option<Shell> {
+    if skip::unless_root("a mount namespace") {
+        return None;
+    }
+    let place = Shell::new();
+    let made = place.run(
+        "chmod 755 .; mkdir -p ours/mysql bin; cp /bin/sleep mariadbd; touch ours/ibdata1 \
+         ours/aria_log_control; chown -R nobody:nogroup ours; unshare -m mount --bind bin ours",
+    );
+    if made.is_empty() {
+        return Some(place);
+    }
+    skip::because(format_args!("no mount namespace can be made here: {made}"));
+    None
+}
+
+/// What `protect` asks for, behind the server.
+const KEYS: &str = "--yes --no-recovery --no-keyring-copy --provider file:$PWD/key";
+
+/// In a namespace where systemd seems to run, with the scripts of `bin`.
+fn with_systemd(place: &Shell, line: &str) -> String {
+    place.run(&format!(
+        "unshare -m sh -c 'mount -t tmpfs none /run && mkdir -p /run/systemd/system || exit 9; \
+         PATH=$PWD/bin:$PATH; chmod +x bin/*; {line}'"
+    ))
+}
+
+#[test]
+fn the_server_of_a_unit_is_not_taken_by_its_directory_alone() {
+    let Some(place) = machine() else { return };
+    let protect = |group: &str| {
+        place.run(&format!(
+            "echo 0::{group} > group; (cd ours; exec ../mariadbd 60) > /dev/null 2>&1 & ours=$!; \
+             trap 'kill $ours' EXIT; \
+             until [ \"$(basename \"$(readlink /proc/$ours/exe)\")\" = mariadbd ]; do sleep 0.05; \
+             done; export ours; \
+             unshare -m sh -c 'mount --bind group /proc/$ours/cgroup; \
+             tidelock protect -D ours {KEYS}'"
+        ))
+    };
+    assert_eq!(
+        protect("/system.slice/mydb.service"),
+        "error: mydb.service runs the server on [HOME]/ours, and would start it as it was before\n\
+         hint:  name it too, as root: `tidelock protect mydb -D [HOME]/ours`, or `tidelock \
+         unprotect mydb -D [HOME]/ours`\n[exit 3]\n"
+    );
+    let own = protect("/user.slice/user-0.slice/session-1.scope");
+    // It gets as far as asking the stand-in for its version.
+    assert!(!own.contains("mydb") && own.contains("--no-defaults"), "{own}");
+}
+
+#[test]
+fn an_active_socket_is_refused_before_the_server_stops() {
+    let Some(place) = machine() else { return };
+    place.run(
+        "printf '#!/bin/sh\\n[ $1 = is-active ]\\n' > bin/systemctl; \
+         printf '#!/bin/sh\\necho --datadir=%s/ours\\n' \"$PWD\" > bin/my_print_defaults",
+    );
+    let said = with_systemd(&place, &format!("tidelock protect -D ours {KEYS}"));
+    assert!(said.starts_with("error: mariadb.socket is active"), "{said}");
+    assert!(said.contains("`tidelock protect mariadb`"), "{said}");
+}
