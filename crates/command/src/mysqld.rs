@@ -3,6 +3,7 @@
 //! ```text
 //!   brand      whose it is             mariadb, mysql   what only one of them has
 //!   start      what a server is told   settings         the places that it names
+//!   unit       what a unit of systemd tells it
 //!   galera     what a node of a cluster must be told
 //!   instance   the server that runs: how it was started, stop, start, SQL by its own client
 //!   sockets    where it takes clients
@@ -23,6 +24,7 @@ mod mysql;
 mod settings;
 mod sockets;
 mod start;
+mod unit;
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
@@ -41,6 +43,7 @@ pub(crate) use instance::{Answer, Instance};
 pub(crate) use mariadb::refuse_socket;
 use settings::{Settings, Stray};
 use start::Start;
+use unit::Started;
 
 /// Where the server keeps its data when nobody tells it: Debian's builds and upstream's.
 const DEFAULT_DIRECTORY: &str = "/var/lib/mysql";
@@ -79,7 +82,7 @@ pub(crate) fn prepare(
         let listed = std::fs::read_to_string(programs_beside(socket)).unwrap_or_default();
         let listed: Vec<String> = listed.lines().map(str::to_owned).collect();
         let start = Start { brand, server, arguments, run_as: None };
-        check(&start, &roots, Some(&listed))?;
+        check(&start, &roots, Some(&listed), Datadir::Told)?;
     }
     let present = std::env::var_os("TMPDIR").map(PathBuf::from);
     let inside = present.is_some_and(|dir| dir.is_dir() && settings::is_below(&dir, &roots));
@@ -120,35 +123,103 @@ fn is_server(program: &Path) -> bool {
     SERVERS.contains(&name.strip_suffix(REPLACED).unwrap_or(name))
 }
 
-/// For the unit of a packaged server, which is to run on `dir`.
-///
-/// # Errors
-/// As [`prepare`].
-pub(crate) fn check_unit(dir: &Path) -> Result<()> {
-    let brand = Brand::of(dir).unwrap_or_else(Brand::installed);
-    let sealed = dir.join(FOLDER).symlink_metadata().is_ok();
-    let listed = if sealed { None } else { Some(listed_at_first(brand)?) };
-    check(&packaged(brand), &[dir], listed.as_deref())
+/// What to do if nothing shows the options of a unit's server.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Unseen {
+    Refuse,
+    /// Its files may be sealed already.
+    Warn,
 }
 
-/// The programs that get keys in a directory that is to be sealed.
-fn listed_at_first(brand: Brand) -> Result<Vec<String>> {
-    Ok(Profile::builtin(brand.profile())?.programs)
+/// For a unit whose server is to run on `dir`: looks at what the server there was started with, and
+/// at what the unit starts.
+///
+/// # Errors
+/// As [`prepare`]; the unit starts a server elsewhere; [`Unseen::Refuse`].
+pub(crate) fn check_unit(unit: &str, dir: &Path, unseen: Unseen) -> Result<()> {
+    let mut running = None;
+    if server_on(dir).is_some() {
+        let instance = Instance::find(dir, None)?;
+        let options = instance.options()?;
+        instance.refuse_places_outside(&options)?;
+        running = Some(options.iter().skip(1).map(OsString::from).collect::<Vec<_>>());
+    }
+    let brand = Brand::of(dir).unwrap_or_else(Brand::installed);
+    let listed = listed_in(dir, brand)?;
+    let judge = |start: &Start<'_>| check(start, &[dir], listed.as_deref(), Datadir::OfUnit(unit));
+    let why = match Started::by(unit) {
+        // The same words have been judged.
+        Started::Server(_, arguments) if running.as_ref() == Some(&arguments) => return Ok(()),
+        Started::Server(server, arguments) => {
+            return judge(&Start { brand, server: &server, arguments: &arguments, run_as: None });
+        }
+        _ if running.is_some() => return Ok(()),
+        Started::Unknown if is_unit(unit) => return judge(&packaged(brand)),
+        Started::Unknown => format!("systemd does not say what {unit} starts"),
+        Started::Other(command) => {
+            format!("{unit} starts `{command}`, which does not show the options of its server")
+        }
+    };
+    if unseen == Unseen::Refuse {
+        return Err(Error::refused(why, "start it first: the options of a server that runs show"));
+    }
+    console::warn(
+        why,
+        "a tmpdir, an innodb_undo_directory or the like outside of the directory would have plain \
+         rows: look at its options",
+    );
+    Ok(())
+}
+
+/// The programs that get keys in a directory that is to be sealed; `None` for a sealed one, whose
+/// keyring has the list.
+fn listed_in(dir: &Path, brand: Brand) -> Result<Option<Vec<String>>> {
+    if dir.join(FOLDER).symlink_metadata().is_ok() {
+        return Ok(None);
+    }
+    Ok(Some(Profile::builtin(brand.profile())?.programs))
+}
+
+/// What is known of a server's data directory.
+#[derive(Clone, Copy)]
+enum Datadir<'a> {
+    /// What the options say, and a person may mean another one.
+    Told,
+    /// The same of a unit, which must mean the protected one.
+    OfUnit(&'a str),
+    /// It is this one, where the server runs.
+    Is(&'a Path),
 }
 
 /// `listed`: as [`galera::check`] takes them.
-fn check(start: &Start<'_>, roots: &[&Path], listed: Option<&[String]>) -> Result<()> {
+fn check(
+    start: &Start<'_>,
+    roots: &[&Path],
+    listed: Option<&[String]>,
+    place: Datadir<'_>,
+) -> Result<()> {
     let settings = Settings::of(&start.options()?);
-    judge(&settings, roots)?;
-    let datadir = settings.directory().unwrap_or_else(|| DEFAULT_DIRECTORY.into());
+    let datadir = match place {
+        Datadir::Is(dir) => dir.to_path_buf(),
+        _ => settings.directory().unwrap_or_else(|| DEFAULT_DIRECTORY.into()),
+    };
+    judge(&settings, &datadir, roots, place)?;
     galera::check(&settings, &datadir, roots, || start.of_files(&["sst"]), listed)
 }
 
 /// Refuses rows outside of the directories, and tells of logs there.
-fn judge(settings: &Settings, roots: &[&Path]) -> Result<()> {
+fn judge(settings: &Settings, datadir: &Path, roots: &[&Path], place: Datadir<'_>) -> Result<()> {
     let shown = roots.iter().map(|it| it.display().to_string()).collect::<Vec<_>>().join(", ");
-    let datadir = settings.directory().unwrap_or_else(|| DEFAULT_DIRECTORY.into());
-    if !settings::is_below(&datadir, roots) {
+    if !settings::is_below(datadir, roots) {
+        if let Datadir::OfUnit(unit) = place {
+            return Err(Error::refused(
+                format!(
+                    "{unit} starts a server on {}, which is not below {shown}: all would be plain",
+                    datadir.display()
+                ),
+                "name that directory with -D, or the unit of this one",
+            ));
+        }
         console::warn(
             format!(
                 "the server's datadir is {}, which is not below the protected {shown}: all that \
@@ -159,7 +230,7 @@ fn judge(settings: &Settings, roots: &[&Path]) -> Result<()> {
         );
         return Ok(());
     }
-    for stray in settings.outside(&datadir, roots) {
+    for stray in settings.outside(datadir, roots) {
         let Stray { setting, path, rows } = stray;
         let path = path.display();
         if rows {

@@ -75,3 +75,34 @@ fn an_active_socket_is_refused_before_the_server_stops() {
     assert!(said.starts_with("error: mariadb.socket is active"), "{said}");
     assert!(said.contains("`tidelock protect mariadb`"), "{said}");
 }
+
+/// The options of the machine's own server say nothing of it.
+#[test]
+fn what_a_unit_starts_is_judged_and_not_the_server_of_the_package() {
+    let Some(place) = machine() else { return };
+    if !place.run("test -x /usr/sbin/mariadbd").is_empty() {
+        skip::missing("mariadb-server");
+        return;
+    }
+    let protect = |options: &str, tmpdir: &str| {
+        place.run(&format!(
+            "printf \"[mysqld]\\n{options}\\n\" > my2.cnf; \
+             printf '#!/bin/sh\\n[ $1 = show ] && cat %s/bin/shown\\n' \"$PWD\" \
+             > bin/systemctl; \
+             echo \"ExecStart={{ path=/usr/sbin/mariadbd ; argv[]=/usr/sbin/mariadbd \
+             --defaults-file=$PWD/my2.cnf \\$MORE ; ignore_errors=no ; }}\" > bin/shown; \
+             echo Environment=MORE=--tmpdir={tmpdir} >> bin/shown"
+        ));
+        with_systemd(&place, &format!("tidelock protect mydb -D ours {KEYS}"))
+    };
+    let said = protect("datadir=$PWD/ours\\ninnodb_undo_directory=/srv/undo", "ibtmp");
+    assert!(said.contains("innodb_undo_directory is /srv/undo"), "{said}");
+    let said = protect("datadir=$PWD/ours", "/srv/tmp");
+    assert!(said.contains("tmpdir is /srv/tmp"), "{said}");
+    let said = protect("datadir=/srv/other", "ibtmp");
+    assert!(said.contains("mydb starts a server on /srv/other, which is not below"), "{said}");
+    place.run("sed -i 's,=/usr/sbin/mariadbd,=/x/start-it,g' bin/shown");
+    let protect = format!("tidelock protect mydb -D ours {KEYS}");
+    let said = with_systemd(&place, &protect);
+    assert!(said.contains("mydb starts `/x/start-it --defaults-file"), "{said}");
+}

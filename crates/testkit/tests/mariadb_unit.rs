@@ -170,6 +170,18 @@ fn the_packaged_unit_starts_sealed_and_plain_again() -> Result<()> {
     )?;
     let systemctl = Path::new(env!("CARGO_MANIFEST_DIR")).join("units/systemctl");
     server.by_root(&place, &systemctl).args(["start", &*unit]).run()?;
+    let command = place.programs()?.command;
+    let provider = format!("file:{}", key.display());
+    let tidelock = |what: &str| {
+        server.by_root(&place, &command).args([what, &*unit, "--yes", "-U", "root", "-D"]).arg(&dir)
+    };
+    let keys = ["--no-recovery", "--no-keyring-copy", "--provider", &*provider];
+    // What the unit starts counts, and not what a server without arguments would do.
+    let options = format!("--defaults-file={}", server.path("my.cnf").display());
+    let elsewhere = format!("{options} --slave-load-tmpdir=/tmp");
+    let refused = tidelock("protect").args(keys).env("MYSQLD_OPTS", &elsewhere).fails()?;
+    ensure(refused.status.code() == Some(3), || refused.text())?;
+    ensure(refused.stderr.contains("slave_load_tmpdir is /tmp"), || refused.text())?;
     server.sql(&format!(
         "CREATE DATABASE d; USE d; CREATE TABLE d.t (b TEXT);
          INSERT INTO d.t SELECT CONCAT('{}', seq) FROM seq_1_to_2000",
@@ -177,12 +189,6 @@ fn the_packaged_unit_starts_sealed_and_plain_again() -> Result<()> {
     ))?;
     let wanted = server.sql("CHECKSUM TABLE d.t")?;
     search(&marker, Arm::Plain, &[&dir])?;
-    let command = place.programs()?.command;
-    let provider = format!("file:{}", key.display());
-    let tidelock = |what: &str| {
-        server.by_root(&place, &command).args([what, &*unit, "--yes", "-U", "root", "-D"]).arg(&dir)
-    };
-    let keys = ["--no-recovery", "--no-keyring-copy", "--provider", &*provider];
     let told = tidelock("protect").args(keys).attempt()?;
     written.keyring = keyring_of(&dir).ok();
     ensure(told.stdout.contains("with the library; it has"), || told.text())?;

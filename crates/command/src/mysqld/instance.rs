@@ -17,7 +17,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use super::brand::Brand;
 use super::sockets::takes_clients;
 use super::start::Start;
-use super::{check, listed_at_first, server_on};
+use super::{Datadir, check, listed_in, server_on};
 use crate::console;
 use crate::error::{Error, Result};
 use crate::owner::Owner;
@@ -157,14 +157,14 @@ impl Instance {
     pub(crate) fn refuse_places_outside(&self, options: &[String]) -> Result<()> {
         let Some((program, arguments)) = options.split_first() else { return Ok(()) };
         let arguments: Vec<OsString> = arguments.iter().map(OsString::from).collect();
-        let listed = listed_at_first(self.brand)?;
+        let listed = listed_in(&self.dir, self.brand)?;
         let start = Start {
             brand: self.brand,
             server: Path::new(program),
             arguments: &arguments,
             run_as: Some(&self.run_as),
         };
-        check(&start, &[&self.dir], Some(&listed))
+        check(&start, &[&self.dir], listed.as_deref(), Datadir::Is(&self.dir))
     }
 
     /// Ends the server in order, and waits until it and its wrapper are gone.

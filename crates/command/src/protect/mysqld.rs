@@ -8,7 +8,7 @@ use super::engine::Engine;
 use crate::begun::Lock;
 use crate::console;
 use crate::error::{Error, Result};
-use crate::mysqld::{Answer, Brand, Instance, check_unit};
+use crate::mysqld::{Answer, Brand, Instance, Unseen, check_unit};
 use crate::run_as::run;
 
 /// The versions whose programs were tried (docs/engines).
@@ -84,7 +84,7 @@ impl Engine for Instance {
 
     fn notes(&self, user: Option<&str>, unit: Option<&str>) -> Result<String> {
         match unit {
-            Some(_) => check_unit(&self.dir)?,
+            Some(unit) => check_unit(unit, &self.dir, Unseen::Refuse)?,
             None => self.refuse_places_outside(&Self::options(self)?)?,
         }
         if Self::settled(self).is_none() {

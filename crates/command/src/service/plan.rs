@@ -11,7 +11,7 @@ use tidelock_agent::alias::alias_name;
 
 use crate::error::{Error, Result};
 use crate::exec::Library;
-use crate::mysqld::{self, Brand};
+use crate::mysqld::{self, Brand, Unseen};
 use crate::service::record::{Record, Written};
 use crate::service::target::Target;
 use crate::service::{before, start, upgrade};
@@ -190,7 +190,7 @@ impl Plan {
         }
         if unit.is_mysqld() || Brand::of(&below(root, &target.path)).is_some() {
             if root == Path::new("/") {
-                mysqld::check_unit(&target.path)?;
+                mysqld::check_unit(&unit.to_string(), &target.path, Unseen::Warn)?;
             }
             // Sorts and temporary tables; `tmpdir` of the option files would come before it.
             let _ = writeln!(text, "Environment=TMPDIR={}", target.path.display());
