@@ -1,6 +1,6 @@
 //! `tidelock key` killed at every system call that changes something: the keyring opens with what
-//! is configured, and is the old one or the new one. And a directory that is made by itself: made
-//! or not.
+//! is configured, and is the old one or the new one. And a directory that is made, by `tidelock
+//! init` or by itself: made or not, also if one of the calls fails.
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 #[path = "home/place.rs"]
@@ -15,6 +15,7 @@ const CALLS: &[&str] = &[
     "mkdirat",
     "write",
     "writev",
+    "pwrite64",
     "fchown",
     "fchmod",
     "chmod",
@@ -137,4 +138,51 @@ fn a_kill_while_a_directory_is_made_by_itself_leaves_it_made_or_not() {
         }
     }
     assert!(kills > 20, "{kills}");
+}
+
+/// `fault` is what strace injects into one call after another.
+fn init_with(fault: &str) -> usize {
+    let place = Shell::new();
+    let mut faults = 0;
+    for call in CALLS {
+        for number in 1.. {
+            let at = format!("{call} number {number}, {fault}");
+            let met = place.run(&format!(
+                "rm -rf h; mkdir h; export HOME=$PWD/h; strace -qq -o calls -e trace={call} \
+                 -e inject={call}:{fault}:when={number} tidelock init h/data --profile generic \
+                 --recovery-file h/recovery > out 2>&1; echo $? > code; \
+                 grep -q 'INJECTED\\|killed by' calls && echo met"
+            ));
+            // By the key, and by the recovery key. What a kill leaves without a keyring is
+            // nobody's, and so is a configuration.
+            let after = place.run(
+                "export HOME=$PWD/h; if test -e h/data/.tidelock/keyring; then \
+                 echo plain words | tidelock seal --file -D h/data > h/data/a; \
+                 tidelock cat h/data/a; tidelock cat --recovery-file h/recovery h/data/a; \
+                 elif test $(cat code) = 0; then echo done without a keyring; \
+                 elif test $(cat code) -lt 100; then \
+                 find h -name recovery -o -name '*.key'; fi",
+            );
+            let opens = after == "plain words\nplain words\n";
+            assert!(opens || after.is_empty(), "{at}: {after}{}", place.run("cat out"));
+            if met != "met\n" {
+                assert!(opens, "{at}: {met}");
+                break;
+            }
+            faults += 1;
+        }
+    }
+    faults
+}
+
+#[test]
+fn a_failed_call_while_a_directory_is_made_leaves_no_keyring_without_its_keys() {
+    let faults = init_with("error=EIO");
+    assert!(faults > 20, "{faults}");
+}
+
+#[test]
+fn a_kill_while_a_directory_is_made_leaves_no_keyring_without_its_keys() {
+    let faults = init_with("signal=KILL");
+    assert!(faults > 20, "{faults}");
 }

@@ -1,12 +1,15 @@
 //! What has been made so far; taken back unless everything succeeds.
 
+use std::io::ErrorKind;
+
 use tidelock_contract::control::FOLDER;
 use tidelock_keyring::KEYRING;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::folder::{Entry, Folder};
 
-/// Removes what it was told of, the newest first, when it is dropped.
+/// Removes what it was told of, the newest first, when it is dropped. Where a keyring has come to
+/// lie, all of it stays: the keyring needs it.
 #[derive(Default)]
 pub(super) struct Undo {
     made: Vec<Made>,
@@ -16,6 +19,20 @@ enum Made {
     File(Entry),
     Folder(Entry),
     ControlFolder(Folder),
+}
+
+impl Made {
+    /// True if a keyring lies there, or nobody can say whether one does.
+    fn has_keyring(&self) -> bool {
+        let Self::ControlFolder(directory) = self else { return false };
+        let control = directory.entry(FOLDER).open_folder();
+        match control.and_then(|folder| folder.entry(KEYRING).exists()) {
+            Err(Error::Io { source, .. }) => {
+                !matches!(source.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
+            }
+            exists => exists.unwrap_or(false),
+        }
+    }
 }
 
 impl Undo {
@@ -42,6 +59,9 @@ impl Undo {
 
 impl Drop for Undo {
     fn drop(&mut self) {
+        if self.made.iter().any(Made::has_keyring) {
+            return;
+        }
         // What cannot be removed stays: the error that brought us here is the one to tell.
         for made in self.made.drain(..).rev() {
             let _ = match made {
@@ -56,9 +76,6 @@ impl Drop for Undo {
 fn remove_control_folder(directory: &Folder) -> Result<()> {
     let control = directory.entry(FOLDER);
     let folder = control.open_folder()?;
-    if folder.entry(KEYRING).exists()? {
-        return Ok(());
-    }
     for name in folder.names()? {
         folder.entry(name).remove()?;
     }

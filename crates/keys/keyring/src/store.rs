@@ -197,15 +197,23 @@ impl KeyringDir {
     /// Writes the first keyring.
     ///
     /// # Errors
-    /// [`Error::KeyringExists`], [`Error::Busy`], [`Error::Io`].
+    /// [`Error::KeyringExists`], [`Error::Busy`], [`Error::Io`]; none is made then.
     pub fn write_first(&self, keyring: &Keyring) -> Result<(), Error> {
         let _lock = self.lock()?;
         if self.exists()? {
             return Err(Error::KeyringExists { path: self.path.join(KEYRING) });
         }
-        self.replace(&keyring.seal()?)?;
-        // What an earlier keyring has announced here is not this one's.
-        self.announce(keyring.generation())
+        let sealed = keyring.seal()?;
+        // What an earlier keyring has announced here is not this one's. First, because behind the
+        // rename nothing may fail: the caller would take back the keys of a keyring that stays.
+        self.announce(keyring.generation())?;
+        self.replace(&sealed).inspect_err(|_| self.take_back())
+    }
+
+    /// Removes the first keyring, whose folder could not be synced.
+    fn take_back(&self) {
+        let _ = unlinkat(&self.folder, KEYRING, AtFlags::empty());
+        let _ = self.folder.sync_all();
     }
 
     /// Writes a keyring that was read here and changed since; its generation becomes the next one.
