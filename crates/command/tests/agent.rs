@@ -7,6 +7,7 @@
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 use std::thread::{sleep, spawn};
@@ -293,6 +294,40 @@ fn a_stopped_agent_holds_nobody_for_ever() {
     );
     assert!(text(&status.stderr).contains(&format!("process {agent}")), "{status:?}");
     cat.prints_the_text();
+}
+
+/// Listens as an agent without programs, and names another process as its own.
+const IMPOSTOR: &str = r"
+import socket, struct, sys
+text = lambda it: struct.pack('<H', len(it)) + it
+body = bytes(16) + struct.pack('<Q', 1) + text(b'/data') + struct.pack('<i', int(sys.argv[2]))
+body += text(b'none') + struct.pack('<IH', 0, 0) + bytes(32)
+answer = b'TDLA' + struct.pack('<HHII', 1, 0x8003, len(body), 0) + body
+listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+listener.bind(sys.argv[1])
+listener.listen(8)
+while True:
+    asked = listener.accept()[0]
+    if asked.recv(8192):
+        asked.send(answer)
+";
+
+#[test]
+fn a_conversion_ends_who_listens_and_no_process_that_its_answer_names() {
+    let world = World::with_key_file();
+    fs::remove_file(world.socket()).unwrap();
+    let mut named = world.home.command("sleep").arg("600").start().unwrap();
+    let mut impostor = world.home.command("python3");
+    impostor.args(["-c", IMPOSTOR]).arg(world.socket()).arg(named.id().to_string());
+    let mut impostor = impostor.start().unwrap();
+    let until = Instant::now() + PATIENCE;
+    while client::connect(&world.socket()).unwrap().is_none() {
+        assert!(Instant::now() < until, "nobody listens");
+        sleep(Duration::from_millis(20));
+    }
+    world.shell("tidelock rekey data");
+    assert_eq!(impostor.wait().unwrap().signal(), Some(Signal::TERM.as_raw()));
+    assert!(named.try_wait().unwrap().is_none(), "the process that was named has ended");
 }
 
 /// Whoever a listed program becomes has no connection to its agent.

@@ -318,12 +318,8 @@ fn refuse_use(protected: &Protected) -> Result<()> {
         let programs = Programs::of(&protected.path);
         let who = match Found::look(protected, &server, &programs) {
             Found::Answers(agent) => {
-                // It would end by itself in a few seconds.
-                if agent.clients == 0
-                    && programs.heads().is_empty()
-                    && let Some(pid) = rustix::process::Pid::from_raw(agent.pid)
-                {
-                    let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+                if agent.clients == 0 && programs.heads().is_empty() {
+                    agent.end(&protected.path);
                 }
                 format!("agent, process {}", agent.pid)
             }

@@ -10,6 +10,7 @@ use tidelock_agent::{Error, RunDir, client};
 use tidelock_format::KeyringId;
 
 use crate::owner::Owner;
+use crate::primitives::primitives;
 use crate::protected::Protected;
 use crate::server::Server;
 use crate::status::Programs;
@@ -30,6 +31,16 @@ pub(crate) struct Agent {
     /// SHA-256 of the keyring file that it has opened.
     #[serde(skip)]
     pub(crate) file: [u8; 32],
+}
+
+impl Agent {
+    /// Has an agent of `dir` without programs end now; by itself it would in a few seconds.
+    /// Whoever listens gets the signal, also if another has taken its place.
+    pub(crate) fn end(&self, dir: &Path) {
+        if let Ok(Some(agent)) = client::connect_to(&self.socket, &users(dir)) {
+            let _ = agent.terminate(&primitives());
+        }
+    }
 }
 
 /// An agent that is there and says nothing.
@@ -122,11 +133,11 @@ fn ask(socket: PathBuf, users: &[u32]) -> Found {
     if !folder.is_some_and(|folder| users.contains(&folder.uid())) {
         return Found::Nobody;
     }
-    let status = client::connect_to(&socket, users)
-        .and_then(|agent| agent.map(|it| it.status()).transpose());
-    match status {
-        Ok(Some(status)) => Found::Answers(Agent {
-            pid: status.pid,
+    let answer = client::connect_to(&socket, users)
+        .and_then(|agent| agent.map(|it| Ok((it.pid(), it.status()?))).transpose());
+    match answer {
+        Ok(Some((pid, status))) => Found::Answers(Agent {
+            pid: pid.unwrap_or(status.pid),
             socket,
             generation: status.generation.0,
             protection: status.protection,

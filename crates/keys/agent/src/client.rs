@@ -1,10 +1,15 @@
 //! The other end, for the command: is an agent alive, list a program, ask for its status.
 
+use std::fs;
+use std::io;
+use std::os::fd::AsFd as _;
 use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::io::Errno;
+use rustix::process::{Signal, pidfd_send_signal};
 use tidelock_cipher::Secret;
 use tidelock_contract::connection::{Connection as Socket, NoAnswer};
 use tidelock_contract::wire::{Answer, Grant, KeyringKey, Request, Status, WireError};
@@ -12,6 +17,8 @@ use tidelock_format::Generation;
 use zeroize::Zeroizing;
 
 use crate::error::Error;
+use crate::memory::Primitives;
+use crate::peer;
 
 /// How long an agent may take: it reads a little of /proc and adds a line to its log.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -97,6 +104,27 @@ impl Connection {
             Answer::Reloaded(generation) => Ok(generation),
             other => Err(unexpected(other)),
         }
+    }
+
+    /// The process that listens there, if the kernel says.
+    #[must_use]
+    pub fn pid(&self) -> Option<i32> {
+        self.socket.pid()
+    }
+
+    /// Sends SIGTERM to the process that listens there, whichever one its status names.
+    ///
+    /// # Errors
+    /// [`Error::Io`]: it has ended.
+    pub fn terminate(&self, primitives: &Primitives) -> Result<(), Error> {
+        let failed = |why| Error::io("end the agent at", &self.path)(why);
+        let process = peer::process_of(self.socket.as_fd(), primitives).map_err(failed)?;
+        // Where only its number was known, that may be another user's by now.
+        let owner = self.pid().and_then(|pid| fs::metadata(format!("/proc/{pid}")).ok());
+        if owner.map(|found| found.uid()) != self.socket.uid() || !peer::is_alive(&process) {
+            return Err(failed(io::ErrorKind::NotFound.into()));
+        }
+        pidfd_send_signal(&process, Signal::TERM).map_err(|errno| failed(errno.into()))
     }
 
     fn ask(&self, request: &Request) -> Result<Zeroizing<Vec<u8>>, Error> {

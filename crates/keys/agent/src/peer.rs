@@ -7,7 +7,7 @@
 use std::ffi::OsStr;
 use std::fs;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -44,11 +44,7 @@ impl Peer {
     /// The process that connected.
     pub(crate) fn of(socket: &OwnedFd, primitives: &Primitives) -> io::Result<Self> {
         let credentials = rustix::net::sockopt::socket_peercred(socket)?;
-        // Older kernels: the process may have ended and its number been given away before this.
-        let pidfd = match (primitives.peer_pidfd)(socket.as_fd()) {
-            Some(pidfd) => Some(pidfd),
-            None => pidfd_open(credentials.pid, PidfdFlags::empty()).ok(),
-        };
+        let pidfd = process_of(socket.as_fd(), primitives).ok();
         let pid = credentials.pid.as_raw_nonzero().get();
         let program = Program::of_process(&pid.to_string())
             .ok()
@@ -117,6 +113,16 @@ impl Program {
             owned || (!sticky && written)
         })
     }
+}
+
+/// The process at the other end of a socket.
+pub(crate) fn process_of(socket: BorrowedFd<'_>, primitives: &Primitives) -> io::Result<OwnedFd> {
+    if let Some(pidfd) = (primitives.peer_pidfd)(socket) {
+        return Ok(pidfd);
+    }
+    // Older kernels: the process may have ended and its number been given away before this.
+    let credentials = rustix::net::sockopt::socket_peercred(socket)?;
+    Ok(pidfd_open(credentials.pid, PidfdFlags::empty())?)
 }
 
 /// May this program have keys? Of those that are only listed, none that anybody but root could

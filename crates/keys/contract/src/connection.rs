@@ -1,7 +1,7 @@
 //! One exchange with an agent: connect, ask, wait for the answer no longer than was said.
 
 use std::num::NonZeroI32;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -144,10 +144,17 @@ impl Connection {
         Some(sockopt::socket_peercred(&self.socket).ok()?.uid.as_raw())
     }
 
-    /// The process that listens there.
-    fn pid(&self) -> Option<i32> {
+    /// The process that listens there, if the kernel says: not what it says of itself.
+    #[must_use]
+    pub fn pid(&self) -> Option<i32> {
         let peer = sockopt::socket_peercred(&self.socket).ok()?;
         Some(NonZeroI32::get(peer.pid.as_raw_nonzero()))
+    }
+}
+
+impl AsFd for Connection {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
     }
 }
 

@@ -300,6 +300,10 @@ impl Status {
         let generation = Generation(from.u64().map_err(damaged)?);
         let directory = path(text(from, "directory")?);
         let pid = i32::from_le_bytes(from.array().map_err(damaged)?);
+        // To kill(2) the others mean many processes.
+        if pid <= 0 {
+            return Err(WireError::Damaged("status"));
+        }
         let protection = String::from_utf8_lossy(text(from, "protection")?).into_owned();
         let client_count = from.u32().map_err(damaged)?;
         let named = usize::from(from.u16().map_err(damaged)?);
@@ -486,6 +490,24 @@ mod tests {
         assert_eq!(decoded.client_count, 1000);
         assert!(!decoded.clients.is_empty());
         assert_eq!(decoded.file, [9; 32]);
+    }
+
+    #[test]
+    fn a_process_number_that_means_many_processes_is_refused() {
+        for pid in [0, -1, i32::MIN] {
+            let status = Status {
+                keyring: KeyringId([1; 16]),
+                generation: Generation(3),
+                directory: "/data/pg".into(),
+                pid,
+                protection: "mlock".into(),
+                client_count: 0,
+                clients: Vec::new(),
+                file: [9; 32],
+            };
+            let decoded = Answer::decode(&status.encode()).unwrap_err();
+            assert_eq!(decoded, WireError::Damaged("status"), "{pid}");
+        }
     }
 
     #[test]
