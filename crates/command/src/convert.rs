@@ -3,6 +3,8 @@
 //! ```text
 //!   instance    stopped, cleanly, and whose?        estimate   how long, how much space
 //!      |
+//!   rights      may the owner, with whose rights it is done, convert each file?
+//!      |
 //!   keyring     the conversion is recorded in it: from now on no program gets keys
 //!      |
 //!   leftovers   of one that was killed               scan      which files, each once
@@ -24,6 +26,7 @@ mod file;
 mod instance;
 mod leftovers;
 mod progress;
+mod rights;
 mod scan;
 mod throttle;
 mod workers;
@@ -125,6 +128,17 @@ pub(crate) struct How {
     /// Print progress and the report as lines of JSON
     #[arg(long)]
     json: bool,
+}
+
+/// Refuses a directory whose server may still run, if its owner could not convert each file.
+///
+/// # Errors
+/// [`Error::Refused`] by the name of the file; [`Error::Io`].
+pub(crate) fn refuse_files_of_others(dir: &Path) -> Result<()> {
+    let Some(profile) = instance::profile(dir) else { return Ok(()) };
+    let profile = crate::profile::named(profile)?;
+    let policy = profile.compile(&[], &[]).map_err(tidelock_keyring::Error::from)?;
+    rights::check(dir, &policy, Owner::of(dir)?)
 }
 
 impl How {
@@ -346,32 +360,6 @@ impl Running<'_> {
         console::warn(what, hint);
         Ok(())
     }
-}
-
-/// From now on with the rights of the directory's owner alone, who may have put a link anywhere.
-fn become_owner(owner: Owner) -> Result<()> {
-    if Owner::caller().uid == owner.uid {
-        return Ok(());
-    }
-    let (uid, gid) = (nix::unistd::Uid::from_raw(owner.uid), nix::unistd::Gid::from_raw(owner.gid));
-    let user = nix::unistd::User::from_uid(uid).ok().flatten();
-    let become_it = || -> nix::Result<()> {
-        match user.and_then(|user| std::ffi::CString::new(user.name).ok().map(|it| (it, user.gid)))
-        {
-            Some((name, group)) => {
-                nix::unistd::initgroups(&name, group)?;
-                nix::unistd::setresgid(group, group, group)?;
-            }
-            None => {
-                nix::unistd::setgroups(&[gid])?;
-                nix::unistd::setresgid(gid, gid, gid)?;
-            }
-        }
-        nix::unistd::setresuid(uid, uid, uid)
-    };
-    become_it().map_err(|errno| {
-        Error::io("become the owner of", "the directory")(std::io::Error::from(errno))
-    })
 }
 
 /// Nobody else may use the directory.

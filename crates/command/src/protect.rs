@@ -29,6 +29,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::begun::{Begun, Lock};
 use crate::console;
+use crate::convert;
 use crate::error::{Error, Result};
 use crate::exec::{Library, Program};
 use crate::folder::Entry;
@@ -177,6 +178,7 @@ impl Protect {
         self.keys.refuse_existing()?;
         let running = engine.running();
         outside::refuse_readers(dir, engine.head())?;
+        convert::refuse_files_of_others(dir)?;
         let notes = engine.notes(self.username.as_deref(), target.unit.as_deref())?;
         if let Some(unit) = &target.unit {
             service::refuse(unit, dir, Owner::of(dir)?)?;

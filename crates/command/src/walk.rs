@@ -7,10 +7,14 @@
 //! A link that leads nowhere, and a tablespace without any server's folder, are no small matter:
 //! the disk is not mounted, and sealed files are on it.
 //!
+//! `lost+found` is the file system's: at the top of a mount it is left out, if root owns it and
+//! the server, as another user, cannot have written there.
+//!
 //! Clusters of several versions of PostgreSQL may share a tablespace, each with a folder of its
 //! own there. Those of other versions than `PG_VERSION` says are not this directory's.
 
 use std::collections::{BTreeMap, HashSet};
+use std::ffi::OsStr;
 use std::fs::{self, File, Metadata};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -147,6 +151,7 @@ impl Walk<'_> {
             Ok(metadata) if metadata.is_symlink() => {
                 self.links.insert((name.components().count(), name), path);
             }
+            Ok(metadata) if is_lost_and_found(&path, &metadata) => {}
             Ok(metadata) if metadata.is_dir() => self.directory(&path, &name),
             Ok(metadata) if metadata.is_file() => self.found.push(Found { path, name, metadata }),
             Ok(_) => {}
@@ -230,6 +235,18 @@ impl Walk<'_> {
             (self.failed)(path, io::Error::new(io::ErrorKind::NotFound, why));
         }
     }
+}
+
+/// True for the folder that mkfs and fsck make at the top of a file system: root's alone, where the
+/// file system is mounted on a folder of somebody else.
+fn is_lost_and_found(path: &Path, found: &Metadata) -> bool {
+    let is_roots = found.is_dir() && found.uid() == 0 && found.mode() & 0o022 == 0;
+    if !is_roots || path.file_name() != Some(OsStr::new("lost+found")) {
+        return false;
+    }
+    let above = path.parent().unwrap_or(path);
+    let (here, beyond) = (fs::metadata(above), fs::metadata(above.join("..")));
+    here.is_ok_and(|here| here.uid() != 0 && beyond.is_ok_and(|beyond| beyond.dev() != here.dev()))
 }
 
 /// A path without `.` and `..`, by its text alone.

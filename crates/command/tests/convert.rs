@@ -269,6 +269,105 @@ fn a_server_that_cannot_be_seen_keeps_its_files_by_its_locks() {
     assert_eq!(place.run("grep -qa TDLK data/ibdata1 || echo plain"), "");
 }
 
+/// Runs as root, among mounts of its own: `w/d` and `far` are file systems of the user `daemon`,
+/// each with its `lost+found`, and `w/d/space` leads to `far`. What root configures for others goes
+/// to a copy of /etc.
+const OF_DAEMON: &str = r#"set -e
+PATH=$PATH:/usr/sbin:/sbin
+chmod 755 .; mkdir -p h w/d far etc log; cp -a /etc/. etc
+mount --bind etc /etc; mount --bind log /var/log
+for place in w/d far; do
+    truncate -s 256M image; mkfs.ext4 -q image; mount -o loop image $place; rm image
+    mkdir $place/sub; echo "text in $place" > $place/sub/file; echo more > $place/file
+    chown daemon: $place $place/sub $place/*/file $place/file
+done
+ln -s $PWD/far w/d/space
+set +e
+encrypt() {
+    tidelock encrypt w/d --profile generic --no-recovery --provider file:$PWD/key "$@"
+}
+texts() { cat w/d/sub/file w/d/file far/sub/file far/file; }
+"#;
+
+fn of_daemon(line: &str) -> Option<String> {
+    if skip::unless_root("a directory of somebody else") {
+        return None;
+    }
+    let run = |line: &str| {
+        let script = format!("cat > script <<'SCRIPT'\n{OF_DAEMON}{line}\nSCRIPT\n");
+        run(&Shell::new(), &format!("{script} unshare -m --propagation private sh script"))
+    };
+    let said = run("");
+    if !said.is_empty() {
+        skip::because(format_args!("no file system can be mounted here: {said}"));
+        return None;
+    }
+    Some(run(line))
+}
+
+/// Each direction, and one that is killed and goes on.
+#[test]
+fn lost_and_found_of_a_file_system_keeps_no_conversion_from_its_end() {
+    let said = of_daemon(
+        r#"try() { "$@" > out 2>&1 || { echo "$@"; cat out; }; }
+        texts > before; stat -c '%U %a' w/d/lost+found
+        try encrypt; grep -la text w/d/sub/file far/sub/file
+        try tidelock rekey w/d; try tidelock verify -D w/d; try tidelock decrypt w/d
+        texts | cmp - before
+        strace -qq -o /dev/null -e trace=rename -e inject=rename:signal=KILL:when=3 \
+            tidelock encrypt w/d --profile generic --no-recovery --provider file:$PWD/key \
+            --jobs 1 > out 2>&1
+        tidelock status -D w/d 2> /dev/null | grep -c ^conversion
+        try tidelock encrypt w/d --resume; try tidelock verify -D w/d
+        try tidelock decrypt w/d; texts | cmp - before"#,
+    );
+    let Some(said) = said else { return };
+    assert_eq!(said, "root 700\n1\n");
+}
+
+#[test]
+fn a_file_that_the_owner_cannot_replace_is_refused_before_anything_is_changed() {
+    let said = of_daemon(
+        r#"snapshot() {
+            find w/d far etc/tidelock h key -printf '%p %u %g %m %i %C@\n' 2> /dev/null; texts
+            cat w/d/.tidelock/keyring 2> /dev/null
+        }
+        check() {
+            snapshot > before; "$@" > out 2>&1; echo "$?: $(sed -n 's/^error: //p' out)"
+            grep -c '^hint:  `chown daemon: ' out; snapshot | cmp - before
+        }
+        each() {
+            echo "[$1 $2]"; file=far/sub/file
+            chown root: $file; chmod 600 $file; check "$@"; chmod 644 $file; check "$@"
+            chown daemon:nogroup $file; check "$@"
+            chown daemon: $file; chmod 0 $file; check "$@"
+            chmod 644 $file; chown root: w/d/sub; check "$@"; chmod 700 w/d/sub; check "$@"
+            chmod 755 w/d/sub; chown daemon: w/d/sub
+        }
+        texts > plain
+        each encrypt
+        # What stays as it is may be anybody's.
+        echo plain > w/d/PLAIN; : > w/d/sub/empty
+        encrypt --plain PLAIN > out 2>&1 || cat out
+        each tidelock rekey w/d; each tidelock decrypt w/d
+        tidelock decrypt w/d > out 2>&1 || cat out; texts | cmp - plain"#,
+    );
+    let Some(said) = said else { return };
+    let alone = "; files are converted with the rights of daemon alone\n1\n";
+    let file = "3: [HOME]/w/d/space/sub/file";
+    let sub = "3: [HOME]/w/d/sub";
+    let each = [
+        format!("{file} belongs to root, not to daemon{alone}").repeat(2),
+        format!("{file} has the group 65534, in which daemon is not{alone}"),
+        format!("{file} cannot be read by daemon{alone}"),
+        format!("{sub} cannot be written by daemon{alone}"),
+        format!("{sub} cannot be read by daemon{alone}"),
+    ]
+    .concat();
+    let all = ["[encrypt ]", "[tidelock rekey]", "[tidelock decrypt]"];
+    assert_eq!(said, all.map(|command| format!("{command}\n{each}")).concat());
+}
+
 /// At every call of all kinds.
 fn killed_at_any_call(prepare: &str, command: &str, resume: &str) {
     let kills = kill_everywhere(prepare, command, resume, CALLS);

@@ -2,6 +2,7 @@
 //! command each, wherever they are killed.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -229,6 +230,11 @@ fn what_would_leave_a_server_that_does_not_come_back_is_refused_before_it_stops(
     let taken = taken.display().to_string();
     refused(&["--no-recovery", "--keyring-copy", &taken], "taken is there already")?;
     refused(&["--no-keyring-copy", "--recovery-file", &taken], "taken is there already")?;
+    let closed = dir.join("base/closed");
+    place.write(&closed, "what its owner cannot read")?;
+    fs::set_permissions(&closed, fs::Permissions::from_mode(0)).map_err(Error::io("chmod"))?;
+    refused(&["--no-recovery", "--no-keyring-copy"], "base/closed cannot be read by")?;
+    fs::remove_file(&closed).map_err(Error::io("remove"))?;
     let conf = dir.join("postgresql.conf");
     let mut follower = place.tool("tail").arg("-f").arg(&conf).spawn()?;
     let fds = format!("/proc/{}/fd", follower.id());

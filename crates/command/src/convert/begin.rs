@@ -16,10 +16,11 @@ use tidelock_keyring::{Conversion, Direction, Keyring, SealedKeyring};
 use tidelock_providers::{Places, RecoveryKey};
 
 use super::file::Conditions;
+use super::rights::become_owner;
 use super::scan::{NEXT, Scan, scan};
 use super::throttle::Throttle;
 use super::{
-    BATCH, Decrypt, Encrypt, How, Rekey, Running, become_owner, estimate, hold, instance, protected,
+    BATCH, Decrypt, Encrypt, How, Rekey, Running, estimate, hold, instance, protected, rights,
 };
 use crate::console;
 use crate::error::{Error, Result};
@@ -77,6 +78,7 @@ impl Encrypt {
         let locked = instance::lock_out(&dir)?;
         instance::refuse_unclean(&dir, profile, None)?;
         let (policy, layout) = self.making.check(&place, profile)?;
+        rights::check(&dir, &policy, place.owner)?;
         let scan = scan(&dir, &policy, self.how.leave_links)?;
         if let Some(path) = scan.leftovers.first() {
             return Err(Error::refused(
@@ -193,6 +195,7 @@ impl Begin<'_> {
         let locked = instance::lock_out(&dir)?;
         let owner = directory::folder(&dir)?.owner()?;
         let policy = keyring.policy();
+        rights::check(&dir, policy, owner)?;
         if self.how.dry_run {
             become_owner(owner)?;
             let scan = scan(&dir, policy, self.how.leave_links)?;
@@ -255,6 +258,8 @@ fn resume<'h>(
     refuse_use(&protected)?;
     let alone = hold(&dir, &folder)?;
     let locked = instance::lock_out(&dir)?;
+    let owner = directory::folder(&dir)?.owner()?;
+    rights::check(&dir, keyring.policy(), owner)?;
     if let Some(kept) = kept {
         // Without the mark: nothing is half done where somebody restores it.
         keyring.set_conversion(None);
@@ -274,7 +279,6 @@ fn resume<'h>(
         keyring.set_conversion(Some(turned));
         folder.write(&mut keyring)?;
     }
-    let owner = directory::folder(&dir)?.owner()?;
     let running =
         Running { direction, path: dir, keyring, folder, how, _alone: alone, _locked: locked };
     running.record(Event::ConversionBegin);

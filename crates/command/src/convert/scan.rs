@@ -150,7 +150,7 @@ impl Scan {
 }
 
 /// Files that stayed as they are would be lost with the old key, or read as what they are not.
-fn unseen(path: &Path, why: io::Error) -> Error {
+pub(super) fn unseen(path: &Path, why: io::Error) -> Error {
     if why.kind() != io::ErrorKind::NotFound {
         return Error::io("read", path)(why);
     }
