@@ -223,10 +223,16 @@ impl Running<'_> {
         let policy = self.keyring.policy();
         let mut scan = scan::scan(&self.path, policy, self.how.leave_links)?;
         let growth = begin::growth(self.direction, keys.layout);
-        instance::refuse_full(&estimate::space(&scan, growth, self.how.jobs(), BATCH))?;
+        let (jobs, _) = estimate::room(&scan, growth, self.how.jobs(), BATCH)?;
+        if jobs < self.how.jobs() {
+            console::warn(
+                "there is no room for several files at once: they are converted one by one",
+                "with more room it is faster",
+            );
+        }
         let command = self.direction.command();
         let progress = Progress::new(command, self.how.json, scan.items.len(), scan.bytes());
-        let manner = Manner { jobs: self.how.jobs(), compare: !self.how.no_compare };
+        let manner = Manner { jobs, compare: !self.how.no_compare };
         let mut gate: Vec<Item> = instance::gate(policy.profile())
             .iter()
             .filter_map(|name| scan.take(&self.path.join(name)))

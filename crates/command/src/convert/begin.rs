@@ -87,14 +87,13 @@ impl Encrypt {
             ));
         }
         refuse_sealed(&scan)?;
-        let needs =
-            estimate::space(&scan, growth(Direction::Encrypt, layout), self.how.jobs(), BATCH);
-        instance::refuse_full(&needs)?;
+        let growth = growth(Direction::Encrypt, layout);
+        let room = estimate::room(&scan, growth, self.how.jobs(), BATCH)?;
         if self.how.dry_run {
             let recovery = RecoveryKey::random()?;
             let keyring = Keyring::create(policy, layout, &[&recovery])?;
             become_owner(place.owner)?;
-            return tell(&keyring, Direction::Encrypt, &scan, &needs, &self.how);
+            return tell(&keyring, Direction::Encrypt, &scan, &room, &self.how);
         }
         let conversion = Some(Conversion::begin(Direction::Encrypt));
         let made = self.making.make(&place, profile, conversion)?;
@@ -199,16 +198,15 @@ impl Begin<'_> {
         if self.how.dry_run {
             become_owner(owner)?;
             let scan = scan(&dir, policy, self.how.leave_links)?;
-            let needs = estimate::space(&scan, 0, self.how.jobs(), BATCH);
+            let room = estimate::room(&scan, 0, self.how.jobs(), BATCH)?;
             instance::refuse_unclean_sealed(&dir, &keyring)?;
             if direction == Direction::Rekey {
                 keyring.add_data_key()?;
             }
-            return tell(&keyring, direction, &scan, &needs, self.how);
+            return tell(&keyring, direction, &scan, &room, self.how);
         }
         let scan = scan(&dir, policy, self.how.leave_links)?;
-        let needs = estimate::space(&scan, 0, self.how.jobs(), BATCH);
-        instance::refuse_full(&needs)?;
+        estimate::room(&scan, 0, self.how.jobs(), BATCH)?;
         instance::refuse_unclean_sealed(&dir, &keyring)?;
         if let Some(kept) = kept {
             keep(&folder.bytes()?, kept)?;
@@ -401,7 +399,7 @@ fn tell(
     keyring: &Keyring,
     direction: Direction,
     scan: &Scan,
-    needs: &[(PathBuf, u64)],
+    (jobs, needs): &(usize, Vec<(PathBuf, u64)>),
     how: &How,
 ) -> Result<()> {
     let stop = AtomicBool::new(false);
@@ -420,7 +418,7 @@ fn tell(
                 bytes: scan.bytes(),
                 empty: scan.empty,
                 plain: scan.plain,
-                jobs: how.jobs(),
+                jobs: *jobs,
                 seconds,
                 space: space.collect(),
             },
@@ -438,6 +436,9 @@ fn tell(
         "about {seconds:.0} s with one worker, by a sample; comparing takes about half as long \
          again\n"
     );
+    if *jobs < how.jobs() {
+        text += "one file at a time: there is no room for more\n";
+    }
     for (folder, bytes) in needs {
         text += &format!("{} must be free around {}\n", console::bytes(*bytes), folder.display());
     }

@@ -2,10 +2,11 @@
 //!
 //! A few files are written in the other form to files without a name, synced, and let go.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use super::file::{Conditions, Place, Worker};
+use super::instance;
 use super::scan::{Item, Scan};
 use crate::error::Result;
 
@@ -55,24 +56,57 @@ fn scaled(worker: &mut Worker<'_>, some: &[&Item], measure: impl Fn(&Item) -> f6
     Ok(if amount > 0.0 { start.elapsed().as_secs_f64() / amount } else { 0.0 })
 }
 
-/// For each file system, a folder on it and the bytes that must be free there.
-pub(super) fn space(scan: &Scan, growth: u64, jobs: usize, batch: u64) -> Vec<(PathBuf, u64)> {
-    let mut needs: Vec<(u64, PathBuf, u64, u64)> = Vec::new();
+/// How many workers there is room for: so many as are wanted, else one; and what they need, a
+/// folder of each file system and the bytes that must be free there.
+///
+/// # Errors
+/// [`Error::Refused`](crate::error::Error::Refused) if one worker needs more than is free.
+pub(super) fn room(
+    scan: &Scan,
+    growth: u64,
+    wanted: usize,
+    batch: u64,
+) -> Result<(usize, Vec<(PathBuf, u64)>)> {
+    let needs = space(scan, growth, wanted, batch);
+    if wanted == 1 || instance::refuse_full(&needs).is_ok() {
+        instance::refuse_full(&needs)?;
+        return Ok((wanted, needs));
+    }
+    let needs = space(scan, growth, 1, batch);
+    instance::refuse_full(&needs)?;
+    Ok((1, needs))
+}
+
+/// What workers need at most: each has a batch and the file that ends it.
+fn space(scan: &Scan, growth: u64, jobs: usize, batch: u64) -> Vec<(PathBuf, u64)> {
+    struct System<'s> {
+        device: u64,
+        folder: &'s Path,
+        files: u64,
+        in_flight: Vec<u64>,
+    }
+    let mut systems: Vec<System<'_>> = Vec::new();
+    // The largest come first.
     for item in &scan.items {
         let Some(folder) = item.names.first().and_then(|name| name.parent()) else { continue };
-        let place = needs.iter().position(|(device, ..)| *device == item.inode.0);
+        let device = item.inode.0;
+        let place = systems.iter().position(|system| system.device == device);
         let place = place.unwrap_or_else(|| {
-            needs.push((item.inode.0, folder.to_path_buf(), 0, 0));
-            needs.len() - 1
+            systems.push(System { device, folder, files: 0, in_flight: Vec::new() });
+            systems.len() - 1
         });
-        if let Some((_, _, files, largest)) = needs.get_mut(place) {
-            *files += 1;
-            *largest = (*largest).max(item.size);
+        if let Some(system) = systems.get_mut(place) {
+            system.files += 1;
+            if system.in_flight.len() < jobs {
+                system.in_flight.push(item.size + batch);
+            }
         }
     }
-    let jobs = jobs as u64;
-    let need = |(_, path, files, largest)| (path, files * growth + jobs * (largest + batch));
-    needs.into_iter().map(need).collect()
+    let need = |system: System<'_>| {
+        let in_flight: u64 = system.in_flight.iter().sum();
+        (system.folder.to_path_buf(), system.files * growth + in_flight)
+    };
+    systems.into_iter().map(need).collect()
 }
 
 fn bytes_of(items: &[&Item]) -> f64 {
@@ -87,4 +121,48 @@ const fn bytes(item: &Item) -> f64 {
 #[expect(clippy::cast_precision_loss, reason = "an estimate")]
 const fn count(number: usize) -> f64 {
     number as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use tidelock_format::Class;
+
+    use super::*;
+
+    const BATCH: u64 = 32 << 20;
+
+    fn scan(dir: &Path, sizes: &[u64]) -> Scan {
+        let item = |size: &u64| Item {
+            names: vec![dir.join("file")],
+            class: Class::Paged,
+            size: *size,
+            inode: (1, 1),
+        };
+        let items = sizes.iter().map(item).collect();
+        Scan { items, plain: 0, empty: 0, leftovers: Vec::new() }
+    }
+
+    #[test]
+    fn one_large_file_is_not_counted_for_every_worker() {
+        let found = scan(Path::new("/d"), &[1 << 40, 4096, 512]);
+        let bytes = |jobs| space(&found, 100, jobs, BATCH).iter().map(|(_, it)| it).sum::<u64>();
+        assert_eq!(bytes(1), (1 << 40) + BATCH + 300);
+        assert_eq!(bytes(2), (1 << 40) + 4096 + 2 * BATCH + 300);
+        // More workers than files: three have work.
+        assert_eq!(bytes(4), (1 << 40) + 4096 + 512 + 3 * BATCH + 300);
+    }
+
+    #[test]
+    fn what_fits_for_one_worker_alone_is_done_by_one() {
+        let home = tempfile::tempdir().unwrap();
+        let found = rustix::fs::statvfs(home.path()).unwrap();
+        let free = found.f_bavail * found.f_frsize;
+        // Two of them do not fit, however much is written here meanwhile.
+        let large = free / 3 * 2;
+        let (jobs, needs) = room(&scan(home.path(), &[large, large]), 0, 4, BATCH).unwrap();
+        assert_eq!((jobs, needs), (1, vec![(home.path().into(), large + BATCH)]));
+        let (jobs, _) = room(&scan(home.path(), &[4096, 4096]), 0, 4, BATCH).unwrap();
+        assert_eq!(jobs, 4);
+        assert!(room(&scan(home.path(), &[free * 2]), 0, 4, BATCH).is_err());
+    }
 }

@@ -162,7 +162,7 @@ pub(super) fn refuse_full(needs: &[(PathBuf, u64)]) -> Result<()> {
                     crate::console::bytes(free),
                     crate::console::bytes(*needed)
                 ),
-                "make room, or use fewer --jobs",
+                "make room: one file at a time needs that much",
             ));
         }
     }

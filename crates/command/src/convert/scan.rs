@@ -130,7 +130,10 @@ impl Scan {
     fn refuse_names_elsewhere(&self) -> Result<()> {
         for item in &self.items {
             let Some(name) = item.names.first() else { continue };
-            let links = fs::symlink_metadata(name).map_err(Error::io("look at", name))?.nlink();
+            let links = match fs::symlink_metadata(name) {
+                Err(why) if why.kind() == io::ErrorKind::NotFound => continue,
+                found => found.map_err(Error::io("look at", name))?.nlink(),
+            };
             let here = item.names.len() as u64;
             // What replaces a file of several names is linked to them one after another.
             if links > here {
@@ -162,8 +165,12 @@ pub(super) fn unseen(path: &Path, why: io::Error) -> Error {
 
 /// A link to a single file: who else uses that file is unknown.
 fn refuse_link(found: &Found) -> Result<()> {
-    let itself = fs::symlink_metadata(&found.path).map_err(Error::io("look at", &found.path))?;
-    if !itself.file_type().is_symlink() {
+    let itself = match fs::symlink_metadata(&found.path) {
+        // A server that runs has removed it meanwhile.
+        Err(why) if why.kind() == io::ErrorKind::NotFound => return Ok(()),
+        itself => itself.map_err(Error::io("look at", &found.path))?,
+    };
+    if !itself.is_symlink() {
         return Ok(());
     }
     Err(Error::refused(
