@@ -190,7 +190,7 @@ impl Protect {
         let seconds = estimate::seconds(dir, size.bytes, size.files)?;
         console::print(format_args!(
             "protect       {}: {version}, {}, {}\n\
-             stops         for about {}: {} are sealed in place, read back and compared\n\
+             stops         for {}: {} are sealed in place, read back and compared\n\
              disk          {} more while it goes on, {} more at its end\n\
              {notes}{}\
              clear         old blocks of the disk, archives and backups stay as they are{}\n\
@@ -325,7 +325,7 @@ impl Unprotect {
         needs.check()?;
         let what = match is_protected(dir) {
             true => format!(
-                "for about {}: {} are made plain in place",
+                "for {}: {} are made plain in place",
                 span(estimate::seconds(dir, size.bytes, size.files)?),
                 console::bytes(size.bytes)
             ),
@@ -538,10 +538,11 @@ fn tidelock(mut command: Command, what: &'static str) -> Result<()> {
     })
 }
 
-fn span(seconds: f64) -> String {
+fn span(seconds: Option<f64>) -> String {
     match seconds {
-        seconds if seconds < 90.0 => format!("{:.0} s", seconds.max(1.0)),
-        seconds if seconds < 5400.0 => format!("{:.0} min", seconds / 60.0),
-        seconds => format!("{:.1} h", seconds / 3600.0),
+        None => "an unknown time".to_owned(),
+        Some(seconds) if seconds < 90.0 => format!("about {:.0} s", seconds.max(1.0)),
+        Some(seconds) if seconds < 5400.0 => format!("about {:.0} min", seconds / 60.0),
+        Some(seconds) => format!("about {:.1} h", seconds / 3600.0),
     }
 }
