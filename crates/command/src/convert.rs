@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   instance    stopped, cleanly, and whose?        estimate   how long, how much space
-//!      |
+//!      |                                            foresee    asked before the server stops
 //!   rights      may the owner, with whose rights it is done, convert each file?
 //!      |
 //!   keyring     the conversion is recorded in it: from now on no program gets keys
@@ -23,6 +23,7 @@ mod begin;
 mod content;
 mod estimate;
 mod file;
+mod foresee;
 mod instance;
 mod leftovers;
 mod progress;
@@ -53,6 +54,7 @@ use crate::sealed::Keys;
 use crate::unlock::KeyOptions;
 use crate::walk;
 use file::{Conditions, Task};
+pub(crate) use foresee::{Foreseen, Opened};
 use progress::Progress;
 use scan::{Item, Scan};
 use throttle::{Rate, Throttle};
@@ -105,7 +107,7 @@ pub(crate) struct Rekey {
 }
 
 /// How a conversion is done.
-#[derive(clap::Args)]
+#[derive(clap::Args, Default)]
 pub(crate) struct How {
     /// Go on with one that was interrupted
     #[arg(long)]
@@ -142,6 +144,11 @@ pub(crate) fn refuse_files_of_others(dir: &Path) -> Result<()> {
 }
 
 impl How {
+    /// As usual but for these.
+    pub(crate) fn new(jobs: Option<usize>, leave_links: bool) -> Self {
+        Self { jobs, leave_links, ..Self::default() }
+    }
+
     fn jobs(&self) -> usize {
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         self.jobs.unwrap_or(cores.min(4)).clamp(1, MOST_JOBS)

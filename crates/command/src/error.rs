@@ -58,6 +58,16 @@ pub(crate) enum Error {
         /// Why not.
         source: tidelock_keyring::Error,
     },
+    /// The keyring does not open, and a server runs on it.
+    #[error("{why}")]
+    OpenInServerOnly {
+        /// The server's process.
+        pid: u32,
+        /// Why it does not open.
+        why: Box<Error>,
+        /// What writes all data out of the running server.
+        dump: &'static str,
+    },
     /// A call to the system failed.
     #[error("cannot {what} {}: {source}", .path.display())]
     Io {
@@ -282,6 +292,7 @@ impl Error {
                 ExitClass::Interrupted => ExitClass::Interrupted as u8,
                 _ => KEY,
             },
+            Self::OpenInServerOnly { why, .. } => why.exit_code(),
             Self::Io { .. } | Self::Tool { .. } => FAILURE,
             Self::Stopped { .. } => PARTLY,
             Self::Refused { .. } => REFUSED,
@@ -322,6 +333,11 @@ impl Error {
                     .to_owned()
             }
             Self::Locked { source, .. } => source.hint().to_owned(),
+            Self::OpenInServerOnly { pid, why, dump } => format!(
+                "do not stop the server (process {pid}), which has the keys in memory: {}; if no \
+                 key is left, save the data with `{dump}` first",
+                why.hint()
+            ),
             Self::Io { source, .. } => tidelock_console::hint(source).to_owned(),
             Self::Refused { hint, .. }
             | Self::Usage { hint, .. }

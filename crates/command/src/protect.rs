@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   target    which one, who starts it          outside   who else reads its files
-//!   keys      options of the new keyring        estimate  how long
+//!   keys      options of the keyring            estimate  how long
 //!   engine    what is asked of any server       postgres, mysqld   how each does it
 //!
 //!   protect:    checks --> stop --> tidelock encrypt --> copy of the keyring, service --> start
@@ -29,8 +29,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::begun::{Begun, Lock};
 use crate::console;
-use crate::convert;
-use crate::error::{Error, Result};
+use crate::convert::{self, Decrypt, Foreseen, How, Opened};
+use crate::error::{Error, KEY, Result};
 use crate::exec::{Library, Program};
 use crate::folder::Entry;
 use crate::owner::Owner;
@@ -40,12 +40,13 @@ use crate::service;
 use crate::space::{Needs, Size};
 use crate::unlock::KeyOptions;
 use engine::Engine;
-use keys::Keys;
+use keys::{Keys, Opening};
 use target::{Target, Which};
 
 pub(crate) use target::data_directory;
 
 const PROTECTION: Begun = Begun { kind: "protection", command: "protect" };
+
 /// What a conversion may hold besides: a batch and the largest file, for each worker.
 const BATCH: u64 = 32 << 20;
 const JOBS: u64 = 4;
@@ -81,12 +82,31 @@ pub(crate) struct Unprotect {
     #[arg(short, long)]
     yes: bool,
     /// Copy the running server to NEW instead, and stop it for the switchover only
-    #[arg(long, value_name = "NEW")]
+    #[arg(
+        long,
+        value_name = "NEW",
+        conflicts_with_all = ["provider", "recovery_file", "passphrase_fd", "keep_keyring"]
+    )]
     without_stopping: Option<PathBuf>,
     /// The server's user who is asked whether it answers [default: postgres; else the owner of
     /// DIR]
     #[arg(short = 'U', long, value_name = "ROLE")]
     username: Option<String>,
+    #[command(flatten)]
+    conversion: Conversion,
+    #[command(flatten)]
+    keys: Opening,
+}
+
+/// How the files are converted in place, handed on to `tidelock encrypt` and `tidelock decrypt`
+#[derive(clap::Args)]
+struct Conversion {
+    /// Work on so many files at once [default: the number of processors, at most 4]
+    #[arg(long, value_name = "N", conflicts_with = "without_stopping")]
+    jobs: Option<usize>,
+    /// Convert files that have other names outside of the directory; these stay as they are
+    #[arg(long, conflicts_with = "without_stopping")]
+    leave_links: bool,
 }
 
 /// What has begun, for another call.
@@ -187,7 +207,7 @@ impl Protect {
         let (options, log) = (engine.options()?, engine.log());
         let (size, needs) = needs(engine)?;
         needs.check()?;
-        let seconds = estimate::seconds(dir, size.bytes, size.files)?;
+        let seconds = estimate::seconds(dir, size.bytes, usize::try_from(size.files).unwrap_or(0))?;
         console::print(format_args!(
             "protect       {}: {version}, {}, {}\n\
              stops         for {}: {} are sealed in place, read back and compared\n\
@@ -299,14 +319,45 @@ impl Unprotect {
         }
         let lock = PROTECTION.lock(target.dir())?;
         target.engine.hold(&lock)?;
+        let mut opened = self.look(&target)?;
         let record = match PROTECTION.read::<Record>(target.dir())? {
             Some(record) if record.goal == Goal::Unprotect => record,
-            found => self.plan(&target, found)?,
+            found => self.plan(&target, found, opened.as_ref())?,
         };
-        self.steps(&target, &record, &lock)
+        if let Some(opened) = &mut opened {
+            opened.keep()?;
+        }
+        PROTECTION.write(target.dir(), &record)?;
+        self.steps(&target, &record, opened.as_ref(), &lock)
     }
 
-    fn plan(&self, target: &Target, begun: Option<Record>) -> Result<Record> {
+    /// Opens the keyring, and finds whatever would refuse once the server is down: it may be the
+    /// last that has the keys. Nothing if there is no keyring.
+    fn look(&self, target: &Target) -> Result<Option<Opened>> {
+        let (dir, engine) = (target.dir(), &*target.engine);
+        if !is_protected(dir) {
+            return Ok(None);
+        }
+        outside::refuse_readers(dir, engine.head())?;
+        outside::refuse_programs(dir, engine.head())?;
+        let how = How::new(self.conversion.jobs, self.conversion.leave_links);
+        let keep = absolute(self.keys.keep_keyring.as_deref())?;
+        let decrypt = Decrypt::new(dir, keep.as_deref(), self.keys.options()?, how);
+        match (decrypt.foresee(), engine.running()) {
+            (Err(why), Some(pid)) if why.exit_code() == KEY => {
+                let (why, dump) = (Box::new(why), engine.dump());
+                Err(Error::OpenInServerOnly { pid, why, dump })
+            }
+            (opened, _) => opened.map(Some),
+        }
+    }
+
+    fn plan(
+        &self,
+        target: &Target,
+        begun: Option<Record>,
+        opened: Option<&Opened>,
+    ) -> Result<Record> {
         let dir = target.dir();
         let engine = &*target.engine;
         let running = engine.running();
@@ -320,16 +371,14 @@ impl Unprotect {
         if let Some(unit) = &target.unit {
             service::refuse_removal(unit)?;
         }
-        outside::refuse_readers(dir, engine.head())?;
-        let (size, needs) = needs(engine)?;
-        needs.check()?;
-        let what = match is_protected(dir) {
-            true => format!(
-                "for {}: {} are made plain in place",
-                span(estimate::seconds(dir, size.bytes, size.files)?),
-                console::bytes(size.bytes)
+        let what = match opened.map(|opened| &opened.foreseen) {
+            Some(foreseen) => format!(
+                "for {}: {} are made plain in place{}",
+                span(estimate::seconds(dir, foreseen.bytes, foreseen.files)?),
+                console::bytes(foreseen.bytes),
+                one_by_one(foreseen)
             ),
-            false => "shortly: nothing is sealed yet".to_owned(),
+            None => "shortly: nothing is sealed yet".to_owned(),
         };
         console::print(format_args!(
             "unprotect     {}\nstops         {what}\n\
@@ -355,20 +404,25 @@ impl Unprotect {
             recovery_file: None,
             triggers,
         };
-        PROTECTION.write(dir, &record)?;
         Ok(record)
     }
 
-    fn steps(&self, target: &Target, record: &Record, lock: &Lock) -> Result<()> {
+    fn steps(
+        &self,
+        target: &Target,
+        record: &Record,
+        opened: Option<&Opened>,
+        lock: &Lock,
+    ) -> Result<()> {
         let dir = target.dir();
         let again = "the same command goes on".to_owned();
         let stopped = |step: &'static str| {
             let again = again.clone();
             move |why: Error| Error::Stopped { step, why: Box::new(why), again }
         };
-        if is_protected(dir) {
+        if let Some(opened) = opened {
             target.stop(&record.triggers).map_err(stopped("stop"))?;
-            self.decrypt(dir, lock).map_err(stopped("conversion"))?;
+            self.decrypt(dir, opened.half_done, lock).map_err(stopped("conversion"))?;
         }
         if let Some(unit) = &target.unit {
             service::remove(unit).map_err(stopped("service"))?;
@@ -382,13 +436,27 @@ impl Unprotect {
         console::print(format_args!("plain         {}\n", dir.display()))
     }
 
-    fn decrypt(&self, dir: &Path, lock: &Lock) -> Result<()> {
+    fn decrypt(&self, dir: &Path, half_done: bool, lock: &Lock) -> Result<()> {
         let mut command = ourselves()?;
         command.arg("decrypt").arg(dir).stdin(lock.share()?);
-        if half_done(dir)? {
+        if half_done {
             command.arg("--resume");
         }
+        self.conversion.pass(&mut command);
+        let _passphrase = self.keys.pass(&mut command)?;
         tidelock(command, "decrypt")
+    }
+}
+
+impl Conversion {
+    /// As they were typed.
+    fn pass(&self, command: &mut Command) {
+        if let Some(jobs) = self.jobs {
+            command.args(["--jobs", &jobs.to_string()]);
+        }
+        if self.leave_links {
+            command.arg("--leave-links");
+        }
     }
 }
 
@@ -461,6 +529,14 @@ fn needs(engine: &dyn Engine) -> Result<(Size, Needs)> {
         all.largest = all.largest.max(size.largest);
     }
     Ok((all, needs))
+}
+
+/// What the plan says where there is no room for more.
+fn one_by_one(foreseen: &Foreseen) -> &'static str {
+    match foreseen.one_by_one {
+        true => ",\n              one file at a time: there is no room for more",
+        false => "",
+    }
 }
 
 fn service_line(target: &Target) -> String {

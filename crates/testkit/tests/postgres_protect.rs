@@ -323,3 +323,95 @@ fn a_passphrase_that_nobody_can_type_is_refused_while_the_server_runs() -> Resul
     cluster.expect("SELECT 1", "1")?;
     ensure(!cluster.dir().join(".tidelock").exists(), || "a keyring was made".into())
 }
+
+/// A sealed server, and the key file that opens its keyring.
+fn protected<'p>(place: &'p Workspace) -> Result<(Cluster<'p>, PathBuf)> {
+    let cluster = Cluster::started(place, "main", Arm::Plain)?;
+    protect(place, cluster.dir())?.run()?;
+    Ok((cluster, place.join("home/key")))
+}
+
+/// `unprotect` is refused with this code and these words, and the server goes on as it was.
+fn unprotect_is_refused(
+    place: &Workspace,
+    cluster: &Cluster<'_>,
+    more: &[&str],
+    said: (i32, &[&str]),
+) -> Result<()> {
+    let before = cluster.postmaster()?.id();
+    let told = tidelock(place, "unprotect", cluster.dir(), more)?.fails()?;
+    let (code, words) = said;
+    ensure(told.status.code() == Some(code), || told.text())?;
+    ensure(words.iter().all(|word| told.stderr.contains(word)), || told.text())?;
+    ensure(cluster.postmaster()?.id() == before, || "another server runs".into())?;
+    ensure(!reached("it has begun", cluster.dir()), || "a record was left".into())?;
+    cluster.expect("SELECT 1", "1")
+}
+
+/// The server may be the last that has the keys.
+#[test]
+fn unprotect_of_a_keyring_that_does_not_open_leaves_the_server_up() -> Result<()> {
+    let place = Workspace::new()?;
+    let (cluster, key) = protected(&place)?;
+    let moved = place.join("home/moved");
+    fs::rename(&key, &moved).map_err(Error::io("moving the key file"))?;
+    let said = ["does not open", "do not stop the server", "pg_dumpall"];
+    unprotect_is_refused(&place, &cluster, &[], (4, &said))?;
+    unprotect_is_refused(&place, &cluster, &["--recovery-file", "-"], (2, &["standard input"]))?;
+    // It takes what `decrypt` takes, which goes by the same.
+    let provider = format!("file:{}", moved.display());
+    let more = ["--provider", &*provider, "--jobs", "1"];
+    let told = tidelock(&place, "unprotect", cluster.dir(), &more)?.run()?;
+    ensure(told.stdout.contains("without the library"), || told.text())?;
+    cluster.expect("SELECT 1", "1")
+}
+
+/// A descriptor gives its passphrase once, and two processes need it.
+#[test]
+fn unprotect_hands_on_a_passphrase_that_a_pipe_gave() -> Result<()> {
+    let place = Workspace::new()?;
+    let (cluster, key) = protected(&place)?;
+    let (command, dir) = (place.programs()?.command, cluster.dir());
+    let sh = |line: &str| {
+        let tool = place.tool("sh").args(["-c", line, "sh"]).arg(&command).arg(dir);
+        tool.limit(300).run()
+    };
+    let words = "correct horse battery staple, twice over";
+    sh(&format!("echo '{words}' | \"$1\" key add -D \"$2\" passphrase --new-passphrase-fd 0"))?;
+    fs::remove_file(&key).map_err(Error::io("removing the key file"))?;
+    let told = sh(&format!(
+        "echo '{words}' | \"$1\" unprotect --yes -D \"$2\" --provider passphrase \
+         --passphrase-fd 0"
+    ))?;
+    ensure(told.stdout.contains("without the library"), || told.text())?;
+    cluster.expect("SELECT 1", "1")
+}
+
+#[test]
+fn unprotect_refuses_what_would_hinder_it_while_the_server_runs() -> Result<()> {
+    let place = Workspace::new()?;
+    let (cluster, _) = protected(&place)?;
+    let taken = place.join("home/taken");
+    place.write(&taken, "another keyring's")?;
+    let keep = ["--keep-keyring", &*taken.display().to_string()];
+    unprotect_is_refused(&place, &cluster, &keep, (3, &["no copy of this keyring"]))?;
+    let inside = cluster.dir().join("copy").display().to_string();
+    let keep = ["--keep-keyring", &*inside];
+    unprotect_is_refused(&place, &cluster, &keep, (3, &["lies in the directory"]))?;
+    // It has the lock file of the directory open, and nothing else there.
+    let tool = place.tool(place.programs()?.command).args(["exec", "-D"]).arg(cluster.dir());
+    let mut idle = tool.args(["--", "sleep", "600"]).spawn()?;
+    let lock = cluster.dir().join(".tidelock/lock");
+    let fds = format!("/proc/{}/fd", idle.id());
+    let start = Instant::now();
+    let opened = || {
+        let all = fs::read_dir(&fds).into_iter().flatten().flatten();
+        all.filter_map(|it| fs::read_link(it.path()).ok()).any(|path| path == lock)
+    };
+    while !opened() && start.elapsed() < Duration::from_secs(30) {
+        thread::sleep(Duration::from_millis(5));
+    }
+    let name = format!("sleep (process {})", idle.id());
+    unprotect_is_refused(&place, &cluster, &[], (3, &[&name, "has keys of"]))?;
+    ensure(idle.runs(), || "sleep has ended".into())
+}

@@ -130,13 +130,6 @@ impl Decrypt {
     pub(crate) fn run(self) -> Result<()> {
         let found = Protected::open(&self.dir)?;
         let kept = self.kept(&found)?;
-        let inside = kept.parent().and_then(|folder| folder.canonicalize().ok());
-        if inside.is_some_and(|folder| folder.starts_with(&found.path)) {
-            return Err(Error::refused(
-                format!("{} lies in the directory that is made plain", kept.display()),
-                "name a file elsewhere with --keep-keyring FILE",
-            ));
-        }
         let decrypt = (Direction::Decrypt, Some(&*kept));
         if let Some(running) = resume(&found, &self.keys, decrypt, &self.how)? {
             return running.go(Some(&kept));
@@ -145,8 +138,20 @@ impl Decrypt {
         begin.run(Direction::Decrypt, Some(&kept))
     }
 
-    /// Where the copy of the keyring goes.
-    fn kept(&self, found: &Protected) -> Result<PathBuf> {
+    /// Where the copy of the keyring goes: not where it goes with the directory.
+    pub(super) fn kept(&self, found: &Protected) -> Result<PathBuf> {
+        let kept = self.place_of_copy(found)?;
+        let inside = kept.parent().and_then(|folder| folder.canonicalize().ok());
+        if inside.is_some_and(|folder| folder.starts_with(&found.path)) {
+            return Err(Error::refused(
+                format!("{} lies in the directory that is made plain", kept.display()),
+                "name a file elsewhere with --keep-keyring FILE",
+            ));
+        }
+        Ok(kept)
+    }
+
+    fn place_of_copy(&self, found: &Protected) -> Result<PathBuf> {
         if let Some(path) = &self.keep_keyring {
             return std::path::absolute(path).map_err(Error::io("find", path));
         }
@@ -361,7 +366,7 @@ fn refuse_sealed(scan: &Scan) -> Result<()> {
 
 /// Keeps a copy of the keyring. An older copy of the same keyring is replaced: an earlier
 /// decryption may have been interrupted here.
-fn keep(sealed: &[u8], kept: &Path) -> Result<()> {
+pub(super) fn keep(sealed: &[u8], kept: &Path) -> Result<()> {
     let entry = Entry::of_new_folder(kept)?;
     let ours = SealedKeyring::parse(sealed)?.id();
     let is_older = |found: &[u8]| SealedKeyring::parse(found).is_ok_and(|it| it.id() == ours);

@@ -92,6 +92,9 @@ pub(super) trait Engine {
     /// It does not answer.
     fn answer(&self, user: Option<&str>) -> Result<String>;
 
+    /// The program that writes all data out of a running server.
+    fn dump(&self) -> &'static str;
+
     /// How a person starts the sealed server.
     fn command(&self) -> String;
 

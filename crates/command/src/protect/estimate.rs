@@ -22,7 +22,7 @@ const COMPARING: f64 = 1.5;
 ///
 /// # Errors
 /// [`Error::Io`].
-pub(super) fn seconds(dir: &Path, bytes: u64, files: u64) -> Result<Option<f64>> {
+pub(super) fn seconds(dir: &Path, bytes: u64, files: usize) -> Result<Option<f64>> {
     let folder = Folder::open(dir)?;
     // Not zeros: some disks do not write them.
     let block: Vec<u8> = (0..SMALL).map(|at| u8::try_from(at % 251).unwrap_or(0)).collect();
@@ -45,7 +45,7 @@ pub(super) fn seconds(dir: &Path, bytes: u64, files: u64) -> Result<Option<f64>>
         file.sync_data().map_err(Error::io("sync", dir))?;
     }
     let each_file = start.elapsed().as_secs_f64() / f64::from(SMALL_FILES);
-    Ok(Some((each_byte * count(bytes) + each_file * count(files)) * COMPARING))
+    Ok(Some((each_byte * count(bytes) + each_file * count(files as u64)) * COMPARING))
 }
 
 fn nameless(folder: &Folder) -> Result<Option<std::fs::File>> {

@@ -1,13 +1,16 @@
 //! The options of a new keyring, handed on to `tidelock encrypt` and `tidelock migrate` as they
-//! were typed.
+//! were typed; and how a keyring is opened, for `tidelock decrypt`.
 
+use std::io::PipeReader;
+use std::os::fd::AsRawFd as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use tidelock_providers::ProviderChoice;
+use tidelock_providers::{Descriptor, ProviderChoice};
 
 use crate::error::{Error, Result};
 use crate::init::refuse_to_print_into_logs;
+use crate::unlock::KeyOptions;
 
 /// Files in it are gone after a restart (statfs(2)).
 const TMPFS: i64 = 0x0102_1994;
@@ -40,6 +43,27 @@ pub(super) struct Keys {
     /// Make no second copy of the keyring now
     #[arg(long, conflicts_with = "keyring_copy")]
     no_keyring_copy: bool,
+}
+
+/// How to open the keyring, if not as configured
+#[derive(clap::Args)]
+#[command(next_help_heading = "Keys")]
+pub(super) struct Opening {
+    #[arg(long, value_name = "PROVIDER", value_parser = checked, help = format!(
+        "Open the keyring with this provider: {}", ProviderChoice::usage()
+    ))]
+    provider: Option<String>,
+    /// Open the keyring with the recovery key that this file holds
+    #[arg(long, value_name = "FILE", conflicts_with = "provider")]
+    recovery_file: Option<PathBuf>,
+    /// Read the passphrase from this open descriptor instead of the terminal; several passphrases,
+    /// a line each
+    #[arg(long, value_name = "N")]
+    passphrase_fd: Option<Descriptor>,
+    /// Where a copy of the keyring goes, which opens sealed backups and archives still [default:
+    /// beside the configuration of the keyring]
+    #[arg(long, value_name = "FILE")]
+    pub(super) keep_keyring: Option<PathBuf>,
 }
 
 fn checked(text: &str) -> std::result::Result<String, String> {
@@ -132,8 +156,6 @@ impl Keys {
 
     /// As they were typed.
     pub(super) fn pass(&self, command: &mut Command) -> Result<()> {
-        let absolute =
-            |path: &Path| std::path::absolute(path).map_err(Error::io("find", path.to_path_buf()));
         if let Some(provider) = &self.provider {
             command.args(["--provider", provider]);
         }
@@ -151,6 +173,49 @@ impl Keys {
         }
         Ok(())
     }
+}
+
+impl Opening {
+    /// For this process.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] for standard input, which is read twice.
+    pub(super) fn options(&self) -> Result<KeyOptions> {
+        if self.recovery_file.as_deref() == Some(Path::new("-")) {
+            return Err(Error::usage(
+                "the recovery key is read twice, and standard input gives it once",
+                "name a file with --recovery-file FILE",
+            ));
+        }
+        Ok(KeyOptions {
+            provider: self.provider.as_deref().and_then(|text| text.parse().ok()),
+            recovery_file: self.recovery_file.clone(),
+            passphrase_fd: self.passphrase_fd.clone(),
+        })
+    }
+
+    /// As they were typed; the pipe has the passphrase, and is kept until the command has ended.
+    pub(super) fn pass(&self, command: &mut Command) -> Result<Option<PipeReader>> {
+        if let Some(provider) = &self.provider {
+            command.args(["--provider", provider]);
+        }
+        if let Some(file) = &self.recovery_file {
+            command.arg("--recovery-file").arg(absolute(file)?);
+        }
+        if let Some(file) = &self.keep_keyring {
+            command.arg("--keep-keyring").arg(absolute(file)?);
+        }
+        let pipe = self.passphrase_fd.as_ref().map(Descriptor::hand_on).transpose()?;
+        if let Some(pipe) = &pipe {
+            command.args(["--passphrase-fd", &pipe.as_raw_fd().to_string()]);
+        }
+        Ok(pipe)
+    }
+}
+
+/// As it is found from any directory.
+fn absolute(path: &Path) -> Result<PathBuf> {
+    std::path::absolute(path).map_err(Error::io("find", path))
 }
 
 fn refuse_inside(file: &Path, dir: &Path) -> Result<()> {

@@ -132,6 +132,13 @@ impl Engine for Instance {
         })
     }
 
+    fn dump(&self) -> &'static str {
+        match self.brand {
+            Brand::MariaDb => "mariadb-dump --all-databases",
+            Brand::MySql => "mysqldump --all-databases",
+        }
+    }
+
     fn command(&self) -> String {
         let server = self.brand.server();
         format!("tidelock exec -D {0} -- {server} --datadir={0}", self.dir.display())

@@ -1,5 +1,5 @@
-//! Who reads the files from outside: programs that would meet sealed bytes, and a server's log that
-//! lies in the directory.
+//! Who uses the files beside the server: programs that would meet sealed bytes, programs with keys,
+//! and a server's log that lies in the directory.
 
 use std::path::Path;
 
@@ -8,6 +8,7 @@ use procfs::process::{Process, all_processes};
 use tidelock_contract::control::FOLDER;
 
 use crate::error::{Error, Result};
+use crate::status::Programs;
 use crate::whereabouts::open_below;
 
 /// Refuses while a program that is not the server's has a file of the directory open.
@@ -25,15 +26,32 @@ pub(super) fn refuse_readers(dir: &Path, server: Option<u32>) -> Result<()> {
         // The agent has its own there.
         let mut open = open_below(&process, dir).filter(|path| !path.starts_with(&control));
         if let Some(path) = open.next() {
-            let name = process.stat().map(|stat| stat.comm).unwrap_or_default();
             return Err(Error::refused(
-                format!("{name} (process {}) has {} open", process.pid, path.display()),
+                format!("{} has {} open", named(&process), path.display()),
                 "end it: from outside the server the files are sealed bytes, and what it writes \
                  is lost",
             ));
         }
     }
     Ok(())
+}
+
+/// Refuses while a program that is not the server's has keys of the directory: no conversion begins
+/// beside it, though it may have no file open.
+///
+/// # Errors
+/// [`Error::Refused`].
+pub(super) fn refuse_programs(dir: &Path, server: Option<u32>) -> Result<()> {
+    let server = server.map(u32::cast_signed);
+    let heads = Programs::of(dir).heads().into_iter().filter_map(|pid| Process::new(pid).ok());
+    let mut others = heads.filter(|one| !server.is_some_and(|server| is_below(one, server)));
+    match others.next() {
+        None => Ok(()),
+        Some(process) => Err(Error::refused(
+            format!("{} has keys of {}", named(&process), dir.display()),
+            "end it: no conversion begins while a program of `tidelock exec` runs",
+        )),
+    }
 }
 
 /// A shell has opened the log of `pg_ctl -l DIR/log`, plain.
@@ -55,6 +73,12 @@ pub(super) fn refuse_log_inside(dir: &Path, server: u32) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// `bash (process 17)`
+fn named(process: &Process) -> String {
+    let name = process.stat().map(|stat| stat.comm).unwrap_or_default();
+    format!("{name} (process {})", process.pid)
 }
 
 /// The process itself, a child of it, or a child's child.

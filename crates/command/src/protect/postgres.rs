@@ -126,6 +126,10 @@ impl Engine for Instance {
         Ok(format!("it has {databases} databases"))
     }
 
+    fn dump(&self) -> &'static str {
+        "pg_dumpall"
+    }
+
     fn command(&self) -> String {
         format!("tidelock exec -D {0} -- pg_ctl -D {0} start", self.dir.display())
     }

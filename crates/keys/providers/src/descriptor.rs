@@ -4,11 +4,12 @@
 
 use std::fmt;
 use std::fs::File;
-use std::io::Read;
+use std::io::{PipeReader, Read, Write};
 use std::num::ParseIntError;
 use std::str::FromStr;
 use std::sync::{Arc, OnceLock};
 
+use rustix::io::{FdFlags, fcntl_setfd};
 use tidelock_keyring::Error;
 use zeroize::Zeroizing;
 
@@ -57,6 +58,21 @@ impl Descriptor {
         Ok(self.lines()?.into_iter().next().unwrap_or_default())
     }
 
+    /// A pipe with the same text, for another program: what was read here is not in the descriptor
+    /// any more.
+    ///
+    /// # Errors
+    /// As [`Descriptor::lines`].
+    pub fn hand_on(&self) -> Result<PipeReader, Error> {
+        let text = Zeroizing::new(self.text()?.to_vec());
+        let failed = || Error::io("hand on the passphrase by", "a pipe");
+        let (reader, mut writer) = std::io::pipe().map_err(failed())?;
+        fcntl_setfd(&reader, FdFlags::empty()).map_err(|errno| failed()(errno.into()))?;
+        // Nobody reads yet, and a pipe has not room for all of it.
+        std::thread::spawn(move || writer.write_all(&text));
+        Ok(reader)
+    }
+
     fn text(&self) -> Result<&[u8], Error> {
         if let Some(text) = self.text.get() {
             return Ok(text);
@@ -95,7 +111,6 @@ impl fmt::Debug for Descriptor {
 
 #[cfg(test)]
 mod tests {
-    use std::io::Write;
     use std::os::fd::AsRawFd;
 
     use super::*;
@@ -112,6 +127,18 @@ mod tests {
             assert_eq!(**given.first().unwrap(), *b"one");
         }
         assert!(!format!("{given:?}").contains("one"));
+    }
+
+    #[test]
+    fn what_a_pipe_gave_once_is_handed_on_whole() {
+        let (reader, mut writer) = std::io::pipe().unwrap();
+        let long = vec![b'x'; MAX_LINES * MAX_LINE];
+        std::thread::spawn(move || writer.write_all(&long).unwrap());
+        let given: Descriptor = reader.as_raw_fd().to_string().parse().unwrap();
+        assert_eq!(given.first().unwrap().len(), MAX_LINES * MAX_LINE);
+        let second = given.hand_on().unwrap();
+        let again: Descriptor = second.as_raw_fd().to_string().parse().unwrap();
+        assert_eq!(again.first().unwrap(), given.first().unwrap());
     }
 
     #[test]

@@ -1,0 +1,84 @@
+//! What a conversion would do, and whether it would refuse: asked while the server still runs.
+//!
+//! Changes nothing. The files change meanwhile, so the conversion itself looks again.
+
+use std::path::{Path, PathBuf};
+
+use tidelock_keyring::{Direction, Keyring};
+
+use super::begin::{growth, keep};
+use super::scan::{Scan, scan};
+use super::{BATCH, Decrypt, How, estimate};
+use crate::error::Result;
+use crate::protected::Protected;
+use crate::unlock::KeyOptions;
+
+/// What would be done.
+pub(crate) struct Foreseen {
+    pub(crate) files: usize,
+    pub(crate) bytes: u64,
+    /// Bytes that must be free, on all file systems together.
+    pub(crate) needs: u64,
+    /// Bytes that the files take more at the end.
+    pub(crate) growth: u64,
+    /// There is no room for several files at once.
+    pub(crate) one_by_one: bool,
+}
+
+/// A decryption whose keyring has opened.
+pub(crate) struct Opened {
+    pub(crate) foreseen: Foreseen,
+    /// An interrupted conversion goes on, or is turned round.
+    pub(crate) half_done: bool,
+    keyring: Keyring,
+    kept: PathBuf,
+}
+
+impl Foreseen {
+    fn of(scan: &Scan, growth: u64, how: &How) -> Result<Self> {
+        let (jobs, needs) = estimate::room(scan, growth, how.jobs(), BATCH)?;
+        Ok(Self {
+            files: scan.items.len(),
+            bytes: scan.bytes(),
+            needs: needs.iter().map(|(_, bytes)| bytes).sum(),
+            growth: growth * scan.items.len() as u64,
+            one_by_one: jobs < how.jobs(),
+        })
+    }
+}
+
+impl Decrypt {
+    /// The command `tidelock decrypt` on `dir`.
+    pub(crate) fn new(dir: &Path, keep: Option<&Path>, keys: KeyOptions, how: How) -> Self {
+        Self { dir: dir.into(), keep_keyring: keep.map(Path::to_path_buf), keys, how }
+    }
+
+    /// Opens the keyring, and looks through the files.
+    ///
+    /// # Errors
+    /// The keyring does not open; its copy would lie in the directory; what the conversion would
+    /// refuse.
+    pub(crate) fn foresee(&self) -> Result<Opened> {
+        let found = Protected::open(&self.dir)?;
+        let kept = self.kept(&found)?;
+        let keyring = self.keys.unlock(&found)?;
+        let half_done = keyring.conversion().is_some();
+        // What a killed one has left are other names too.
+        let leave_links = self.how.leave_links || half_done;
+        let scan = scan(&found.path, keyring.policy(), leave_links)?;
+        let growth = growth(Direction::Decrypt, keyring.layout());
+        let foreseen = Foreseen::of(&scan, growth, &self.how)?;
+        Ok(Opened { foreseen, half_done, keyring, kept })
+    }
+}
+
+impl Opened {
+    /// Leaves the copy of the keyring, as the conversion will once more.
+    ///
+    /// # Errors
+    /// It cannot be written, or another keyring's copy is there.
+    pub(crate) fn keep(&mut self) -> Result<()> {
+        self.keyring.set_conversion(None);
+        keep(&self.keyring.seal()?, &self.kept)
+    }
+}
