@@ -29,7 +29,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::begun::{Begun, Lock};
 use crate::console;
-use crate::convert::{self, Decrypt, Foreseen, How, Opened};
+use crate::convert::{self, Decrypt, Encrypt, Foreseen, How, Opened};
 use crate::error::{Error, KEY, Result};
 use crate::exec::{Library, Program};
 use crate::folder::Entry;
@@ -37,19 +37,13 @@ use crate::owner::Owner;
 use crate::protected::{Protected, is_protected};
 use crate::server::{Loaded, Server};
 use crate::service;
-use crate::space::{Needs, Size};
 use crate::unlock::KeyOptions;
-use engine::Engine;
 use keys::{Keys, Opening};
 use target::{Target, Which};
 
 pub(crate) use target::data_directory;
 
 const PROTECTION: Begun = Begun { kind: "protection", command: "protect" };
-
-/// What a conversion may hold besides: a batch and the largest file, for each worker.
-const BATCH: u64 = 32 << 20;
-const JOBS: u64 = 4;
 
 /// Seal an existing PostgreSQL, MariaDB or MySQL: stop, convert, have it start with the library
 #[derive(clap::Args)]
@@ -69,6 +63,8 @@ pub(crate) struct Protect {
     /// The server's user who is asked for settings [default: postgres; else the owner of DIR]
     #[arg(short = 'U', long, value_name = "ROLE")]
     username: Option<String>,
+    #[command(flatten)]
+    conversion: Conversion,
     #[command(flatten)]
     keys: Keys,
 }
@@ -205,12 +201,11 @@ impl Protect {
         }
         // Now: it may end while a person thinks.
         let (options, log) = (engine.options()?, engine.log());
-        let (size, needs) = needs(engine)?;
-        needs.check()?;
-        let seconds = estimate::seconds(dir, size.bytes, usize::try_from(size.files).unwrap_or(0))?;
+        let foreseen = Encrypt::typed(self.encryption(dir)?.get_args())?.foresee()?;
+        let seconds = estimate::seconds(dir, foreseen.bytes, foreseen.files)?;
         console::print(format_args!(
             "protect       {}: {version}, {}, {}\n\
-             stops         for {}: {} are sealed in place, read back and compared\n\
+             stops         for {}: {} are sealed in place, read back and compared{}\n\
              disk          {} more while it goes on, {} more at its end\n\
              {notes}{}\
              clear         old blocks of the disk, archives and backups stay as they are{}\n\
@@ -220,11 +215,12 @@ impl Protect {
                 Some(pid) => format!("process {pid}"),
                 None => "stopped".to_owned(),
             },
-            console::count(usize::try_from(size.files).unwrap_or(usize::MAX), "file"),
+            console::count(foreseen.files, "file"),
             span(seconds),
-            console::bytes(size.bytes),
-            console::bytes(needs.total()),
-            console::bytes(size.growth()),
+            console::bytes(foreseen.bytes),
+            one_by_one(&foreseen),
+            console::bytes(foreseen.needs),
+            console::bytes(foreseen.growth),
             service_line(target),
             match &log {
                 Some(log) => format!(";\n{:14}so does the server's log {}", "", log.display()),
@@ -260,7 +256,12 @@ impl Protect {
         };
         if record.stage == Stage::Converting {
             target.stop(&record.triggers).map_err(stopped("stop"))?;
-            self.encrypt(target, lock).map_err(stopped("conversion"))?;
+            if let Err(why) = self.encrypt(target, lock) {
+                return Err(match is_protected(dir) {
+                    true => stopped("conversion")(why),
+                    false => self.start_again(target, &record, why),
+                });
+            }
             record.stage = Stage::Converted;
             PROTECTION.write(dir, &record)?;
         }
@@ -291,19 +292,48 @@ impl Protect {
         ))
     }
 
+    /// Nothing is sealed, and the server goes on as it was.
+    fn start_again(&self, target: &Target, record: &Record, why: Error) -> Error {
+        let started = || -> Result<()> {
+            set_aside(record.recovery_file.as_deref())?;
+            target.start_triggers(&record.triggers);
+            if record.was_running {
+                let user = self.username.as_deref();
+                come_up(target, record, user, Loaded::No).map_err(|(_, why)| why)?;
+            }
+            PROTECTION.remove(target.dir())?;
+            console::print("plain         nothing is sealed, and nothing has begun\n")
+        };
+        match started() {
+            Ok(()) => why,
+            Err(why) => Error::Stopped {
+                step: "start",
+                why: Box::new(why),
+                again: "nothing is sealed: start the server as ever".to_owned(),
+            },
+        }
+    }
+
     /// By a process of its own, which becomes the owner of the directory.
     fn encrypt(&self, target: &Target, lock: &Lock) -> Result<()> {
         let dir = target.dir();
-        let mut command = ourselves()?;
-        command.arg("encrypt").arg(dir).stdin(lock.share()?);
+        let mut command = self.encryption(dir)?;
+        command.stdin(lock.share()?);
         if is_protected(dir) {
             if !half_done(dir)? {
                 return Ok(());
             }
             command.arg("--resume");
         }
-        self.keys.pass(&mut command)?;
         tidelock(command, "encrypt")
+    }
+
+    fn encryption(&self, dir: &Path) -> Result<Command> {
+        let mut command = ourselves()?;
+        command.arg("encrypt").arg(dir);
+        self.keys.pass(&mut command)?;
+        self.conversion.pass(&mut command);
+        Ok(command)
     }
 }
 
@@ -512,23 +542,6 @@ fn answers(target: &Target, user: Option<&str>, wanted: Loaded) -> Result<()> {
     let told = target.engine.answer(user)?;
     let library = if wanted == Loaded::Yes { "with" } else { "without" };
     console::print(format_args!("runs          process {pid}, {library} the library; {told}\n"))
-}
-
-/// What is converted, and what that takes.
-///
-/// # Errors
-/// As [`Engine::places`].
-fn needs(engine: &dyn Engine) -> Result<(Size, Needs)> {
-    let mut needs = Needs::default();
-    let mut all = Size::default();
-    for place in engine.places()? {
-        let size = Size::of(&place);
-        needs.add(&place, size.growth() + JOBS * (size.largest + BATCH));
-        all.bytes += size.bytes;
-        all.files += size.files;
-        all.largest = all.largest.max(size.largest);
-    }
-    Ok((all, needs))
 }
 
 /// What the plan says where there is no room for more.

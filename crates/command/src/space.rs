@@ -18,8 +18,6 @@ const MEANWHILE: u64 = 64 << 20;
 pub(crate) struct Size {
     pub(crate) bytes: u64,
     pub(crate) files: u64,
-    /// The largest file.
-    pub(crate) largest: u64,
 }
 
 impl Size {
@@ -35,7 +33,6 @@ impl Size {
                 } else if found.is_file() {
                     size.bytes += found.blocks() * 512;
                     size.files += 1;
-                    size.largest = size.largest.max(found.len());
                 }
             }
         }

@@ -415,3 +415,82 @@ fn unprotect_refuses_what_would_hinder_it_while_the_server_runs() -> Result<()> 
     unprotect_is_refused(&place, &cluster, &[], (3, &[&name, "has keys of"]))?;
     ensure(idle.runs(), || "sleep has ended".into())
 }
+
+/// `protect` is refused with these words, and the server goes on as it was.
+fn protect_is_refused(
+    place: &Workspace,
+    cluster: &Cluster<'_>,
+    more: &[&str],
+    said: &str,
+) -> Result<()> {
+    let before = cluster.postmaster()?.id();
+    let options = [&["--no-recovery", "--no-keyring-copy"], more].concat();
+    let told = tidelock(place, "protect", cluster.dir(), &options)?.fails()?;
+    ensure(told.stderr.contains(said), || format!("{said}: {}", told.text()))?;
+    ensure(cluster.postmaster()?.id() == before, || "another server runs".into())?;
+    ensure(!reached("it has begun", cluster.dir()), || "a record was left".into())?;
+    ensure(!cluster.dir().join(".tidelock").exists(), || "a keyring was made".into())
+}
+
+#[test]
+fn a_provider_that_gives_no_key_is_found_while_the_server_runs() -> Result<()> {
+    let place = Workspace::new()?;
+    let cluster = Cluster::started(&place, "main", Arm::Plain)?;
+    let refused = |provider: &str, said| {
+        protect_is_refused(&place, &cluster, &["--provider", provider], said)
+    };
+    refused("command:exit 3", "the key command failed")?;
+    let short = place.join("home/short");
+    place.write(&short, "no key")?;
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+    fs::set_permissions(&short, mode).map_err(Error::io("chmod of the key file"))?;
+    refused(&format!("file:{}", short.display()), "short")
+}
+
+#[test]
+fn files_that_cannot_be_converted_are_found_while_the_server_runs() -> Result<()> {
+    let place = Workspace::new()?;
+    let cluster = Cluster::started(&place, "main", Arm::Plain)?;
+    let dir = cluster.dir();
+    let failed = || Error::io("making a file of the test");
+    place.write(&place.join("home/outside"), "one")?;
+    let link = dir.join("base/link");
+    std::os::unix::fs::symlink(place.join("home/outside"), &link).map_err(failed())?;
+    protect_is_refused(&place, &cluster, &[], "is a link to a single file")?;
+    let left = dir.join("base/.tidelock-convert-1");
+    place.write(&left, "left")?;
+    let plain = ["--plain", "base/link"];
+    protect_is_refused(&place, &cluster, &plain, "has a name that conversions use")?;
+    fs::rename(&left, dir.join("base/hard")).map_err(failed())?;
+    fs::hard_link(dir.join("base/hard"), place.join("home/hard")).map_err(failed())?;
+    protect_is_refused(&place, &cluster, &plain, "outside of the directory (hard links)")?;
+    // What the hints name is taken.
+    let options = ["--no-recovery", "--no-keyring-copy", "--leave-links", "--jobs", "1"];
+    let told = tidelock(&place, "protect", dir, &[&options[..], &plain].concat())?.run()?;
+    ensure(told.stdout.contains("with the library"), || told.text())?;
+    let outside = fs::read(place.join("home/outside")).map_err(failed())?;
+    ensure(outside == b"one", || "the file behind the link was sealed".into())
+}
+
+#[test]
+fn a_server_that_was_stopped_for_nothing_is_started_again() -> Result<()> {
+    let place = Workspace::new()?;
+    let cluster = Cluster::started(&place, "main", Arm::Plain)?;
+    let dir = cluster.dir();
+    let before = cluster.postmaster()?.id();
+    // A key service that goes down with the server.
+    let (pid, key) = (dir.join("postmaster.pid"), "ab".repeat(32));
+    let provider = format!("command:test -e {} && echo {key}", pid.display());
+    let recovery = place.join("home/recovery").display().to_string();
+    let more = ["--provider", &*provider, "--recovery-file", &*recovery, "--no-keyring-copy"];
+    let told = tidelock(&place, "protect", dir, &more)?.fails()?;
+    ensure(told.status.code() == Some(1), || told.text())?;
+    for line in ["without the library", "nothing is sealed"] {
+        ensure(told.stdout.contains(line), || format!("no {line}: {}", told.text()))?;
+    }
+    ensure(cluster.postmaster()?.id() != before, || "it never stopped".into())?;
+    cluster.expect("SELECT 1", "1")?;
+    ensure(!dir.join(".tidelock").exists(), || "a keyring was made".into())?;
+    ensure(!reached("it has begun", dir), || "the record stays".into())?;
+    ensure(!Path::new(&recovery).exists(), || "a recovery key of no keyring".into())
+}

@@ -68,24 +68,12 @@ impl Encrypt {
         let _alone = init::lock(&self.dir)?;
         let place = NewDirectory::with_data(&self.dir)?;
         let dir = place.path.clone();
-        let found = instance::profile(&dir);
-        let Some(profile) = self.profile.as_deref().or(found) else {
-            return Err(Error::refused(
-                format!("{} does not look like a data directory that is known", dir.display()),
-                "name the profile, for example --profile generic",
-            ));
-        };
+        let profile = self.profile_for(&dir)?;
         let locked = instance::lock_out(&dir)?;
         instance::refuse_unclean(&dir, profile, None)?;
         let (policy, layout) = self.making.check(&place, profile)?;
         rights::check(&dir, &policy, place.owner)?;
         let scan = scan(&dir, &policy, self.how.leave_links)?;
-        if let Some(path) = scan.leftovers.first() {
-            return Err(Error::refused(
-                format!("{} has a name that conversions use ({NEXT})", path.display()),
-                "see what it is, and remove it",
-            ));
-        }
         refuse_sealed(&scan)?;
         let growth = growth(Direction::Encrypt, layout);
         let room = estimate::room(&scan, growth, self.how.jobs(), BATCH)?;
@@ -120,6 +108,16 @@ impl Encrypt {
         running.record(Event::ConversionBegin);
         become_owner(place.owner)?;
         running.go(None)
+    }
+
+    /// The profile that was named, else that of the engine.
+    pub(super) fn profile_for(&self, dir: &Path) -> Result<&str> {
+        self.profile.as_deref().or_else(|| instance::profile(dir)).ok_or_else(|| {
+            Error::refused(
+                format!("{} does not look like a data directory that is known", dir.display()),
+                "name the profile, for example --profile generic",
+            )
+        })
     }
 }
 
@@ -347,10 +345,20 @@ fn refuse_use(protected: &Protected) -> Result<()> {
     }
 }
 
-/// A file that is sealed already belongs to another keyring.
-fn refuse_sealed(scan: &Scan) -> Result<()> {
+/// A file that is sealed already belongs to another keyring, as does what a conversion has left.
+pub(super) fn refuse_sealed(scan: &Scan) -> Result<()> {
+    if let Some(path) = scan.leftovers.first() {
+        return Err(Error::refused(
+            format!("{} has a name that conversions use ({NEXT})", path.display()),
+            "see what it is, and remove it",
+        ));
+    }
     for path in scan.items.iter().filter_map(|item| item.names.first()) {
-        let file = std::fs::File::open(path).map_err(Error::io("open", path))?;
+        let file = match std::fs::File::open(path) {
+            // A server that runs has removed it meanwhile.
+            Err(why) if why.kind() == std::io::ErrorKind::NotFound => continue,
+            file => file.map_err(Error::io("open", path))?,
+        };
         let mut first = [0u8; PROBE_LEN];
         let count = walk::read_first(&file, &mut first).map_err(Error::io("read", path))?;
         let probe = Probe::parse(first.get(..count).unwrap_or_default());

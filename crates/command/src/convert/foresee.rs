@@ -2,14 +2,17 @@
 //!
 //! Changes nothing. The files change meanwhile, so the conversion itself looks again.
 
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
+use clap::{Args as _, FromArgMatches as _};
 use tidelock_keyring::{Direction, Keyring};
 
-use super::begin::{growth, keep};
+use super::begin::{growth, keep, refuse_sealed};
 use super::scan::{Scan, scan};
-use super::{BATCH, Decrypt, How, estimate};
-use crate::error::Result;
+use super::{BATCH, Decrypt, Encrypt, How, estimate};
+use crate::error::{Error, Result};
+use crate::init::NewDirectory;
 use crate::protected::Protected;
 use crate::unlock::KeyOptions;
 
@@ -41,9 +44,38 @@ impl Foreseen {
             files: scan.items.len(),
             bytes: scan.bytes(),
             needs: needs.iter().map(|(_, bytes)| bytes).sum(),
-            growth: growth * scan.items.len() as u64,
+            growth: 0,
             one_by_one: jobs < how.jobs(),
         })
+    }
+}
+
+impl Encrypt {
+    /// The command `tidelock` with these words.
+    ///
+    /// # Errors
+    /// [`Error::Usage`].
+    pub(crate) fn typed<'w>(words: impl Iterator<Item = &'w OsStr>) -> Result<Self> {
+        let command = Self::augment_args(clap::Command::new("encrypt"));
+        let typed = command.try_get_matches_from(words).and_then(|it| Self::from_arg_matches(&it));
+        typed.map_err(|why| Error::usage(why.to_string(), "see `tidelock encrypt --help`"))
+    }
+
+    /// Looks through the files, and tries the provider.
+    ///
+    /// # Errors
+    /// What the conversion would refuse; a provider that does not wrap, or does not open what it
+    /// has wrapped.
+    pub(crate) fn foresee(&self) -> Result<Foreseen> {
+        let place = NewDirectory::with_data(&self.dir)?;
+        let (policy, layout) = self.making.check(&place, self.profile_for(&place.path)?)?;
+        let scan = scan(&place.path, &policy, self.how.leave_links)?;
+        refuse_sealed(&scan)?;
+        let mut foreseen = Foreseen::of(&scan, growth(Direction::Encrypt, layout), &self.how)?;
+        // What follows the written part of a header is a hole.
+        foreseen.growth = layout.written_header().get() * scan.items.len() as u64;
+        self.making.try_provider(&place, policy, layout)?;
+        Ok(foreseen)
     }
 }
 

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use tidelock_contract::Policy;
 use tidelock_format::Layout;
-use tidelock_keyring::{Conversion, Keyring, KeyringDir, Provider};
+use tidelock_keyring::{Conversion, Keyring, KeyringDir, Provider, SealedKeyring};
 use tidelock_providers::{Descriptor, New, ProviderChoice, RecoveryKey};
 
 use super::place::NewDirectory;
@@ -79,6 +79,28 @@ impl Making {
             )?;
         }
         Ok((policy, layout))
+    }
+
+    /// Has the provider open a keyring that is thrown away. A person's passphrase cannot be wrong
+    /// when it is new, and a key file that is made later opens what it is made for.
+    ///
+    /// # Errors
+    /// What the provider says.
+    pub(crate) fn try_provider(
+        &self,
+        place: &NewDirectory,
+        policy: Policy,
+        layout: Layout,
+    ) -> Result<()> {
+        let Some(choice) = &self.provider else { return Ok(()) };
+        let is_made_later = |path: &Path| path.symlink_metadata().is_err();
+        if choice.kind().is_a_persons || choice.key_file().is_some_and(is_made_later) {
+            return Ok(());
+        }
+        let provider = choice.open_new(&place.path, &self.new_passphrase())?;
+        let keyring = Keyring::create(policy, layout, &[&*provider])?;
+        SealedKeyring::parse(&keyring.seal()?)?.unlock(&*provider)?;
+        Ok(())
     }
 
     /// Makes the directory a protected one under the profile `name`. What it is being made into

@@ -68,12 +68,6 @@ pub(super) trait Engine {
     /// [`Error::Refused`](crate::error::Error::Refused); the server does not answer.
     fn notes(&self, user: Option<&str>, unit: Option<&str>) -> Result<String>;
 
-    /// Everything that is converted: the directory and what links lead to.
-    ///
-    /// # Errors
-    /// [`Error::Io`](crate::error::Error::Io) for a link that leads nowhere.
-    fn places(&self) -> Result<Vec<PathBuf>>;
-
     /// Ends the server in order; nothing if none runs.
     ///
     /// # Errors

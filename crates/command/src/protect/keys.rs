@@ -43,6 +43,9 @@ pub(super) struct Keys {
     /// Make no second copy of the keyring now
     #[arg(long, conflicts_with = "keyring_copy")]
     no_keyring_copy: bool,
+    /// A file that stays plain although the profile does not say so; may be given several times
+    #[arg(long, value_name = "GLOB")]
+    plain: Vec<String>,
 }
 
 /// How to open the keyring, if not as configured
@@ -170,6 +173,9 @@ impl Keys {
             if said {
                 command.arg(option);
             }
+        }
+        for glob in &self.plain {
+            command.args(["--plain", glob]);
         }
         Ok(())
     }

@@ -1,6 +1,5 @@
 //! MariaDB and MySQL: started by a unit, by mariadbd-safe or mysqld_safe, or bare.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
@@ -100,20 +99,6 @@ impl Engine for Instance {
             notes.push_str(&format!("clients       {clients} connected, who are sent away\n"));
         }
         Ok(notes)
-    }
-
-    fn places(&self) -> Result<Vec<PathBuf>> {
-        let mut places = vec![self.dir.clone()];
-        for entry in fs::read_dir(&self.dir).into_iter().flatten().flatten() {
-            if entry.file_type().is_ok_and(|kind| kind.is_symlink()) {
-                let link = entry.path();
-                let place = link.canonicalize().map_err(Error::io("follow", &link))?;
-                if place.is_dir() && !place.starts_with(&self.dir) {
-                    places.push(place);
-                }
-            }
-        }
-        Ok(places)
     }
 
     fn stop(&self) -> Result<()> {

@@ -98,19 +98,6 @@ impl Engine for Instance {
         Ok(notes)
     }
 
-    fn places(&self) -> Result<Vec<PathBuf>> {
-        let mut places = vec![self.dir.clone()];
-        let spaces = fs::read_dir(self.dir.join("pg_tblspc")).into_iter().flatten().flatten();
-        for link in spaces.map(|it| it.path()).chain([self.dir.join("pg_wal")]) {
-            let place = link.canonicalize().map_err(Error::io("follow", &link))?;
-            // What lies in the directory is counted with it.
-            if !place.starts_with(&self.dir) {
-                places.push(place);
-            }
-        }
-        Ok(places)
-    }
-
     fn stop(&self) -> Result<()> {
         Self::stop(self)
     }
