@@ -48,7 +48,6 @@ use crate::console;
 use crate::error::{Error, Result};
 use crate::folder::Entry;
 use crate::init::Making;
-use crate::owner::Owner;
 use crate::protected::Protected;
 use crate::sealed::Keys;
 use crate::unlock::KeyOptions;
@@ -130,17 +129,6 @@ pub(crate) struct How {
     /// Print progress and the report as lines of JSON
     #[arg(long)]
     json: bool,
-}
-
-/// Refuses a directory whose server may still run, if its owner could not convert each file.
-///
-/// # Errors
-/// [`Error::Refused`] by the name of the file; [`Error::Io`].
-pub(crate) fn refuse_files_of_others(dir: &Path) -> Result<()> {
-    let Some(profile) = instance::profile(dir) else { return Ok(()) };
-    let profile = crate::profile::named(profile)?;
-    let policy = profile.compile(&[], &[]).map_err(tidelock_keyring::Error::from)?;
-    rights::check(dir, &policy, Owner::of(dir)?)
 }
 
 impl How {

@@ -29,7 +29,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::begun::{Begun, Lock};
 use crate::console;
-use crate::convert::{self, Decrypt, Encrypt, Foreseen, How, Opened};
+use crate::convert::{Decrypt, Encrypt, Foreseen, How, Opened};
 use crate::error::{Error, KEY, Result};
 use crate::exec::{Library, Program};
 use crate::folder::Entry;
@@ -194,7 +194,6 @@ impl Protect {
         self.keys.refuse_existing()?;
         let running = engine.running();
         outside::refuse_readers(dir, engine.head())?;
-        convert::refuse_files_of_others(dir)?;
         let notes = engine.notes(self.username.as_deref(), target.unit.as_deref())?;
         if let Some(unit) = &target.unit {
             service::refuse(unit, dir, Owner::of(dir)?)?;
