@@ -232,7 +232,7 @@ fn what_would_leave_a_server_that_does_not_come_back_is_refused_before_it_stops(
     refused(&["--no-keyring-copy", "--recovery-file", &taken], "taken is there already")?;
     let closed = dir.join("base/closed");
     place.write(&closed, "what its owner cannot read")?;
-    fs::set_permissions(&closed, fs::Permissions::from_mode(0)).map_err(Error::io("chmod"))?;
+    fs::set_permissions(&closed, fs::Permissions::from_mode(0o000)).map_err(Error::io("chmod"))?;
     refused(&["--no-recovery", "--no-keyring-copy"], "base/closed cannot be read by")?;
     fs::remove_file(&closed).map_err(Error::io("remove"))?;
     let conf = dir.join("postgresql.conf");
