@@ -36,7 +36,9 @@ use tidelock_keyring::Profile;
 use crate::console;
 use crate::error::{Error, Result};
 use crate::exec::{Program, is_of};
+use crate::owner::Owner;
 use crate::protected::Protected;
+use crate::run_as::RunAs;
 use crate::whereabouts::works_in;
 pub(crate) use brand::Brand;
 pub(crate) use instance::{Answer, Instance};
@@ -146,12 +148,22 @@ pub(crate) fn check_unit(unit: &str, dir: &Path, unseen: Unseen) -> Result<()> {
     }
     let brand = Brand::of(dir).unwrap_or_else(Brand::installed);
     let listed = listed_in(dir, brand)?;
-    let judge = |start: &Start<'_>| check(start, &[dir], listed.as_deref(), Datadir::OfUnit(unit));
+    let judge = |start: &Start<'_>| {
+        // Only the package's own place is known where no option names one.
+        let unnamed = running.is_some() || start.server != Path::new(brand.packaged());
+        let place = Datadir::OfUnit { unit, here: unnamed };
+        check(start, &[dir], listed.as_deref(), place)
+    };
     let why = match Started::by(unit) {
         // The same words have been judged.
         Started::Server(_, arguments) if running.as_ref() == Some(&arguments) => return Ok(()),
         Started::Server(server, arguments) => {
-            return judge(&Start { brand, server: &server, arguments: &arguments, run_as: None });
+            // The unit may start it as the owner alone, who may have put it there.
+            let owner = Owner::of(dir).ok().filter(|owner| owner.uid != 0);
+            let run_as = owner.map(RunAs::new).transpose()?;
+            let server = if dir.exists() { &server } else { Path::new(brand.packaged()) };
+            let (arguments, run_as) = (&arguments, run_as.as_ref());
+            return judge(&Start { brand, server, arguments, run_as });
         }
         _ if running.is_some() => return Ok(()),
         Started::Unknown if is_unit(unit) => return judge(&packaged(brand)),
@@ -185,8 +197,9 @@ fn listed_in(dir: &Path, brand: Brand) -> Result<Option<Vec<String>>> {
 enum Datadir<'a> {
     /// What the options say, and a person may mean another one.
     Told,
-    /// The same of a unit, which must mean the protected one.
-    OfUnit(&'a str),
+    /// The same of a unit, which must mean the protected one; `here` if it does where its options
+    /// name none.
+    OfUnit { unit: &'a str, here: bool },
     /// It is this one, where the server runs.
     Is(&'a Path),
 }
@@ -201,6 +214,9 @@ fn check(
     let settings = Settings::of(&start.options()?);
     let datadir = match place {
         Datadir::Is(dir) => dir.to_path_buf(),
+        Datadir::OfUnit { here: true, .. } => {
+            settings.directory().unwrap_or_else(|| roots[0].to_path_buf())
+        }
         _ => settings.directory().unwrap_or_else(|| DEFAULT_DIRECTORY.into()),
     };
     judge(&settings, &datadir, roots, place)?;
@@ -211,7 +227,7 @@ fn check(
 fn judge(settings: &Settings, datadir: &Path, roots: &[&Path], place: Datadir<'_>) -> Result<()> {
     let shown = roots.iter().map(|it| it.display().to_string()).collect::<Vec<_>>().join(", ");
     if !settings::is_below(datadir, roots) {
-        if let Datadir::OfUnit(unit) = place {
+        if let Datadir::OfUnit { unit, .. } = place {
             return Err(Error::refused(
                 format!(
                     "{unit} starts a server on {}, which is not below {shown}: all would be plain",

@@ -350,7 +350,10 @@ fn a_file_that_the_owner_cannot_replace_is_refused_before_anything_is_changed() 
         echo plain > w/d/PLAIN; : > w/d/sub/empty
         encrypt --plain PLAIN > out 2>&1 || cat out
         each tidelock rekey w/d; each tidelock decrypt w/d
-        tidelock decrypt w/d > out 2>&1 || cat out; texts | cmp - plain"#,
+        # Decryption leaves what somebody put there plain.
+        mkdir w/d/roots; echo "of root" > w/d/roots/note
+        tidelock decrypt w/d > out 2>&1 || cat out; texts | cmp - plain
+        stat -c %U w/d/roots/note"#,
     );
     let Some(said) = said else { return };
     let alone = "; files are converted with the rights of daemon alone\n1\n";
@@ -365,7 +368,8 @@ fn a_file_that_the_owner_cannot_replace_is_refused_before_anything_is_changed() 
     ]
     .concat();
     let all = ["[encrypt ]", "[tidelock rekey]", "[tidelock decrypt]"];
-    assert_eq!(said, all.map(|command| format!("{command}\n{each}")).concat());
+    let all = all.map(|command| format!("{command}\n{each}")).concat();
+    assert_eq!(said, all + "root\n");
 }
 
 /// At every call of all kinds.

@@ -49,7 +49,7 @@ fn the_server_of_a_unit_is_not_taken_by_its_directory_alone() {
              trap 'kill $ours' EXIT; \
              until [ \"$(basename \"$(readlink /proc/$ours/exe)\")\" = mariadbd ]; do sleep 0.05; \
              done; export ours; \
-             unshare -m sh -c 'mount --bind group /proc/$ours/cgroup; \
+             unshare -m sh -c 'mount --bind group /proc/$ours/cgroup; PATH=$PWD/bin:$PATH; \
              tidelock protect -D ours {KEYS}'"
         ))
     };
@@ -62,6 +62,26 @@ fn the_server_of_a_unit_is_not_taken_by_its_directory_alone() {
     let own = protect("/user.slice/user-0.slice/session-1.scope");
     // It gets as far as asking the stand-in for its version.
     assert!(!own.contains("mydb") && own.contains("--no-defaults"), "{own}");
+    // What cron has started is no server of cron's unit.
+    place.run("printf '#!/bin/sh\necho 1\n' > bin/systemctl; chmod +x bin/systemctl");
+    let cron = protect("/system.slice/cron.service");
+    assert!(!cron.contains("cron") && cron.contains("--no-defaults"), "{cron}");
+}
+
+/// Its program and options are those of its own root.
+#[test]
+fn the_server_of_a_container_is_not_stopped_from_outside() {
+    let Some(place) = machine() else { return };
+    let said = place.run(&format!(
+        "mkdir -p root/usr root$PWD; for it in bin lib lib64; do ln -s usr/$it root/$it; done; \
+         unshare -m sh -c 'mount --rbind /usr root/usr && mount --bind $PWD root$PWD && \
+         exec chroot root sh -c \"cd $PWD/ours && exec ../mariadbd 60\"' > /dev/null 2>&1 & \
+         ours=$!; trap 'kill $ours' EXIT; \
+         for try in $(seq 200); do \
+         [ \"$(basename \"$(readlink /proc/$ours/exe)\")\" = mariadbd ] && break; sleep 0.05; \
+         done; tidelock protect -D ours {KEYS}"
+    ));
+    assert!(said.contains("runs in a container or under another root"), "{said}");
 }
 
 #[test]

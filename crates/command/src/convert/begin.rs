@@ -72,7 +72,7 @@ impl Encrypt {
         let locked = instance::lock_out(&dir)?;
         instance::refuse_unclean(&dir, profile, None)?;
         let (policy, layout) = self.making.check(&place, profile)?;
-        rights::check(&dir, &policy, place.owner)?;
+        rights::check(&dir, &policy, place.owner, Direction::Encrypt)?;
         let scan = scan(&dir, &policy, self.how.leave_links)?;
         refuse_sealed(&scan)?;
         let growth = growth(Direction::Encrypt, layout);
@@ -197,7 +197,7 @@ impl Begin<'_> {
         let locked = instance::lock_out(&dir)?;
         let owner = directory::folder(&dir)?.owner()?;
         let policy = keyring.policy();
-        rights::check(&dir, policy, owner)?;
+        rights::check(&dir, policy, owner, direction)?;
         if self.how.dry_run {
             become_owner(owner)?;
             let scan = scan(&dir, policy, self.how.leave_links)?;
@@ -260,7 +260,7 @@ fn resume<'h>(
     let alone = hold(&dir, &folder)?;
     let locked = instance::lock_out(&dir)?;
     let owner = directory::folder(&dir)?.owner()?;
-    rights::check(&dir, keyring.policy(), owner)?;
+    rights::check(&dir, keyring.policy(), owner, direction)?;
     if let Some(kept) = kept {
         // Without the mark: nothing is half done where somebody restores it.
         keyring.set_conversion(None);

@@ -70,7 +70,7 @@ impl Encrypt {
     pub(crate) fn foresee(&self) -> Result<Foreseen> {
         let place = NewDirectory::with_data(&self.dir)?;
         let (policy, layout) = self.making.check(&place, self.profile_for(&place.path)?)?;
-        rights::check(&place.path, &policy, place.owner)?;
+        rights::check(&place.path, &policy, place.owner, Direction::Encrypt)?;
         let scan = scan(&place.path, &policy, self.how.leave_links)?;
         refuse_sealed(&scan)?;
         let mut foreseen = Foreseen::of(&scan, growth(Direction::Encrypt, layout), &self.how)?;
@@ -96,7 +96,7 @@ impl Decrypt {
         let found = Protected::open(&self.dir)?;
         let kept = self.kept(&found)?;
         let keyring = self.keys.unlock(&found)?;
-        rights::check(&found.path, keyring.policy(), Owner::of(&found.path)?)?;
+        rights::check(&found.path, keyring.policy(), Owner::of(&found.path)?, Direction::Decrypt)?;
         let half_done = keyring.conversion().is_some();
         // What a killed one has left are other names too.
         let leave_links = self.how.leave_links || half_done;

@@ -2,10 +2,11 @@
 //! them?
 //!
 //! Asked before anything is changed, also by root, on a thread that has the owner's rights. What is
-//! plain by the policy, or empty, stays as it is, whoever owns it.
+//! plain by the policy, or empty, stays as it is, whoever owns it; of decryption all that is plain.
 
 use std::collections::BTreeSet;
 use std::ffi::CString;
+use std::fs::File;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -15,6 +16,7 @@ use rustix::fs::{Access, access};
 use rustix::io::Errno;
 use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 use tidelock_contract::{Decision, Policy};
+use tidelock_keyring::Direction;
 
 use super::scan::unseen;
 use crate::error::{Error, Result};
@@ -25,15 +27,15 @@ use crate::walk::{self, Found};
 ///
 /// # Errors
 /// [`Error::Refused`]; [`Error::Io`], also if the caller may not become the owner.
-pub(super) fn check(dir: &Path, policy: &Policy, owner: Owner) -> Result<()> {
+pub(super) fn check(dir: &Path, policy: &Policy, owner: Owner, direction: Direction) -> Result<()> {
     if Owner::caller().uid == owner.uid {
-        return look(dir, policy, owner);
+        return look(dir, policy, owner, direction);
     }
     let account = Account::of(owner).map_err(not_the_owner)?;
     thread::scope(|scope| {
         let looked = scope.spawn(|| {
             account.put_on_thread().map_err(|errno| not_the_owner(errno.into()))?;
-            look(dir, policy, owner)
+            look(dir, policy, owner, direction)
         });
         looked.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     })
@@ -87,7 +89,7 @@ impl Account {
     }
 }
 
-fn look(dir: &Path, policy: &Policy, owner: Owner) -> Result<()> {
+fn look(dir: &Path, policy: &Policy, owner: Owner, direction: Direction) -> Result<()> {
     let mut failure = None;
     let found = walk::files(dir, &mut |path, why| {
         failure.get_or_insert_with(|| match why.kind() {
@@ -105,6 +107,9 @@ fn look(dir: &Path, policy: &Policy, owner: Owner) -> Result<()> {
         if stays || found.metadata.len() == 0 {
             continue;
         }
+        if direction == Direction::Decrypt && is_plain(&found.path)? {
+            continue;
+        }
         if let Some(fault) = fault(&found, owner, &groups)? {
             return Err(refused(&found.path, &fault, owner));
         }
@@ -116,6 +121,18 @@ fn look(dir: &Path, policy: &Policy, owner: Owner) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// A file that decryption leaves as it is: it has no header, and was not made longer before a crash
+/// either. One that the owner cannot read may be any.
+fn is_plain(path: &Path) -> Result<bool> {
+    if !may(path, Access::READ_OK)? || walk::header(path).is_some() {
+        return Ok(false);
+    }
+    let mut first = [0; 16];
+    let file = File::open(path).map_err(Error::io("open", path))?;
+    let count = walk::read_first(&file, &mut first).map_err(Error::io("read", path))?;
+    Ok(first.iter().take(count).any(|byte| *byte != 0))
 }
 
 /// What keeps the owner from reading a file, or from making another one like it.

@@ -44,7 +44,13 @@ pub(super) fn refuse_readers(dir: &Path, server: Option<u32>) -> Result<()> {
 pub(super) fn refuse_programs(dir: &Path, server: Option<u32>) -> Result<()> {
     let server = server.map(u32::cast_signed);
     let heads = Programs::of(dir).heads().into_iter().filter_map(|pid| Process::new(pid).ok());
-    let mut others = heads.filter(|one| !server.is_some_and(|server| is_below(one, server)));
+    // Also a shell that has started the server: it ends with it.
+    let is_its_own = |one: &Process| {
+        server.is_some_and(|server| {
+            is_below(one, server) || Process::new(server).is_ok_and(|it| is_below(&it, one.pid))
+        })
+    };
+    let mut others = heads.filter(|one| !is_its_own(one));
     match others.next() {
         None => Ok(()),
         Some(process) => Err(Error::refused(

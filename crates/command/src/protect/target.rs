@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use super::engine::Engine;
 use crate::begun::beside;
@@ -15,6 +15,7 @@ use crate::postgres::{Cluster, Instance};
 use crate::run_as::run;
 use crate::server::unit_of;
 use crate::service;
+use crate::whereabouts::Identity;
 
 /// Which one
 #[derive(clap::Args)]
@@ -111,13 +112,19 @@ impl Target {
     /// # Errors
     /// [`Error::Refused`].
     pub(super) fn refuse_unnamed_unit(&self) -> Result<()> {
+        self.refuse_container()?;
         if self.unit.is_some() {
             return Ok(());
         }
         let (dir, brand) = (self.dir(), Brand::of(self.dir()));
-        // A server that was started by hand beside the caller is of the unit of both.
         let unit = self.engine.running().and_then(unit_of);
-        if let Some(unit) = unit.filter(|unit| unit_of(std::process::id()).as_ref() != Some(unit)) {
+        // Started by hand: beside the caller, or below cron, sshd or a supervisor.
+        let by_hand = |unit: &String| {
+            let other =
+                |main: u32| ![self.engine.head(), self.engine.running()].contains(&Some(main));
+            unit_of(std::process::id()).as_ref() == Some(unit) || main_of(unit).is_some_and(other)
+        };
+        if let Some(unit) = unit.filter(|unit| !by_hand(unit)) {
             let name = unit.strip_suffix(".service").unwrap_or(&unit);
             let hint = match brand {
                 Some(Brand::MySql) => format!(
@@ -142,6 +149,24 @@ impl Target {
             refuse_socket(dir)?;
         }
         Ok(())
+    }
+
+    /// Refuses a server that sees other files than the caller: its programs, options and sockets
+    /// are not those of this machine.
+    fn refuse_container(&self) -> Result<()> {
+        let root = |of: &str| Identity::of(Path::new(&format!("/proc/{of}/root"))).ok();
+        let Some(pid) = self.engine.running() else { return Ok(()) };
+        match (root(&pid.to_string()), root("self")) {
+            (Some(of_server), Some(ours)) if of_server != ours => Err(Error::refused(
+                format!(
+                    "the server on {} (process {pid}) runs in a container or under another root",
+                    self.dir().display()
+                ),
+                "run this command in there; or stop the server there, then `tidelock encrypt` or \
+                 `decrypt`",
+            )),
+            _ => Ok(()),
+        }
     }
 
     /// A unit that is no cluster is systemd's alone.
@@ -202,4 +227,13 @@ impl Target {
         command.args([what, unit]).stdin(self.engine.stdin()?);
         run(command).map(drop)
     }
+}
+
+/// The main process of a unit, if systemd says so.
+fn main_of(unit: &str) -> Option<u32> {
+    let mut command = Command::new("systemctl");
+    command.args(["show", unit, "--property=MainPID", "--value"]);
+    let told = command.stdin(Stdio::null()).stderr(Stdio::null()).output().ok()?;
+    let main = String::from_utf8(told.stdout).ok()?.trim().parse().ok()?;
+    (main != 0).then_some(main)
 }

@@ -62,7 +62,7 @@ impl Descriptor {
     /// any more.
     ///
     /// # Errors
-    /// As [`Descriptor::lines`].
+    /// It cannot be read, or no pipe can be made.
     pub fn hand_on(&self) -> Result<PipeReader, Error> {
         let text = Zeroizing::new(self.text()?.to_vec());
         let failed = || Error::io("hand on the passphrase by", "a pipe");

@@ -70,8 +70,8 @@ pub unsafe fn ppoll_chk(
 }
 
 /// What the kernel called invalid and is a sealed file is as ready as a regular file. If that is
-/// not what the program waits for, the kernel is asked again without such files among the first
-/// 1,024: it came back at once because of them.
+/// not what the program waits for, the kernel is asked again without such files: it came back at
+/// once because of them. Beyond 1,024 entries it is not asked again.
 ///
 /// # Safety
 /// `n` of them, and `call` asks the kernel about them.
@@ -83,7 +83,7 @@ unsafe fn corrected(fds: *mut pollfd, n: nfds_t, call: impl Fn() -> c_int) -> c_
     }
     // SAFETY: the caller's promise, the kernel has just filled them, and there is at least one.
     let entries = unsafe { core::slice::from_raw_parts_mut(fds, len) };
-    let mut left = ready;
+    let (mut left, mut all_hidden) = (ready, true);
     let mut hidden = [0u64; 16];
     for (at, entry) in entries.iter_mut().enumerate() {
         if entry.revents & libc::POLLNVAL == 0 {
@@ -93,13 +93,14 @@ unsafe fn corrected(fds: *mut pollfd, n: nfds_t, call: impl Fn() -> c_int) -> c_
             entry.revents = entry.events & ALWAYS;
             if entry.revents == 0 {
                 left -= 1;
-                if let Some(word) = hidden.get_mut(at / 64) {
-                    *word |= 1 << (at % 64);
+                match hidden.get_mut(at / 64) {
+                    Some(word) => *word |= 1 << (at % 64),
+                    None => all_hidden = false,
                 }
             }
         }
     }
-    if left > 0 {
+    if left > 0 || !all_hidden {
         return left;
     }
     // The kernel passes over what is negative.
