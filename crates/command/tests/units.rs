@@ -75,7 +75,7 @@ fn the_server_of_a_container_is_not_stopped_from_outside() {
     let said = place.run(&format!(
         "mkdir -p root/usr root$PWD; for it in bin lib lib64; do ln -s usr/$it root/$it; done; \
          unshare -m sh -c 'mount --rbind /usr root/usr && mount --bind $PWD root$PWD && \
-         exec chroot root sh -c \"cd $PWD/ours && exec ../mariadbd 60\"' > /dev/null 2>&1 & \
+         exec /usr/sbin/chroot root sh -c \"cd $PWD/ours && exec ../mariadbd 60\"' > /dev/null 2>&1 & \
          ours=$!; trap 'kill $ours' EXIT; \
          for try in $(seq 200); do \
          [ \"$(basename \"$(readlink /proc/$ours/exe)\")\" = mariadbd ] && break; sleep 0.05; \
