@@ -138,6 +138,18 @@ fn text(file: &Path, report: &Verified) -> String {
             console::count(report.unknown.len(), "line")
         ));
     }
+    for line in &report.keyless {
+        lines.push(format!(
+            "note         line {line} has no MAC and is not proven: no key was at hand, or \
+             somebody added it"
+        ));
+    }
+    for line in &report.unproven {
+        lines.push(format!(
+            "NOT PROVEN   line {line} has no MAC: only a holder of the keys writes such a line, \
+             with one"
+        ));
+    }
     for broken in &report.broken {
         lines.push(format!(
             "BROKEN       line {}: something between line {} and here was changed, removed or \
@@ -156,6 +168,12 @@ fn verdict(file: &Path, report: &Verified) -> Result<()> {
     let bad = |what| Err(Error::Verification { what, hint: hint.to_owned() });
     if let Some(first) = report.broken.first() {
         return bad(format!("{} is not as it was written: line {}", file.display(), first.line));
+    }
+    if let Some(first) = report.unproven.first() {
+        return bad(format!(
+            "{} has a line that somebody without a key added: line {first}",
+            file.display()
+        ));
     }
     if report.head_found == Some(false) {
         return bad(format!("{} was cut or replaced since the head was exported", file.display()));

@@ -199,7 +199,7 @@ impl Session {
             self.warn_of_old_copies();
             return Ok(());
         };
-        let copied = copy_again(path, &file)
+        let copied = copy_again(&self.keyring, path, &file)
             .map_err(|why| Error::NotCopied { file: file.clone(), why: why.into() })?;
         console::print(format_args!("copy in {}\n", copied.path.display()))
     }

@@ -93,11 +93,12 @@ impl Backup {
     }
 }
 
-/// The copy that the configuration asks for, of the keyring that was just written here.
+/// The copy that the configuration asks for, of the keyring that was just written here; `opened` is
+/// that keyring.
 ///
 /// # Errors
 /// As `tidelock keyring backup`.
-pub(crate) fn copy_again(dir: &Path, file: &Path) -> Result<Copied> {
+pub(crate) fn copy_again(opened: &Keyring, dir: &Path, file: &Path) -> Result<Copied> {
     let directory = protected::folder(dir)?;
     let (protected, folder) = Protected::hold(&directory)?;
     let bytes = folder.bytes()?;
@@ -105,7 +106,8 @@ pub(crate) fn copy_again(dir: &Path, file: &Path) -> Result<Copied> {
     let done = write(&directory, &keyring, &bytes, file);
     let words = done.as_ref().map(|_| "written by this command".to_owned());
     let words = words.map_err(ToString::to_string);
-    record((&protected.keyring, None), &protected.path, Event::KeyringBackup, file, &words);
+    let both = (&protected.keyring, Some(opened));
+    record(both, &protected.path, Event::KeyringBackup, file, &words);
     done
 }
 

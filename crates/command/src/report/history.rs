@@ -1,11 +1,11 @@
 //! What the audit log remembers: when keys were changed last, and whether the log itself is whole.
+//!
+//! Only a line whose own MAC is right counts: whoever can write the file can add one without.
 
-use std::fs::File;
-use std::io::{BufRead, BufReader};
 use std::path::Path;
 
 use serde_json::{Value, json};
-use tidelock_agent::audit::{ChainKey, verify};
+use tidelock_agent::audit::{ChainKey, verify_each};
 use tidelock_keyring::Keyring;
 use tidelock_providers::Config;
 
@@ -49,11 +49,16 @@ pub(super) fn of(protected: &Protected, keyring: &Keyring, config: &Config) -> H
 
 fn read(log: &Path, keyring: &Keyring) -> Result<History> {
     let keys = ChainKey::all_of(keyring, crate::primitives::primitives().lock);
-    let checked = verify(log, keyring.id(), &keys, None)?;
-    let whole = checked.broken.is_empty() && checked.unknown.is_empty();
+    let mut last = Last::of(keyring.id().to_string());
+    let checked = verify_each(log, keyring.id(), &keys, None, &mut |line| last.take(line))?;
+    let whole =
+        checked.broken.is_empty() && checked.unknown.is_empty() && checked.unproven.is_empty();
     let words = match (checked.broken.first(), checked.unknown.len()) {
         (Some(first), _) => {
             format!("its chain is BROKEN at line {}: lines were changed or removed", first.line)
+        }
+        (None, _) if let Some(first) = checked.unproven.first() => {
+            format!("line {first} has no MAC: it was ADDED by somebody without a key")
         }
         (None, 0) => format!(
             "{} lines, {} of them chained by MACs, and the chain is whole",
@@ -68,26 +73,32 @@ fn read(log: &Path, keyring: &Keyring) -> Result<History> {
             "file": log.display().to_string(), "lines": checked.lines,
             "chained": checked.chained, "whole": whole, "words": words, "head": checked.head,
         }),
-        events: events(&last(log, &keyring.id().to_string())?),
+        events: events(&last.times),
     })
 }
 
 /// The time of the last of each event that was done.
-fn last(log: &Path, keyring: &str) -> Result<[Option<String>; EVENTS.len()]> {
-    let failed = || crate::error::Error::io("read the audit log", log);
-    let mut last = [const { None }; EVENTS.len()];
-    for line in BufReader::new(File::open(log).map_err(failed())?).split(b'\n') {
-        // A line without its end is told by the check of the chain.
-        let Ok(line) = serde_json::from_slice::<Value>(&line.map_err(failed())?) else { continue };
-        if line["outcome"] != "done" || line["keyring"] != keyring {
-            continue;
+struct Last {
+    keyring: String,
+    times: [Option<String>; EVENTS.len()],
+}
+
+impl Last {
+    fn of(keyring: String) -> Self {
+        Self { keyring, times: [const { None }; EVENTS.len()] }
+    }
+
+    /// The next line, which is proven.
+    fn take(&mut self, line: &[u8]) {
+        let Ok(line) = serde_json::from_slice::<Value>(line) else { return };
+        if line["outcome"] != "done" || line["keyring"] != *self.keyring {
+            return;
         }
         let event = EVENTS.iter().position(|(name, _)| line["event"] == *name);
-        if let Some(place) = event.and_then(|event| last.get_mut(event)) {
+        if let Some(place) = event.and_then(|event| self.times.get_mut(event)) {
             *place = line["time"].as_str().map(str::to_owned);
         }
     }
-    Ok(last)
 }
 
 fn events(last: &[Option<String>; EVENTS.len()]) -> Value {

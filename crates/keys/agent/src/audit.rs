@@ -9,7 +9,8 @@
 //! ```
 //!
 //! Whoever holds no key (a failed unlock) writes a line without a MAC, which the next chained line
-//! covers. FORMAT.md, "Audit log", draws the bytes; SECURITY.md says what the chain does not show.
+//! covers but does not prove. FORMAT.md, "Audit log", draws the bytes; SECURITY.md says what the
+//! chain does not show.
 
 mod chain;
 mod journal;
@@ -26,7 +27,7 @@ use time::macros::format_description;
 
 pub use chain::{ChainKey, Mac, last_mac};
 pub use place::Log;
-pub use verify::{Broken, Verified, verify};
+pub use verify::{Broken, Verified, verify, verify_each};
 
 use crate::error::Error;
 

@@ -162,6 +162,59 @@ fn a_torn_line_is_ended_and_told() {
     assert!(world.lines()[6].contains("\"after_torn_line\":true"));
 }
 
+/// Appends a line as somebody without a key can.
+fn forge(world: &World, event: &str, outcome: &str) {
+    let keyring = world.keyring.id();
+    let mut lines = world.lines();
+    lines.push(format!(
+        "{{\"version\":2,\"time\":\"2030-01-01T00:00:00.000Z\",\"event\":\"{event}\",\
+         \"outcome\":\"{outcome}\",\"keyring\":\"{keyring}\"}}\n"
+    ));
+    world.put(&lines);
+}
+
+#[test]
+fn a_done_line_that_was_added_without_a_key_shows_although_a_later_mac_covers_it() {
+    let world = World::filled();
+    forge(&world, "data_key_new", "done");
+    assert_eq!(world.verify(None).unproven, [7]);
+    world.write(true, "g");
+    forge(&world, "grant", "refused");
+    forge(&world, "data_key_new", "");
+    let report = world.verify(None);
+    assert_eq!(
+        (breaks(&report), report.unproven, report.keyless),
+        (vec![], vec![7, 9, 10], vec![])
+    );
+}
+
+#[test]
+fn failures_and_copies_without_a_key_are_no_findings() {
+    let world = World::filled();
+    forge(&world, "unlock", "failed");
+    forge(&world, "keyring_backup", "done");
+    forge(&world, "keyring_restore", "done");
+    world.write(true, "g");
+    let report = world.verify(None);
+    assert_eq!((report.unproven, report.keyless), (vec![], vec![8, 9]));
+}
+
+#[test]
+fn only_lines_with_a_good_mac_are_shown_as_proven() {
+    let world = World::filled();
+    forge(&world, "data_key_new", "done");
+    let mut lines = world.lines();
+    lines[2] = lines[2].replace("unlock", "onlock");
+    world.put(&lines);
+    let mut programs = String::new();
+    let mut see = |line: &[u8]| {
+        let line: serde_json::Value = serde_json::from_slice(line).unwrap();
+        programs.push_str(line["program"].as_str().unwrap());
+    };
+    verify_each(world.path(), world.keyring.id(), &world.keys(), None, &mut see).unwrap();
+    assert_eq!(programs, "adf");
+}
+
 #[test]
 fn another_current_data_key_goes_on_with_the_chain() {
     let mut world = World::filled();

@@ -1,7 +1,8 @@
 //! Checks the chain of an audit log: which lines are not what was written, and is the head still
 //! there?
 //!
-//! A cut at the end leaves a whole chain; only a head that was exported before tells it.
+//! A cut at the end leaves a whole chain; only a head that was exported before tells it. A line
+//! without a MAC proves nothing: whoever can write the file can add one.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -10,6 +11,7 @@ use std::path::Path;
 use data_encoding::HEXLOWER;
 use rustix::fs::{FlockOperation, flock};
 use serde::Serialize;
+use serde_json::Value;
 use tidelock_format::KeyringId;
 
 use super::chain::{ChainKey, Mac, beginning, parse, split};
@@ -31,6 +33,10 @@ pub struct Verified {
     /// The first lines, chained under a data key that this keyring has not any more: cannot be
     /// checked.
     pub unknown: Vec<u64>,
+    /// Lines without a MAC that only a holder of the keys writes: somebody without one added them.
+    pub unproven: Vec<u64>,
+    /// Lines of copies and restores without a MAC: written without a key, or added by somebody.
+    pub keyless: Vec<u64>,
     /// Lines that a crash left without their end.
     pub torn: Vec<u64>,
     /// Whether the head that was asked for is a link of this chain.
@@ -56,6 +62,20 @@ pub fn verify(
     keys: &[ChainKey],
     head: Option<&str>,
 ) -> Result<Verified, Error> {
+    verify_each(path, keyring, keys, head, &mut |_| {})
+}
+
+/// The same, and shows `proven` each line whose MAC is right.
+///
+/// # Errors
+/// [`Error::Io`].
+pub fn verify_each(
+    path: &Path,
+    keyring: KeyringId,
+    keys: &[ChainKey],
+    head: Option<&str>,
+    proven: &mut dyn FnMut(&[u8]),
+) -> Result<Verified, Error> {
     let failed = |source| Error::Io { what: "read the audit log", path: path.into(), source };
     let file = File::open(path).map_err(failed)?;
     flock(&file, FlockOperation::LockShared).map_err(|errno| failed(errno.into()))?;
@@ -65,6 +85,9 @@ pub fn verify(
     let mut line = Vec::new();
     while from.read_until(b'\n', &mut line).map_err(failed)? > 0 {
         walk.step(&line);
+        if walk.just_seen.is_some() {
+            proven(&line);
+        }
         if let (Some(Some(wanted)), Some(mac)) = (wanted, walk.just_seen) {
             walk.found |= wanted == mac;
         }
@@ -94,12 +117,16 @@ impl<'k> Walk<'k> {
         report.lines += 1;
         self.just_seen = None;
         let body = line.strip_suffix(b"\n");
-        if serde_json::from_slice::<serde_json::Value>(body.unwrap_or(line)).is_err()
-            || body.is_none()
-        {
+        let whole = body.and_then(|body| serde_json::from_slice::<Value>(body).ok());
+        if whole.is_none() {
             report.torn.push(report.lines);
         }
         let Some((covered, mac)) = body.and_then(split) else {
+            match whole.as_ref().map(Writer::of) {
+                Some(Writer::Keyholder) => report.unproven.push(report.lines),
+                Some(Writer::Copier) => report.keyless.push(report.lines),
+                Some(Writer::Anybody) | None => {}
+            }
             report.pending += 1;
             return self.since.extend_from_slice(line);
         };
@@ -125,6 +152,27 @@ impl<'k> Walk<'k> {
     fn finish(mut self, asked: bool) -> Verified {
         self.report.head_found = asked.then_some(self.found);
         self.report
+    }
+}
+
+/// Who writes such a line.
+enum Writer {
+    /// It says that something failed.
+    Anybody,
+    /// A keyring may be copied and restored where no key is at hand, or by proof of the agent.
+    Copier,
+    /// Everybody else has the keys, and chains the line.
+    Keyholder,
+}
+
+impl Writer {
+    fn of(line: &Value) -> Self {
+        let field = |name| line.get(name).and_then(Value::as_str);
+        match (field("outcome"), field("event")) {
+            (Some("failed"), _) => Self::Anybody,
+            (Some("done"), Some("keyring_backup" | "keyring_restore")) => Self::Copier,
+            _ => Self::Keyholder,
+        }
     }
 }
 
