@@ -216,6 +216,20 @@ fn only_lines_with_a_good_mac_are_shown_as_proven() {
 }
 
 #[test]
+fn a_writer_does_not_wait_until_the_log_is_read() {
+    let world = World::filled();
+    let mut wrote = 0;
+    let mut write = |_: &[u8]| {
+        world.write(true, "meanwhile");
+        wrote += 1;
+    };
+    let report =
+        verify_each(world.path(), world.keyring.id(), &world.keys(), None, &mut write).unwrap();
+    assert_eq!((report.lines, breaks(&report), wrote), (6, vec![], 4));
+    assert_eq!(world.verify(None).chained, 8);
+}
+
+#[test]
 fn another_current_data_key_goes_on_with_the_chain() {
     let mut world = World::filled();
     world.keyring.add_data_key().unwrap();

@@ -5,7 +5,7 @@
 //! without a MAC proves nothing: whoever can write the file can add one.
 
 use std::fs::File;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 
 use data_encoding::HEXLOWER;
@@ -78,8 +78,8 @@ pub fn verify_each(
 ) -> Result<Verified, Error> {
     let failed = |source| Error::Io { what: "read the audit log", path: path.into(), source };
     let file = File::open(path).map_err(failed)?;
-    flock(&file, FlockOperation::LockShared).map_err(|errno| failed(errno.into()))?;
-    let mut from = BufReader::new(file);
+    let length = settled(&file).map_err(failed)?;
+    let mut from = BufReader::new(file.take(length));
     let wanted = head.map(|head| parse(head.trim().as_bytes()));
     let mut walk = Walk::new(keyring, keys);
     let mut line = Vec::new();
@@ -94,6 +94,15 @@ pub fn verify_each(
         line.clear();
     }
     Ok(walk.finish(wanted.is_some()))
+}
+
+/// So many bytes no writer changes any more. The log only grows, so the lock is not held while it
+/// is read: writers wait for seconds only, and a long log takes longer.
+fn settled(file: &File) -> std::io::Result<u64> {
+    flock(file, FlockOperation::LockShared)?;
+    let length = file.metadata()?.len();
+    flock(file, FlockOperation::Unlock)?;
+    Ok(length)
 }
 
 struct Walk<'k> {
