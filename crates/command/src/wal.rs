@@ -18,6 +18,7 @@ mod check;
 mod fresh;
 mod get;
 mod keys;
+mod lineage;
 mod name;
 mod place;
 mod put;

@@ -10,10 +10,11 @@ use tidelock_contract::control::FOLDER;
 
 use crate::console;
 use crate::error::{Error, Result};
+use crate::wal::lineage::Lineage;
 use crate::wal::name::{Kind, SegmentName, WalName};
 use crate::wal::place::{Archive, ArchiveOptions};
 use crate::wal::segment::{FirstPage, HEAD};
-use crate::wal::source::{CHUNK, Source};
+use crate::wal::source::{CHUNK, Source, damaged};
 
 /// Read every file of an archive, and name what is damaged, plain, missing or foreign
 #[derive(clap::Args)]
@@ -43,7 +44,7 @@ struct Timeline {
     timeline: u32,
     first: String,
     last: String,
-    /// First and last segment of each gap.
+    /// First and last segment of each gap, those on the way from the timelines before included.
     missing: Vec<(String, String)>,
 }
 
@@ -59,6 +60,8 @@ struct Finding {
 #[derive(Default)]
 struct Found {
     segments: BTreeMap<u32, Vec<SegmentName>>,
+    /// Where timelines come from; none if the file is there and cannot be used.
+    lineages: BTreeMap<u32, Option<Lineage>>,
     size: Option<u64>,
     system: Option<u64>,
 }
@@ -106,6 +109,9 @@ impl Output {
             // Removed meanwhile, as pg_archivecleanup does.
             Ok(false) => return,
             Err(why) => {
+                if let Some(timeline) = name.history() {
+                    found.lineages.insert(timeline, None);
+                }
                 let kind = match &why {
                     Error::BadKey { .. } => "unknown_key",
                     Error::Io { .. } => "unreadable",
@@ -132,18 +138,28 @@ impl Output {
         let whole = source.is_whole();
         let mut chunk = vec![0u8; CHUNK];
         let mut first = true;
+        let mut text = Vec::new();
         loop {
             let count = source.next(&mut chunk)?;
             if count == 0 {
                 break;
             }
             self.bytes_read += count as u64;
+            if name.history().is_some() {
+                text.extend_from_slice(chunk.get(..count).unwrap_or_default());
+            }
             if std::mem::take(&mut first)
                 && let (Kind::Segment(_), Some(page)) =
                     (name.kind(), FirstPage::parse(chunk.get(..HEAD).unwrap_or_default()))
             {
                 self.same_cluster(name, page, found);
             }
+        }
+        if let Some(timeline) = name.history() {
+            let lineage = std::str::from_utf8(&text).ok();
+            let lineage = lineage.and_then(|text| Lineage::parse(timeline, text));
+            let unclear = || damaged(source.path(), "it does not say where its timeline begins");
+            found.lineages.insert(timeline, Some(lineage.ok_or_else(unclear)?));
         }
         self.proven += u64::from(whole);
         if !whole && !source.is_plain() {
@@ -177,10 +193,10 @@ impl Output {
                 [a, b] => Some((number(a)?, number(b)?)),
                 _ => None,
             });
-            let missing: Vec<_> = pairs
-                .filter(|(a, b)| a + 1 < *b)
-                .map(|(a, b)| (shown(a + 1), shown(b - 1)))
-                .collect();
+            let own = pairs.filter(|(a, b)| a + 1 < *b).map(|(a, b)| (shown(a + 1), shown(b - 1)));
+            let before = self.before(*timeline, found, size).into_iter();
+            let before = before.map(|(a, b)| (a.to_string(), b.to_string()));
+            let missing: Vec<_> = before.chain(own).collect();
             for (from, to) in &missing {
                 let what = match from == to {
                     true => "it is missing".to_owned(),
@@ -194,6 +210,29 @@ impl Output {
                 last: last.to_string(),
                 missing,
             });
+        }
+    }
+
+    /// What is missing on the way from the timelines before to this one.
+    fn before(
+        &mut self,
+        timeline: u32,
+        found: &Found,
+        size: u64,
+    ) -> Vec<(SegmentName, SegmentName)> {
+        match found.lineages.get(&timeline) {
+            Some(Some(lineage)) => lineage.missing(timeline, &found.segments, size),
+            // That was told with the file.
+            Some(None) => Vec::new(),
+            None if timeline <= 1 => Vec::new(),
+            None => {
+                let what = "it is missing: whether segments are missing before this timeline is \
+                            unknown; servers keep the file in pg_wal"
+                    .to_owned();
+                let file = format!("{timeline:08X}.history");
+                self.problems.push(Finding { file, kind: "no_history", what });
+                Vec::new()
+            }
         }
     }
 

@@ -79,6 +79,11 @@ impl WalName {
         &self.text
     }
 
+    /// The timeline whose history this is.
+    pub(super) fn history(&self) -> Option<u32> {
+        self.text.strip_suffix(".history").and_then(hex)
+    }
+
     pub(super) const fn kind(&self) -> Kind {
         self.kind
     }
