@@ -126,3 +126,41 @@ fn what_a_unit_starts_is_judged_and_not_the_server_of_the_package() {
     let said = with_systemd(&place, &protect);
     assert!(said.contains("mydb starts `/x/start-it --defaults-file"), "{said}");
 }
+
+/// Lines of shell: a unit whose directory has an agent, and in `newer` the keyring as a change made
+/// it of which that agent was not told.
+const UNLOCKED: &str = r#"
+mount -t tmpfs none /run || exit 9
+tidelock init data --no-recovery > said 2>&1 || cat said
+cp -a data other && tidelock key new-data-key -D other > said 2>&1 || cat said
+cp other/.tidelock/keyring newer
+mkdir -p image/etc/tidelock/installed
+printf 'directory = "%s/data"\nsocket = "/run/tidelock/0/unit-app.sock"\nwritten = []\n' \
+    "$(pwd -P)" > image/etc/tidelock/installed/app.toml
+unlock() { tidelock service unlock app --root image; }
+reloads() { tidelock audit show -D data | grep -c '"event":"reload"'; }
+unlock
+"#;
+
+/// Runs a line behind [`UNLOCKED`].
+fn unlocked(line: &str) -> Option<String> {
+    machine()?;
+    let script = format!("cat > script << 'END'\n{UNLOCKED}{line}\nEND\n");
+    Some(Shell::new().run(&format!("{script}chmod 755 .; unshare -m sh script")))
+}
+
+#[test]
+fn an_agent_that_holds_an_older_keyring_is_told_before_the_server_starts() {
+    let line = "reloads; cp newer data/.tidelock/keyring; unlock; reloads; unlock; reloads";
+    let Some(said) = unlocked(line) else { return };
+    assert_eq!(said, "0\n1\n1\n");
+}
+
+#[test]
+fn an_agent_that_is_alive_does_not_hide_a_damaged_keyring() {
+    let line = "size=$(stat -c %s data/.tidelock/keyring); \
+                printf x | dd of=data/.tidelock/keyring bs=1 seek=$((size - 5)) conv=notrunc \
+                status=none; unlock > said 2>&1 || echo refused";
+    let Some(said) = unlocked(line) else { return };
+    assert_eq!(said, "refused\n");
+}

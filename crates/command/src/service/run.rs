@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use tidelock_agent::server::Options;
 use tidelock_agent::spawn::{self, AgentCommand};
 use tidelock_agent::{RunDir, client};
+use tidelock_keyring::KeyringDir;
 
 use crate::audit::trail;
 use crate::console;
@@ -59,11 +60,16 @@ pub(super) fn unlock(record: &Record) -> Result<()> {
     let mut command = AgentCommand::this_program();
     command.user = another.then_some((owner.uid, owner.gid));
     fit(&mut command, &protected.path);
-    if let Some(agent) = client::connect(&socket)?
-        && agent.status()?.generation == protected.keyring.generation()
-        && publish(&record.socket, &socket, &command).is_ok()
-    {
-        return Ok(());
+    let mut outdated = false;
+    if let Some(agent) = client::connect(&socket)? {
+        let status = agent.status()?;
+        let ours = status.directory == protected.path;
+        // By its bytes: a keyring that was damaged, changed or put back is opened and judged first.
+        let current = ours && status.file == KeyringDir::open(&protected.path)?.digest()?;
+        if current && publish(&record.socket, &socket, &command).is_ok() {
+            return Ok(());
+        }
+        outdated = ours && !current;
     }
     let config = unlock::configured(&protected.keyring, &protected.path)?;
     options.allow_writable_programs = config.allow_writable_programs;
@@ -71,7 +77,13 @@ pub(super) fn unlock(record: &Record) -> Result<()> {
     options.log = Some(trail::log(&protected.keyring, &protected.path, &config)?);
     let keyring = unlock::unattended(&protected, &config)?;
     rollback::refuse(&protected)?;
-    spawn::start(&keyring, &protected.path, &options, &command)?;
+    // What is half converted is refused by who starts one.
+    let outdated = outdated && keyring.conversion().is_none();
+    if outdated && let Some(agent) = client::connect(&socket)? {
+        agent.reload(keyring.keyring_key())?;
+    } else {
+        spawn::start(&keyring, &protected.path, &options, &command)?;
+    }
     publish(&record.socket, &socket, &command)
 }
 
