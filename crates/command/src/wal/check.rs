@@ -224,7 +224,8 @@ impl Output {
             Some(Some(lineage)) => lineage.missing(timeline, &found.segments, size),
             // That was told with the file.
             Some(None) => Vec::new(),
-            None if timeline <= 1 => Vec::new(),
+            // An archive may begin at any place.
+            None if found.segments.range(..timeline).next().is_none() => Vec::new(),
             None => {
                 let what = "it is missing: whether segments are missing before this timeline is \
                             unknown; servers keep the file in pg_wal"
