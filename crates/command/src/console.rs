@@ -24,6 +24,14 @@ pub(crate) fn print(text: impl Display) -> Result<()> {
     Ok(tidelock_console::print(text)?)
 }
 
+/// Prints what is shown only once.
+///
+/// # Errors
+/// [`Error::Io`], also if nobody reads it: it may not have been shown.
+pub(crate) fn print_for_sure(text: &str) -> Result<()> {
+    Ok(tidelock_console::print_for_sure(text)?)
+}
+
 /// Prints versioned JSON in one line: `fields` behind `"version"` and `"command"`.
 ///
 /// # Errors

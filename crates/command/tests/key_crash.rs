@@ -98,6 +98,36 @@ fn a_kill_while_a_slot_is_removed_leaves_an_opener() {
 }
 
 #[test]
+fn a_kill_while_a_recovery_key_is_replaced_leaves_one_that_opens() {
+    let place = template();
+    let mut kills = 0;
+    for call in CALLS {
+        for number in 1.. {
+            let run = place.run(&format!(
+                "rm -rf h; cp -a t h; export HOME=$PWD/h; alone strace -qq -o /dev/null \
+                 -e trace={call} -e inject={call}:signal=KILL:when={number} tidelock key recovery \
+                 -D h/data --recovery-file h/recovery --print-recovery > out 2> errors"
+            ));
+            let at = format!("{call} number {number}");
+            let killed = run.contains("[exit 137]") || run.contains("[exit signal]");
+            assert!(killed || run.is_empty(), "{at}: {run}{}", place.run("cat errors"));
+            let after = place.run(
+                "export HOME=$PWD/h; sed -n 's/^recovery key  //p' out > new; chmod 600 new; \
+                 for key in h/recovery new; do \
+                 tidelock cat --recovery-file $key h/data/a 2> /dev/null; done",
+            );
+            // Of the old one and the one that was seen, one opens.
+            assert!(after.starts_with("plain words\n"), "{at}: {after}");
+            if !killed {
+                break;
+            }
+            kills += 1;
+        }
+    }
+    assert!(kills > 20, "{kills}");
+}
+
+#[test]
 fn a_kill_while_a_directory_is_made_by_itself_leaves_it_made_or_not() {
     let place = Shell::new();
     let made = place.run(

@@ -19,4 +19,6 @@ mod shown;
 pub use documents::{Completions, Man};
 pub use error::{Error, Result, hint};
 pub use line::{USAGE, parse};
-pub use shown::{fail, finish_output, print, print_json, print_json_line, spinner, tell, warn};
+pub use shown::{
+    fail, finish_output, print, print_for_sure, print_json, print_json_line, spinner, tell, warn,
+};

@@ -1,7 +1,10 @@
 //! What programs print: colours only on a terminal and without NO_COLOR, errors in two lines.
 
 use std::fmt::Display;
+use std::fs::File;
 use std::io::{self, IsTerminal, Write};
+use std::os::fd::AsFd;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 
 use indicatif::ProgressBar;
 use serde::Serialize;
@@ -44,6 +47,32 @@ pub fn print(text: impl Display) -> Result<()> {
     let text = harmless(&text.to_string(), |letter| format!("\\x{letter:02x}"));
     finish_output(io::stdout().lock().write_all(text.as_bytes()))
 }
+
+/// Prints what is shown only once, and returns when it has left the process. A reader that is gone
+/// is a failure here, and so is standard output that was closed: it is /dev/null then.
+///
+/// # Errors
+/// [`Error::Io`]; some of it may have been shown.
+pub fn print_for_sure(text: &str) -> Result<()> {
+    show(text).map_err(Error::io("write to", "standard output"))
+}
+
+/// Past the standard library's own writer, which takes a descriptor that cannot be written for one
+/// that nobody reads.
+fn show(text: &str) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    out.flush()?;
+    let mut file = File::from(out.as_fd().try_clone_to_owned()?);
+    let what = file.metadata()?;
+    if what.file_type().is_char_device() && what.rdev() == NULL_DEVICE {
+        return Err(io::Error::other("it is closed, or /dev/null"));
+    }
+    file.write_all(text.as_bytes())?;
+    if what.is_file() { file.sync_all() } else { Ok(()) }
+}
+
+/// Major number 1, minor number 3.
+const NULL_DEVICE: u64 = 0x103;
 
 /// `fields` behind `"version"` and `"command"`.
 #[derive(Serialize)]

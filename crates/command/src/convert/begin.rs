@@ -83,6 +83,12 @@ impl Encrypt {
             become_owner(place.owner)?;
             return tell(&keyring, Direction::Encrypt, &scan, &room, &self.how);
         }
+        if self.how.json && self.making.prints_recovery() {
+            return Err(Error::refused(
+                "a recovery key is not printed between lines of JSON",
+                "write it to a file with --recovery-file FILE, or make none with --no-recovery",
+            ));
+        }
         let conversion = Some(Conversion::begin(Direction::Encrypt));
         let made = self.making.make(&place, profile, conversion)?;
         if !self.how.json {

@@ -71,7 +71,7 @@ impl Making {
         let layout = profile.layout()?;
         let policy =
             profile.compile(&self.plain, &self.program).map_err(tidelock_keyring::Error::from)?;
-        if !self.no_recovery && self.recovery_file.is_none() {
+        if self.prints_recovery() {
             refuse_to_print_into_logs(
                 self.print_recovery,
                 "write it to a file with --recovery-file FILE, make none with --no-recovery, or \
@@ -79,6 +79,11 @@ impl Making {
             )?;
         }
         Ok((policy, layout))
+    }
+
+    /// True if a recovery key is made, and goes into no file.
+    pub(crate) const fn prints_recovery(&self) -> bool {
+        !self.no_recovery && self.recovery_file.is_none()
     }
 
     /// Has the provider open a keyring that is thrown away. A person's passphrase cannot be wrong
@@ -133,6 +138,10 @@ impl Making {
             undo.file(config);
         }
         let folder = KeyringDir::create_in(&directory, &place.path)?;
+        if let (None, Some(key)) = (&self.recovery_file, &recovery) {
+            // Before there is a keyring that it opens: nobody else has it.
+            show(key)?;
+        }
         folder.write_first(&keyring)?;
         undo.forget();
         let path = place.path.clone();
@@ -179,6 +188,18 @@ fn in_the_way(file: &Path, why: Error) -> Error {
     )
 }
 
+/// Whoever cannot see it gets no keyring.
+fn show(key: &RecoveryKey) -> Result<()> {
+    let text = zeroize::Zeroizing::new(format!(
+        "recovery key  {}\n{:14}Write it down now: it is not shown again, and it opens the \
+         keyring when the\n{:14}key is lost.\n",
+        &*key.to_text(),
+        "",
+        ""
+    ));
+    console::print_for_sure(&text)
+}
+
 impl Made<'_> {
     /// What was made and what to keep; `next` is the command that comes next.
     ///
@@ -196,25 +217,13 @@ impl Made<'_> {
         line("keyring", &self.keyring.id());
         self.tell_key(&mut line);
         line("provider in", &self.config.display());
-        match (&self.recovery, &self.making.recovery_file) {
-            (Some(_), Some(file)) => {
-                line("recovery key", &file.display());
-                line("", &"Take it off this machine: it opens the keyring when the key is lost.");
-            }
-            (Some(key), None) => {
-                line("recovery key", &*key.to_text());
-                line(
-                    "",
-                    &"Write it down now: it is not shown again, and it opens the keyring when the",
-                );
-                line("", &"key is lost.");
-            }
-            (None, _) => {}
+        if let Some(file) = &self.making.recovery_file {
+            line("recovery key", &file.display());
+            line("", &"Take it off this machine: it opens the keyring when the key is lost.");
         }
         line("next", &next);
         line("", &format!("tidelock keyring backup -D {dir} FILE"));
         console::print(&text)?;
-        drop(zeroize::Zeroizing::new(text));
         for warning in self.provider.warnings() {
             console::warn(&warning, "docs/keys.md lists the providers");
         }

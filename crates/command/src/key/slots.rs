@@ -117,6 +117,8 @@ impl Recovery {
             )?;
         }
         let mut session = self.opening.begin()?;
+        // What would refuse the change refuses it before a key is shown or written.
+        session.hold()?;
         let key = RecoveryKey::random()?;
         let made = match &self.new_recovery_file {
             Some(file) => {
@@ -131,24 +133,40 @@ impl Recovery {
             Some(old) => (Event::SlotRotate, session.keyring.replace_slot(old, &key)?),
             None => (Event::SlotAdd, session.keyring.add_slot(&key)?),
         };
+        if made.is_none() {
+            show(&key)?;
+        }
         let dir = session.protected.path.clone();
         let written = session.write(&[Change::slot(event, id, RecoveryKey::SLOT)]);
-        if let (Some(made), Err(_)) = (&made, &written)
-            && !is_slot_of(&dir, id)
-        {
-            // It opens nothing.
-            let _ = made.remove();
+        if written.is_err() && !is_slot_of(&dir, id) {
+            match &made {
+                // It opens nothing.
+                Some(made) => drop(made.remove()),
+                None => console::warn(
+                    "the recovery key that was printed opens nothing",
+                    "throw it away; the keyring is as it was",
+                ),
+            }
         }
         let told = written?;
-        match &self.new_recovery_file {
-            Some(file) => console::print(format_args!("recovery key in {}\n", file.display()))?,
-            None => {
-                let text = zeroize::Zeroizing::new(format!("recovery key  {}\n", &*key.to_text()));
-                console::print(&*text)?;
-            }
+        if let Some(file) = &self.new_recovery_file {
+            console::print(format_args!("recovery key in {}\n", file.display()))?;
         }
         told.finish()
     }
+}
+
+/// Before the old one is replaced: whoever is cut off has one that opens.
+fn show(key: &RecoveryKey) -> Result<()> {
+    let text = zeroize::Zeroizing::new(format!(
+        "recovery key  {}\n{:14}Write it down now: it is not shown again. Keep the old one until \
+         the next line\n{:14}says that the keyring has a new generation: from then on this one \
+         opens it.\n",
+        &*key.to_text(),
+        "",
+        ""
+    ));
+    console::print_for_sure(&text)
 }
 
 /// True unless the keyring on the disk lacks this slot: what failed may have failed behind the
