@@ -28,6 +28,7 @@ struct Prepared {
     address: String,
     good: String,
     powerless: String,
+    wraps: String,
     half: String,
     role_id: String,
     secret_id: String,

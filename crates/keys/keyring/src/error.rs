@@ -119,6 +119,17 @@ pub enum Error {
         /// What its provider said; nothing if there is none.
         why: Option<Box<Error>>,
     },
+    /// A new slot that its own provider does not open.
+    #[error(
+        "{provider} wraps but does not open what it has wrapped: {}",
+        .why.as_ref().map_or_else(|| "it gives something else".to_owned(), ToString::to_string)
+    )]
+    WrapsOnly {
+        /// The provider, described.
+        provider: String,
+        /// What it said; nothing if it gave other bytes.
+        why: Option<Box<Error>>,
+    },
     /// No data key with this id.
     #[error("the keyring has no data key {id}")]
     UnknownDataKey {
@@ -486,6 +497,10 @@ impl Error {
                 "have the key of every slot at hand (--provider, --recovery-file), or leave the \
                  keyring key as it is \
                  with --no-renew"
+            }
+            Self::WrapsOnly { .. } => {
+                "nothing was written; let the caller unwrap with this key too (policy, grant, usage \
+                 mask, CKA_DECRYPT); a command must give the same key each time"
             }
             Self::UnknownDataKey { .. } => "`tidelock status -D DIR` lists the data keys",
             Self::CurrentDataKey { .. } => "`tidelock key new-data-key -D DIR` retires it",

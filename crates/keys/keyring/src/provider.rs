@@ -44,7 +44,8 @@ pub trait Provider {
         Vec::new()
     }
 
-    /// Wraps, bound to [`SlotTerms::associated_data`].
+    /// Wraps, bound to [`SlotTerms::associated_data`]. Whoever makes a slot unwraps it at
+    /// once, unless a passphrase opens it: this need not try.
     ///
     /// # Errors
     /// The provider does not answer, or refuses.

@@ -166,11 +166,29 @@ impl Slot {
         if terms.reference.len() > MAX_REFERENCE {
             return Err(Error::TooMany { what: "bytes of key reference", most: MAX_REFERENCE });
         }
-        let wrapped = provider.wrap(&terms, &Payload::new(&terms, keyring_key))?;
+        let payload = Payload::new(&terms, keyring_key);
+        let wrapped = provider.wrap(&terms, &payload)?;
         if wrapped.len() > MAX_WRAPPED {
             return Err(Error::TooMany { what: "wrapped bytes in a slot", most: MAX_WRAPPED });
         }
-        Ok(Self { terms, wrapped })
+        let slot = Self { terms, wrapped };
+        // A person who has typed a passphrase twice is not asked for it once more.
+        if slot.terms.kdf == Kdf::None {
+            slot.try_out(provider, &payload)?;
+        }
+        Ok(slot)
+    }
+
+    /// A service may let the caller wrap and not unwrap, a command may print another key each time:
+    /// such a slot must not take the place of one that opens.
+    fn try_out(&self, provider: &dyn Provider, payload: &Payload) -> Result<(), Error> {
+        let why = match provider.unwrap(&self.terms, &self.wrapped) {
+            Ok(given) if given.equals(payload) => return Ok(()),
+            Ok(_) => None,
+            Err(Error::Interrupted) => return Err(Error::Interrupted),
+            Err(why) => Some(Box::new(why)),
+        };
+        Err(Error::WrapsOnly { provider: provider.describe(), why })
     }
 
     /// The keyring key, if `provider` opens this slot.

@@ -1,14 +1,16 @@
 //! What may happen to a keyring on a disk: interrupted, changed, truncated, rolled back.
 
+use std::cell::Cell;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
 use tidelock_format::Layout;
 
 use super::*;
+use crate::error::ServiceFault;
 use crate::profile::Profile;
-use crate::provider::{PrincipalKey, Purpose};
-use crate::slot::{SlotKind, SlotTerms};
+use crate::provider::{PrincipalKey, Provider, Purpose};
+use crate::slot::{Payload, SlotKind, SlotTerms, Wrapping};
 
 struct Fixture {
     _home: tempfile::TempDir,
@@ -40,6 +42,75 @@ impl PrincipalKey for Given {
     }
 }
 
+/// A provider that wraps, and does with what it has wrapped what the test says.
+struct WrapsOnly(fn(&[u8]) -> Result<Payload, Error>);
+
+impl Provider for WrapsOnly {
+    fn kind(&self) -> SlotKind {
+        FILE
+    }
+
+    fn describe(&self) -> String {
+        "the service".into()
+    }
+
+    fn wrapping(&self) -> Wrapping {
+        Wrapping::Remote
+    }
+
+    fn wrap(&self, _: &SlotTerms, payload: &Payload) -> Result<Vec<u8>, Error> {
+        Ok(payload.expose().to_vec())
+    }
+
+    fn unwrap(&self, _: &SlotTerms, wrapped: &[u8]) -> Result<Payload, Error> {
+        self.0(wrapped)
+    }
+}
+
+/// As a good one the first time, and never after.
+struct Late(Cell<bool>);
+
+impl Provider for Late {
+    fn kind(&self) -> SlotKind {
+        FILE
+    }
+
+    fn describe(&self) -> String {
+        "the service".into()
+    }
+
+    fn wrapping(&self) -> Wrapping {
+        Wrapping::Remote
+    }
+
+    fn wrap(&self, _: &SlotTerms, payload: &Payload) -> Result<Vec<u8>, Error> {
+        Ok(payload.expose().to_vec())
+    }
+
+    fn unwrap(&self, _: &SlotTerms, wrapped: &[u8]) -> Result<Payload, Error> {
+        let plain = if self.0.replace(false) { wrapped } else { &[7; 64] };
+        Ok(Payload::from_slice(plain).unwrap())
+    }
+}
+
+/// A principal key that is another one each time.
+struct Fickle(Cell<u8>);
+
+impl PrincipalKey for Fickle {
+    fn kind(&self) -> SlotKind {
+        FILE
+    }
+
+    fn describe(&self) -> String {
+        "the command".into()
+    }
+
+    fn principal_key(&self, _: &SlotTerms, _: Purpose) -> Result<Secret32, Error> {
+        self.0.set(self.0.get() + 1);
+        Ok(Secret32::new([self.0.get(); 32]))
+    }
+}
+
 fn fixture() -> Fixture {
     let home = tempfile::tempdir().unwrap();
     let dir = home.path().join("data");
@@ -51,6 +122,39 @@ fn fixture() -> Fixture {
     let place = KeyringDir::create(&dir).unwrap();
     place.write_first(&keyring).unwrap();
     Fixture { home: home.path().into(), _home: home, place, file, recovery, dir }
+}
+
+#[test]
+fn a_provider_that_wraps_and_does_not_open_gets_no_slot() {
+    let fixture = fixture();
+    let mut keyring = fixture.place.read().unwrap().unlock(&fixture.file).unwrap();
+    let before: Vec<_> = keyring.slots().to_vec();
+    let denied = WrapsOnly(|_| {
+        let (fault, why) = (ServiceFault::Denied, "refuses (there)".into());
+        Err(Error::Service { provider: FILE, fault, why })
+    });
+    let other = WrapsOnly(|_| Ok(Payload::from_slice(&[7; 64]).unwrap()));
+    let fickle = Fickle(Cell::new(0));
+    for (provider, said) in [
+        (&denied as &dyn Provider, "the service wraps but does not open what it has wrapped: the"),
+        (&other, "the service wraps but does not open what it has wrapped: it gives something"),
+        (&fickle, "the command wraps but does not open what it has wrapped: the command does not"),
+    ] {
+        let replaced = keyring.replace_slot(before[0].terms.id, provider).map(drop);
+        for done in [replaced, keyring.add_slot(provider).map(drop)] {
+            let why = done.unwrap_err();
+            assert!(matches!(why, Error::WrapsOnly { .. }), "{why}");
+            assert!(why.to_string().starts_with(said), "{why}");
+        }
+    }
+    // Nor is a keyring key renewed under it, when it has lost the right since.
+    let good = WrapsOnly(|wrapped| Ok(Payload::from_slice(wrapped).unwrap()));
+    assert_eq!(keyring.slots(), before);
+    keyring.replace_slot(before[0].terms.id, &good).unwrap();
+    let late = Late(Cell::new(true));
+    let renewed = keyring.renew(&[&late, &fixture.recovery]);
+    assert!(matches!(renewed, Err(Error::WrapsOnly { .. })), "{renewed:?}");
+    keyring.renew(&[&good, &fixture.recovery]).unwrap();
 }
 
 #[test]

@@ -17,9 +17,9 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use double::{Double, Mood};
-use tidelock_format::KeyringId;
+use tidelock_format::{KeyringId, Layout};
 use tidelock_keyring::{
-    Error, Payload, Provider, ServiceFault, SlotId, SlotKind, SlotTerms, Wrapping,
+    Error, Keyring, Payload, Profile, Provider, ServiceFault, SlotId, SlotKind, SlotTerms, Wrapping,
 };
 use tidelock_providers::ProviderChoice;
 use tidelock_servers::{Bounded, alone};
@@ -33,6 +33,8 @@ struct Prepared {
     good: String,
     /// May do nothing.
     powerless: String,
+    /// May wrap with transit keys, and not unwrap.
+    wraps: String,
     /// Of 4 seconds, of which more than half are gone; renewable.
     half: String,
     role_id: String,
@@ -130,6 +132,22 @@ fn a_token_that_may_not_is_told_from_one_that_is_none(on: &Prepared, home: &Home
     }
 }
 
+fn a_token_that_may_only_wrap_gets_no_slot(on: &Prepared, home: &Home) {
+    let create = |token: &str| {
+        let policy = Profile::builtin("generic").unwrap().compile(&[], &[]).unwrap();
+        let provider = home.provider(&on.address, token, TRANSIT);
+        Keyring::create(policy, Layout::DEFAULT, &[&*provider]).map(drop)
+    };
+    create(&on.good).unwrap();
+    match create(&on.wraps) {
+        Err(Error::WrapsOnly { provider, why: Some(why) }) => {
+            assert!(provider.starts_with("Vault transit key transit/pg at 127"), "{provider}");
+            assert_eq!(fault::<()>(Err(*why)).0, ServiceFault::Denied);
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
 fn a_key_in_kv_wraps_here(on: &Prepared, home: &Home) {
     let provider = home.provider(&on.address, &on.good, KV);
     assert_eq!(provider.wrapping(), Wrapping::Direct);
@@ -174,6 +192,7 @@ fn a_token_past_half_of_its_time_is_renewed(on: &Prepared, home: &Home) {
 fn all(on: &Prepared, home: &Home) {
     transit_opens_what_it_wrapped(on, home);
     a_token_that_may_not_is_told_from_one_that_is_none(on, home);
+    a_token_that_may_only_wrap_gets_no_slot(on, home);
     a_key_in_kv_wraps_here(on, home);
     a_role_logs_in_with_its_secret(on, home);
 }

@@ -110,6 +110,7 @@ impl Double {
             address: self.address.clone(),
             good: "hvs.good".into(),
             powerless: "hvs.powerless".into(),
+            wraps: "hvs.wraps".into(),
             half: "hvs.half".into(),
             role_id: "role".into(),
             secret_id: "secret".into(),
@@ -203,7 +204,7 @@ fn answer(asked: &Asked, state: &mut State) -> (u16, Value) {
         };
     }
     let token = asked.headers.get("x-vault-token").map_or("", String::as_str);
-    let known = ["hvs.good", "hvs.powerless", "hvs.half", "hvs.role"].contains(&token);
+    let known = ["hvs.good", "hvs.powerless", "hvs.wraps", "hvs.half", "hvs.role"].contains(&token);
     let parts: Vec<_> = asked.path.split('/').collect();
     match &parts[..] {
         _ if !known => (403, errors("permission denied")),
@@ -226,7 +227,7 @@ fn answer(asked: &Asked, state: &mut State) -> (u16, Value) {
             granted(token, if token == "hvs.half" { 4 } else { 3600 }, Value::Null)
         }
         ["auth", "token", "revoke-self"] => (204, Value::Null),
-        _ if token == "hvs.powerless" => {
+        _ if token == "hvs.powerless" || (token == "hvs.wraps" && parts[1] != "encrypt") => {
             (403, errors("1 error occurred:\n\t* permission denied\n\n"))
         }
         ["transit", "encrypt", key] => {

@@ -66,6 +66,8 @@ impl Vault {
                      path \"transit/decrypt/*\" { capabilities = [\"update\"] }
                      path \"secret/data/db/*\" { capabilities = [\"read\"] }";
         self.make("sys/policies/acl/pg", json!({ "policy": rules }));
+        let rules = "path \"transit/encrypt/*\" { capabilities = [\"update\"] }";
+        self.make("sys/policies/acl/wraps", json!({ "policy": rules }));
         self.make("sys/auth/approle", json!({ "type": "approle" }));
         let role = json!({ "token_policies": "pg", "token_ttl": "20m" });
         self.make("auth/approle/role/pg", role);
@@ -77,12 +79,14 @@ impl Vault {
         };
         let good = token(&["pg"], "1h");
         let powerless = token(&["default"], "1h");
+        let wraps = token(&["wraps"], "1h");
         let half = token(&["pg"], "4s");
         std::thread::sleep(Duration::from_millis(2600));
         Prepared {
             address: self.address.clone(),
             good,
             powerless,
+            wraps,
             half,
             role_id: role_id["data"]["role_id"].as_str().unwrap().into(),
             secret_id: secret_id["data"]["secret_id"].as_str().unwrap().into(),
