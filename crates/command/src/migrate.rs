@@ -55,6 +55,9 @@ pub(crate) struct Migrate {
     /// Take back what has begun: the slot at the source, the standby
     #[arg(long, conflicts_with_all = ["switch", "without_keys"])]
     abort: bool,
+    /// After a switchover by hand: remove the record of the migration, and touch no server
+    #[arg(long, conflicts_with_all = ["switch", "without_keys", "abort"])]
+    forget: bool,
     /// Ask nothing
     #[arg(short, long)]
     yes: bool,
@@ -106,8 +109,15 @@ impl Migrate {
         refuse_for_shells(&to)?;
         let lock = MIGRATION.lock(&to)?;
         let found = Record::read(&to)?;
+        if self.forget {
+            return forget(found, &to);
+        }
         if self.abort {
             return self.abort(found, &to, &lock);
+        }
+        // Before anything that hints at starting the source.
+        if let Some(record) = found.as_ref().filter(|found| found.stage > Stage::Copying) {
+            switch::refuse_promoted(record)?;
         }
         let mut record = match found {
             Some(record) if record.stage == Stage::Switching => {
@@ -333,6 +343,7 @@ impl Migrate {
         } else {
             copy::slot(&mut source, record).map_err(stopped("slot"))?;
         }
+        switch::refuse_promoted(record)?;
         let (_, target) = self.ends(record, lock)?;
         copy::start_private(&target, record).map_err(stopped("start of the standby"))?;
         let address = standby::address(&target, record);
@@ -351,6 +362,7 @@ impl Migrate {
         Session::open(&target.programs, &address, "postgres")
             .and_then(|mut there| there.ask("CHECKPOINT"))
             .map_err(stopped("checkpoint"))?;
+        switch::refuse_promoted(record)?;
         let instance = source.instance.clone();
         drop(source);
         switch::go_on(&Ends { source: &instance, target: &target }, record)
@@ -369,22 +381,18 @@ impl Migrate {
             "follows       {to}, a standby that only its owner reaches, by the socket in it\n\
              next          tidelock migrate {from} {to}{plain} --switch\n\
              by hand       {stop}; {exec}pg_ctl -D {to} promote; restart it without the options\n\
-             {:14}of postmaster.opts; then remove the slot {}\n\
+             {:14}of postmaster.opts; then tidelock migrate {from} {to} --forget\n\
              undo          tidelock migrate {from} {to} --abort\n",
-            "", record.slot
+            ""
         ))
     }
 
     /// The slot goes, the standby stops; the new directory stays for its owner to remove.
     fn abort(&self, found: Option<Record>, to: &Path, lock: &Lock) -> Result<()> {
-        let Some(mut record) = found else {
-            return Err(Error::refused(
-                format!("no migration to {} has begun", to.display()),
-                format!("{} would say so", MIGRATION.path(to).display()),
-            ));
-        };
+        let mut record = found.ok_or_else(|| not_begun(to))?;
         let (source, target) = self.ends(&record, lock)?;
         let refuse_promoted = |record: &Record| {
+            switch::refuse_promoted(record)?;
             if record.stage == Stage::Switching && !switch::is_standby(record) {
                 return Err(Error::refused(
                     format!("{} is promoted: it has the data now", to.display()),
@@ -464,6 +472,39 @@ impl Migrate {
         );
         Error::Stopped { step, why: Box::new(why), again }
     }
+}
+
+/// The record goes, and nothing else: which server goes on is its operator's to say.
+fn forget(found: Option<Record>, to: &Path) -> Result<()> {
+    let record = found.ok_or_else(|| not_begun(to))?;
+    if record.stage == Stage::Copying || switch::is_standby(&record) {
+        return Err(Error::refused(
+            format!("{} was not promoted: the migration to it goes on", to.display()),
+            format!(
+                "`tidelock migrate {} {} --abort` takes it back",
+                record.from.display(),
+                to.display()
+            ),
+        ));
+    }
+    record.remove()?;
+    console::print(format_args!(
+        "forgotten     the migration to {}; no server was stopped or started\n\
+         later         where the source goes on, it keeps WAL for the copy until you drop the \
+         slot:\n{:14}SELECT pg_drop_replication_slot('{}')\n\
+         log           {} may still be written to\n",
+        to.display(),
+        "",
+        record.slot,
+        record.log().display()
+    ))
+}
+
+fn not_begun(to: &Path) -> Error {
+    Error::refused(
+        format!("no migration to {} has begun", to.display()),
+        format!("{} would say so", MIGRATION.path(to).display()),
+    )
 }
 
 /// The path of a directory that need not exist, without links.

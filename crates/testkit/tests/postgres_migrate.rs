@@ -14,7 +14,7 @@ use tidelock_testkit::pg::{
 fn migrate<'p>(place: &'p Workspace, from: &Path, to: &Path, more: &[&str]) -> Result<Tool<'p>> {
     let key = place.join(&format!("home/{}.key", to.file_name().unwrap_or_default().display()));
     let mut tool = place.tool(place.programs()?.command).arg("migrate").arg(from).arg(to);
-    if !more.contains(&"--without-keys") && !more.contains(&"--abort") {
+    if !["--without-keys", "--abort", "--forget"].iter().any(|it| more.contains(it)) {
         tool = tool.args(["--no-recovery", "--provider", &format!("file:{}", key.display())]);
     }
     Ok(tool.args(more).limit(300))
@@ -244,6 +244,111 @@ fn abort_leaves_the_source_running_as_before() -> Result<()> {
     } else {
         ensure(output.stderr.contains("is promoted"), || output.text())
     }
+}
+
+/// As the line `by hand` says it, and then whatever the operator tries.
+#[test]
+fn abort_after_a_switchover_by_hand_does_not_stop_the_new_server() -> Result<()> {
+    let place = Workspace::new()?;
+    let from = Cluster::started(&place, "from", Arm::Plain)?;
+    let to = Cluster::at(&place, "to", Arm::Sealed)?;
+    from.sql("CREATE TABLE t AS SELECT g FROM generate_series(1, 1000) g")?;
+    let call = |more: &[&str]| migrate(&place, from.dir(), to.dir(), more);
+    let output = call(&["--yes"])?.run()?;
+    let forget =
+        format!("tidelock migrate {} {} --forget", from.dir().display(), to.dir().display());
+    ensure(output.stdout.contains(&forget), || output.text())?;
+    // While the copy follows there is something to take back.
+    let early = call(&["--forget"])?.fails()?;
+    ensure(early.stderr.contains("was not promoted"), || early.text())?;
+    from.stop("fast")?;
+    to.promote()?;
+    to.stop("fast")?;
+    to.start()?;
+    from.sql("INSERT INTO t SELECT g FROM generate_series(1001, 1500) g")?;
+    let postmaster = to.postmaster()?;
+    for more in [&["--abort"][..], &["--switch", "--yes"], &["--yes"]] {
+        let output = call(more)?.fails()?;
+        ensure(output.stderr.contains("is no standby any more"), || output.text())?;
+        ensure(output.stderr.contains(&forget), || output.text())?;
+        ensure(output.status.code() == Some(3), || output.text())?;
+        ensure(to.postmaster()?.id() == postmaster.id(), || "it was restarted".into())?;
+    }
+    let output = call(&["--forget"])?.run()?;
+    ensure(output.stdout.contains("pg_drop_replication_slot"), || output.text())?;
+    ensure(to.postmaster()?.id() == postmaster.id(), || "it was restarted".into())?;
+    from.expect("SELECT count(*) FROM t", "1500")?;
+    let record = place.join("to.tidelock-migration");
+    ensure(!record.exists(), || "the record stays".into())?;
+    let none = call(&["--forget"])?.fails()?;
+    ensure(none.stderr.contains("has begun"), || none.text())?;
+    to.stop("fast")
+}
+
+/// The copy took no commit any more, and the source goes on.
+#[test]
+fn a_switchover_to_a_copy_that_was_promoted_before_is_refused_and_stops_nothing() -> Result<()> {
+    let place = Workspace::new()?;
+    let from = Cluster::started(&place, "from", Arm::Plain)?;
+    let to = Cluster::at(&place, "to", Arm::Sealed)?;
+    from.sql("CREATE TABLE t AS SELECT g FROM generate_series(1, 1000) g")?;
+    let call = |more: &[&str]| migrate(&place, from.dir(), to.dir(), more);
+    call(&["--yes"])?.run()?;
+    to.promote()?;
+    from.sql("INSERT INTO t SELECT g FROM generate_series(1001, 1500) g")?;
+    let (source, copy) = (from.postmaster()?.id(), to.postmaster()?.id());
+    let record = place.join("to.tidelock-migration");
+    let refused = |more: &[&str]| -> Result<()> {
+        let output = call(more)?.fails()?;
+        ensure(output.stderr.contains("is no standby any more"), || output.text())?;
+        ensure(output.stderr.contains("--forget"), || output.text())?;
+        ensure(record.exists(), || "the record is gone".into())?;
+        ensure(to.postmaster()?.id() == copy, || "the copy was stopped".into())
+    };
+    refused(&["--switch", "--yes"])?;
+    refused(&["--abort"])?;
+    // The same where a killed call had told the source to stop, and before it was fenced.
+    let text = fs::read_to_string(&record).map_err(Error::io("reading the record"))?;
+    let switching = text.replace("stage = \"following\"", "stage = \"switching\"");
+    ensure(switching != text, || text.clone())?;
+    place.write(&record, &switching)?;
+    refused(&["--switch", "--yes"])?;
+    refused(&["--abort"])?;
+    ensure(from.postmaster()?.id() == source, || "the source was stopped".into())?;
+    from.expect("SELECT count(*) FROM t", "1500")?;
+    from.stop("fast")?;
+    refused(&["--switch", "--yes"])?;
+    ensure(from.dir().join("global/pg_control").exists(), || "the source is fenced".into())?;
+    // The source is the one that goes on.
+    to.stop("fast")?;
+    from.start()?;
+    call(&["--forget"])?.run()?;
+    from.sql("SELECT pg_drop_replication_slot('tidelock_migrate_to')")?;
+    from.expect("SELECT count(*) FROM t", "1500")
+}
+
+/// PostgreSQL 13 to 15: the copy would find the file, and promote itself.
+#[test]
+fn a_trigger_file_of_the_source_does_not_promote_the_copy() -> Result<()> {
+    let place = Workspace::new()?;
+    let from = Cluster::started(&place, "from", Arm::Plain)?;
+    let setting = "SELECT count(*) FROM pg_settings WHERE name = 'promote_trigger_file'";
+    if from.sql(setting)? == "0" {
+        return Ok(());
+    }
+    let trigger = place.join("home/trigger");
+    place.write(&trigger, "")?;
+    from.set("promote_trigger_file", &trigger.display().to_string())?;
+    from.restart()?;
+    from.sql("CREATE TABLE t AS SELECT g FROM generate_series(1, 1000) g")?;
+    let to = Cluster::at(&place, "to", Arm::Sealed)?;
+    migrate(&place, from.dir(), to.dir(), &["--yes"])?.run()?;
+    ensure(to.dir().join("standby.signal").exists(), || "the copy is promoted".into())?;
+    ensure(trigger.exists(), || "the copy has used the trigger".into())?;
+    migrate(&place, from.dir(), to.dir(), &["--switch", "--yes"])?.run()?;
+    from.expect("SELECT count(*) FROM t", "1000")?;
+    std::mem::forget(from);
+    to.stop("fast")
 }
 
 #[test]

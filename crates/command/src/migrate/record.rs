@@ -42,7 +42,7 @@ pub(super) struct Record {
     /// A configuration file outside of the source.
     #[serde(default)]
     pub(super) config: Option<PathBuf>,
-    /// Settings of the source that a standby has to have at least.
+    /// Settings of the source that a standby has to have at least, or must not take over.
     pub(super) at_least: Vec<(String, String)>,
     /// A tablespace's place, and its new one.
     #[serde(default)]

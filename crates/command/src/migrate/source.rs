@@ -131,13 +131,17 @@ impl Source {
         (!file.as_os_str().is_empty() && !file.starts_with(&self.instance.dir)).then(|| file.into())
     }
 
-    /// What a standby has to have at least.
+    /// What a standby has to have at least, and what it must not take from the source.
     pub(super) fn at_least(&self) -> Vec<(String, String)> {
         let pair = |name: &str| (name.to_owned(), self.setting(name).to_owned());
         let mut all: Vec<_> = AT_LEAST.iter().map(|name| pair(name)).collect();
         if self.setting("archive_mode") == "always" {
             // Two servers would archive the same segments.
             all.push(("archive_mode".to_owned(), "on".to_owned()));
+        }
+        // PostgreSQL 16 has removed it. If its file exists, the copy would promote itself.
+        if self.settings.contains_key("promote_trigger_file") {
+            all.push(("promote_trigger_file".to_owned(), String::new()));
         }
         all
     }

@@ -42,6 +42,7 @@ pub(super) struct Ends<'m> {
 /// # Errors
 /// [`Error::Tool`]; [`Error::Refused`] if the standby lacks something: the source runs again then.
 pub(super) fn go_on(ends: &Ends<'_>, record: &mut Record) -> Result<()> {
+    refuse_promoted(record)?;
     if is_standby(record) && Running::on(&record.from).is_some() {
         refuse_service(record, ends.source.programs.run_as().owner())?;
     }
@@ -162,6 +163,32 @@ fn sync(path: &Path) -> Result<()> {
 /// Not promoted yet.
 pub(super) fn is_standby(record: &Record) -> bool {
     record.to.join(SIGNAL).exists()
+}
+
+/// Only the fence proves that a promoted copy has all that the source had: without it, somebody has
+/// promoted the copy by hand, and either of the two may have commits that the other lacks.
+///
+/// # Errors
+/// [`Error::Refused`] if it is so.
+pub(super) fn refuse_promoted(record: &Record) -> Result<()> {
+    let has = |name: &str| record.from.join(name).exists();
+    let is_fenced = has(MOVED) && !has(CONTROL);
+    // A base backup gets the signal last, and has no server before.
+    let is_copying = record.stage == Stage::Copying && Running::on(&record.to).is_none();
+    let is_removed = record.stage < Stage::Switching && !record.to.join("PG_VERSION").exists();
+    if is_standby(record) || is_fenced || is_copying || is_removed {
+        return Ok(());
+    }
+    let (from, to) = (record.from.display(), record.to.display());
+    Err(Error::refused(
+        format!(
+            "{to} is no standby any more, and not by this command: {from} can still be started"
+        ),
+        format!(
+            "decide which of the two goes on, and stop the other; then `tidelock migrate {from} \
+             {to} --forget` removes the record and touches no server"
+        ),
+    ))
 }
 
 /// The promoted server forgets the source, and starts where clients look for it.
