@@ -294,6 +294,13 @@ fn a_switchover_to_a_copy_that_was_promoted_before_is_refused_and_stops_nothing(
     from.sql("CREATE TABLE t AS SELECT g FROM generate_series(1, 1000) g")?;
     let call = |more: &[&str]| migrate(&place, from.dir(), to.dir(), more);
     call(&["--yes"])?.run()?;
+    // Where the fence's name is taken, the source could be started after the switchover.
+    let taken = from.dir().join("global/pg_control.migrated");
+    place.write(&taken, "")?;
+    let output = call(&["--switch", "--yes"])?.fails()?;
+    ensure(output.stderr.contains("from another migration"), || output.text())?;
+    from.expect("SELECT count(*) FROM t", "1000")?;
+    fs::remove_file(&taken).map_err(Error::io("removing"))?;
     to.promote()?;
     from.sql("INSERT INTO t SELECT g FROM generate_series(1001, 1500) g")?;
     let (source, copy) = (from.postmaster()?.id(), to.postmaster()?.id());

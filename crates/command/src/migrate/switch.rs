@@ -43,6 +43,7 @@ pub(super) struct Ends<'m> {
 /// [`Error::Tool`]; [`Error::Refused`] if the standby lacks something: the source runs again then.
 pub(super) fn go_on(ends: &Ends<'_>, record: &mut Record) -> Result<()> {
     refuse_promoted(record)?;
+    refuse_old_fence(record)?;
     if is_standby(record) && Running::on(&record.from).is_some() {
         refuse_service(record, ends.source.programs.run_as().owner())?;
     }
@@ -188,6 +189,18 @@ pub(super) fn refuse_promoted(record: &Record) -> Result<()> {
             "decide which of the two goes on, and stop the other; then `tidelock migrate {from} \
              {to} --forget` removes the record and touches no server"
         ),
+    ))
+}
+
+/// With the name taken, the source could not be fenced, and nothing would prove that it was.
+fn refuse_old_fence(record: &Record) -> Result<()> {
+    let (control, moved) = (record.from.join(CONTROL), record.from.join(MOVED));
+    if !(control.exists() && moved.exists()) {
+        return Ok(());
+    }
+    Err(Error::refused(
+        format!("{} is there beside {CONTROL}, from another migration", moved.display()),
+        "move it out of the directory: the switchover needs its name",
     ))
 }
 
