@@ -477,7 +477,8 @@ impl Migrate {
 /// The record goes, and nothing else: which server goes on is its operator's to say.
 fn forget(found: Option<Record>, to: &Path) -> Result<()> {
     let record = found.ok_or_else(|| not_begun(to))?;
-    if record.stage == Stage::Copying || switch::is_standby(&record) {
+    let is_copying = record.stage == Stage::Copying && Running::on(to).is_none();
+    if is_copying || switch::is_standby(&record) {
         return Err(Error::refused(
             format!("{} was not promoted: the migration to it goes on", to.display()),
             format!(

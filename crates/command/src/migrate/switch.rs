@@ -173,7 +173,8 @@ pub(super) fn is_standby(record: &Record) -> bool {
 /// [`Error::Refused`] if it is so.
 pub(super) fn refuse_promoted(record: &Record) -> Result<()> {
     let has = |name: &str| record.from.join(name).exists();
-    let is_fenced = has(MOVED) && !has(CONTROL);
+    // Before this stage it would be the fence of another migration.
+    let is_fenced = record.stage == Stage::Switching && has(MOVED) && !has(CONTROL);
     // A base backup gets the signal last, and has no server before.
     let is_copying = record.stage == Stage::Copying && Running::on(&record.to).is_none();
     let is_removed = record.stage < Stage::Switching && !record.to.join("PG_VERSION").exists();
