@@ -43,9 +43,9 @@ impl PrincipalKey for Given {
 }
 
 /// A provider that wraps, and does with what it has wrapped what the test says.
-struct WrapsOnly(fn(&[u8]) -> Result<Payload, Error>);
+struct Wraps<F>(F);
 
-impl Provider for WrapsOnly {
+impl<F: Fn(&[u8]) -> Result<Payload, Error>> Provider for Wraps<F> {
     fn kind(&self) -> SlotKind {
         FILE
     }
@@ -64,32 +64,6 @@ impl Provider for WrapsOnly {
 
     fn unwrap(&self, _: &SlotTerms, wrapped: &[u8]) -> Result<Payload, Error> {
         self.0(wrapped)
-    }
-}
-
-/// As a good one the first time, and never after.
-struct Late(Cell<bool>);
-
-impl Provider for Late {
-    fn kind(&self) -> SlotKind {
-        FILE
-    }
-
-    fn describe(&self) -> String {
-        "the service".into()
-    }
-
-    fn wrapping(&self) -> Wrapping {
-        Wrapping::Remote
-    }
-
-    fn wrap(&self, _: &SlotTerms, payload: &Payload) -> Result<Vec<u8>, Error> {
-        Ok(payload.expose().to_vec())
-    }
-
-    fn unwrap(&self, _: &SlotTerms, wrapped: &[u8]) -> Result<Payload, Error> {
-        let plain = if self.0.replace(false) { wrapped } else { &[7; 64] };
-        Ok(Payload::from_slice(plain).unwrap())
     }
 }
 
@@ -129,11 +103,11 @@ fn a_provider_that_wraps_and_does_not_open_gets_no_slot() {
     let fixture = fixture();
     let mut keyring = fixture.place.read().unwrap().unlock(&fixture.file).unwrap();
     let before: Vec<_> = keyring.slots().to_vec();
-    let denied = WrapsOnly(|_| {
+    let denied = Wraps(|_: &[u8]| {
         let (fault, why) = (ServiceFault::Denied, "refuses (there)".into());
         Err(Error::Service { provider: FILE, fault, why })
     });
-    let other = WrapsOnly(|_| Ok(Payload::from_slice(&[7; 64]).unwrap()));
+    let other = Wraps(|_: &[u8]| Ok(Payload::from_slice(&[7; 64]).unwrap()));
     let fickle = Fickle(Cell::new(0));
     for (provider, said) in [
         (&denied as &dyn Provider, "the service wraps but does not open what it has wrapped: the"),
@@ -148,10 +122,14 @@ fn a_provider_that_wraps_and_does_not_open_gets_no_slot() {
         }
     }
     // Nor is a keyring key renewed under it, when it has lost the right since.
-    let good = WrapsOnly(|wrapped| Ok(Payload::from_slice(wrapped).unwrap()));
+    let good = Wraps(|wrapped: &[u8]| Ok(Payload::from_slice(wrapped).unwrap()));
     assert_eq!(keyring.slots(), before);
     keyring.replace_slot(before[0].terms.id, &good).unwrap();
-    let late = Late(Cell::new(true));
+    let first = Cell::new(true);
+    let late = Wraps(|wrapped: &[u8]| {
+        let given = if first.replace(false) { wrapped } else { &[7; 64] };
+        Ok(Payload::from_slice(given).unwrap())
+    });
     let renewed = keyring.renew(&[&late, &fixture.recovery]);
     assert!(matches!(renewed, Err(Error::WrapsOnly { .. })), "{renewed:?}");
     keyring.renew(&[&good, &fixture.recovery]).unwrap();
