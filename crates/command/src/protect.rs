@@ -1,5 +1,5 @@
-//! `tidelock protect` and `unprotect`: one command for an existing server, and one that takes it
-//! back.
+//! `tidelock protect`: one command for an existing server; and what it shares with the one that
+//! takes it back, `unprotect`.
 //!
 //! ```text
 //!   target    which one, who starts it          outside   who else reads its files
@@ -20,6 +20,7 @@ mod mysqld;
 mod outside;
 mod postgres;
 mod target;
+mod unprotect;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -29,8 +30,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::begun::{Begun, Lock};
 use crate::console;
-use crate::convert::{Decrypt, Encrypt, Foreseen, How, Opened};
-use crate::error::{Error, KEY, Result};
+use crate::convert::{Encrypt, Foreseen};
+use crate::error::{Error, Result};
 use crate::exec::{Library, Program};
 use crate::folder::Entry;
 use crate::owner::Owner;
@@ -38,10 +39,11 @@ use crate::protected::{Protected, is_protected};
 use crate::server::{Loaded, Server};
 use crate::service;
 use crate::unlock::KeyOptions;
-use keys::{Keys, Opening};
+use keys::Keys;
 use target::{Target, Which};
 
 pub(crate) use target::data_directory;
+pub(crate) use unprotect::Unprotect;
 
 const PROTECTION: Begun = Begun { kind: "protection", command: "protect" };
 
@@ -67,31 +69,6 @@ pub(crate) struct Protect {
     conversion: Conversion,
     #[command(flatten)]
     keys: Keys,
-}
-
-/// Make a protected server plain again, whatever `tidelock protect` has done by now
-#[derive(clap::Args)]
-pub(crate) struct Unprotect {
-    #[command(flatten)]
-    which: Which,
-    /// Ask nothing
-    #[arg(short, long)]
-    yes: bool,
-    /// Copy the running server to NEW instead, and stop it for the switchover only
-    #[arg(
-        long,
-        value_name = "NEW",
-        conflicts_with_all = ["provider", "recovery_file", "passphrase_fd", "keep_keyring"]
-    )]
-    without_stopping: Option<PathBuf>,
-    /// The server's user who is asked whether it answers [default: postgres; else the owner of
-    /// DIR]
-    #[arg(short = 'U', long, value_name = "ROLE")]
-    username: Option<String>,
-    #[command(flatten)]
-    conversion: Conversion,
-    #[command(flatten)]
-    keys: Opening,
 }
 
 /// How the files are converted in place, handed on to `tidelock encrypt` and `tidelock decrypt`
@@ -333,147 +310,6 @@ impl Protect {
         self.keys.pass(&mut command)?;
         self.conversion.pass(&mut command);
         Ok(command)
-    }
-}
-
-impl Unprotect {
-    /// # Errors
-    /// A step failed, and another call goes on.
-    pub(crate) fn run(self) -> Result<()> {
-        let mut target = self.which.find()?;
-        if let Some(new) = &self.without_stopping {
-            let mut command = migrate(&target, new, self.username.as_deref(), self.yes)?;
-            command.arg("--without-keys");
-            return tidelock(command, "migration");
-        }
-        let lock = PROTECTION.lock(target.dir())?;
-        target.engine.hold(&lock)?;
-        let mut opened = self.look(&target)?;
-        let record = match PROTECTION.read::<Record>(target.dir())? {
-            Some(record) if record.goal == Goal::Unprotect => record,
-            found => self.plan(&target, found, opened.as_ref())?,
-        };
-        if let Some(opened) = &mut opened {
-            opened.keep()?;
-        }
-        PROTECTION.write(target.dir(), &record)?;
-        self.steps(&target, &record, opened.as_ref(), &lock)
-    }
-
-    /// Opens the keyring, and finds whatever would refuse once the server is down: it may be the
-    /// last that has the keys. Nothing if there is no keyring.
-    fn look(&self, target: &Target) -> Result<Option<Opened>> {
-        let (dir, engine) = (target.dir(), &*target.engine);
-        if !is_protected(dir) {
-            return Ok(None);
-        }
-        outside::refuse_readers(dir, engine.head())?;
-        outside::refuse_programs(dir, engine.head())?;
-        let how = How::new(self.conversion.jobs, self.conversion.leave_links);
-        let keep = absolute(self.keys.keep_keyring.as_deref())?;
-        let decrypt = Decrypt::new(dir, keep.as_deref(), self.keys.options()?, how);
-        match (decrypt.foresee(), engine.running()) {
-            (Err(why), Some(pid)) if why.exit_code() == KEY => {
-                let (why, dump) = (Box::new(why), engine.dump());
-                Err(Error::OpenInServerOnly { pid, why, dump })
-            }
-            (opened, _) => opened.map(Some),
-        }
-    }
-
-    fn plan(
-        &self,
-        target: &Target,
-        begun: Option<Record>,
-        opened: Option<&Opened>,
-    ) -> Result<Record> {
-        let dir = target.dir();
-        let engine = &*target.engine;
-        let running = engine.running();
-        if begun.is_none() && !is_protected(dir) {
-            return Err(Error::refused(
-                format!("{} is not a protected directory", dir.display()),
-                "nothing is to be taken back",
-            ));
-        }
-        target.refuse_unnamed_unit()?;
-        if let Some(unit) = &target.unit {
-            service::refuse_removal(unit)?;
-        }
-        let what = match opened.map(|opened| &opened.foreseen) {
-            Some(foreseen) => format!(
-                "for {}: {} are made plain in place{}",
-                span(estimate::seconds(dir, foreseen.bytes, foreseen.files)?),
-                console::bytes(foreseen.bytes),
-                one_by_one(foreseen)
-            ),
-            None => "shortly: nothing is sealed yet".to_owned(),
-        };
-        console::print(format_args!(
-            "unprotect     {}\nstops         {what}\n\
-             keeps         keys and keyring, which open sealed backups and archives\n",
-            dir.display()
-        ))?;
-        console::agree(self.yes)?;
-        let mut triggers = target.triggers()?;
-        let (was_running, options, log) = match begun {
-            Some(record) => {
-                triggers.extend(record.triggers);
-                (record.was_running, record.options, record.log)
-            }
-            None => (running.is_some(), engine.options()?, None),
-        };
-        let record = Record {
-            goal: Goal::Unprotect,
-            stage: Stage::Converting,
-            was_running: was_running || running.is_some(),
-            options,
-            log: log.or_else(|| engine.log()),
-            keyring_copy: None,
-            recovery_file: None,
-            triggers,
-        };
-        Ok(record)
-    }
-
-    fn steps(
-        &self,
-        target: &Target,
-        record: &Record,
-        opened: Option<&Opened>,
-        lock: &Lock,
-    ) -> Result<()> {
-        let dir = target.dir();
-        let again = "the same command goes on".to_owned();
-        let stopped = |step: &'static str| {
-            let again = again.clone();
-            move |why: Error| Error::Stopped { step, why: Box::new(why), again }
-        };
-        if let Some(opened) = opened {
-            target.stop(&record.triggers).map_err(stopped("stop"))?;
-            self.decrypt(dir, opened.half_done, lock).map_err(stopped("conversion"))?;
-        }
-        if let Some(unit) = &target.unit {
-            service::remove(unit).map_err(stopped("service"))?;
-        }
-        target.start_triggers(&record.triggers);
-        if record.was_running {
-            come_up(target, record, self.username.as_deref(), Loaded::No)
-                .map_err(|(step, why)| stopped(step)(why))?;
-        }
-        PROTECTION.remove(dir)?;
-        console::print(format_args!("plain         {}\n", dir.display()))
-    }
-
-    fn decrypt(&self, dir: &Path, half_done: bool, lock: &Lock) -> Result<()> {
-        let mut command = ourselves()?;
-        command.arg("decrypt").arg(dir).stdin(lock.share()?);
-        if half_done {
-            command.arg("--resume");
-        }
-        self.conversion.pass(&mut command);
-        let _passphrase = self.keys.pass(&mut command)?;
-        tidelock(command, "decrypt")
     }
 }
 
