@@ -229,11 +229,7 @@ impl<'p, S: System, C: UnitCipher, P: Decide> OpenFile<'p, S, C, P> {
             // written.
             return Ok(None);
         }
-        if self.flags().promises() {
-            // As at an open: whose header it is did not promise to have it on the disk.
-            let start = self.layout().start().get();
-            self.kernel().write_out(self.hidden(), tidelock_format::DiskOffset::HEADER, start)?;
-        }
+        self.process.send_header(self.hidden(), self.flags(), self.traits().root())?;
         let key =
             self.process.unlock(first, self.traits()).map_err(crate::refusal::Refusal::errno)?;
         Ok(Some(self.adopt(key)))

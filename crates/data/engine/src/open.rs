@@ -358,13 +358,8 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
             Err(Missing::Refused(why)) => return self.refuse(name, why),
             Err(Missing::Lost(_)) => self.mend(fd, flags, traits, name)?,
         };
-        if key.is_some() && OpenFlags(flags).promises() {
-            // Each write sends its own range to the disk. Another descriptor may have left the
-            // header behind in the page cache.
-            let start = self.roots.layout(root).start().get();
-            self.system
-                .write_out(fd, DiskOffset::HEADER, start)
-                .inspect_err(|_| self.drop_key(key))?;
+        if key.is_some() {
+            self.send_header(fd, OpenFlags(flags), root).inspect_err(|_| self.drop_key(key))?;
         }
         if flags & O_TRUNC != 0 {
             self.empty(fd, traits, &stat).inspect_err(|_| self.drop_key(key))?;
@@ -372,6 +367,17 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
         self.conceal(claim, fd, placing, OpenFlags(flags), traits, &stat, key)
             .map(Admitted::Sealed)
             .inspect_err(|_| self.drop_key(key))
+    }
+
+    /// For a descriptor that learns a file's key: its writes send their own ranges to the disk if
+    /// it promises that, and whose header it is may have left that in the page cache
+    /// (docs/decisions/0004).
+    pub(crate) fn send_header(&self, fd: Fd, flags: OpenFlags, root: Root) -> Result<(), Errno> {
+        if !flags.promises() {
+            return Ok(());
+        }
+        let start = self.roots.layout(root).start().get();
+        self.system.write_out(fd, DiskOffset::HEADER, start)
     }
 
     fn key_of(&self, fd: Fd, stat: &FileStat, traits: Traits) -> Result<Option<KeySlot>, Missing> {

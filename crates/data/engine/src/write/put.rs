@@ -196,12 +196,11 @@ impl<S: System, C: UnitCipher, P: Decide> OpenFile<'_, S, C, P> {
     /// # Errors
     /// Those of fdatasync and fsync.
     pub(crate) fn keep_promise(&self) -> Result<(), Errno> {
-        const O_DSYNC: i32 = 0o10_000;
         const ALL: i32 = 0o4_000_000;
-        let flags = self.flags().0;
-        if flags & O_DSYNC == 0 {
+        let flags = self.flags();
+        if !flags.promises() {
             return Ok(());
         }
-        self.kernel().synchronise(self.hidden(), flags & ALL != 0)
+        self.kernel().synchronise(self.hidden(), flags.0 & ALL != 0)
     }
 }
