@@ -11,9 +11,9 @@ use std::os::unix::fs::FileExt;
 use rustix::fs::{SeekFrom, seek};
 use rustix::io::Errno;
 use tidelock_cipher::KeySlot;
-use tidelock_format::{BLOCK_USIZE, Layout, PlainSize, UNIT};
+use tidelock_format::{BLOCK_USIZE, Header, Layout, PlainSize, UNIT, UNIT_USIZE, WHOLE_AT};
 
-use crate::sealed::{self, SealedFile};
+use crate::sealed::{self, SealedFile, whole_mac};
 use crate::walk::read_at;
 
 /// Where plain bytes come from.
@@ -40,6 +40,8 @@ pub(super) enum Target {
         slot: KeySlot,
         /// Of its header.
         layout: Layout,
+        /// The header.
+        header: Header,
     },
 }
 
@@ -48,6 +50,11 @@ impl Source {
         match self {
             Self::Plain(_, size) | Self::Sealed(_, size) | Self::Zeros(size) => *size,
         }
+    }
+
+    /// True for a sealed file with a MAC over all of it.
+    pub(super) fn is_whole(&self) -> bool {
+        matches!(self, Self::Sealed(file, _) if whole_mac(&file.header).is_some())
     }
 
     /// Reads plain bytes from `at`, the start of a unit, until `into` is full or the file ends.
@@ -97,6 +104,23 @@ impl Source {
     }
 }
 
+/// If the header says that a MAC over the whole file stands behind it: reads what was written, and
+/// puts the MAC there.
+fn mark_whole(file: &File, head: &[u8], header: &Header, size: PlainSize) -> io::Result<()> {
+    let Some(mut mac) = whole_mac(header) else { return Ok(()) };
+    mac.update(head.get(..WHOLE_AT).unwrap_or(head));
+    let mut chunk = vec![0u8; 64 * UNIT_USIZE];
+    let mut at = header.layout.start().get();
+    loop {
+        let count = read_at(file, &mut chunk, at)?;
+        if count == 0 {
+            return file.write_all_at(&mac.end(size).to_bytes(), WHOLE_AT as u64);
+        }
+        mac.update(chunk.get(..count).unwrap_or_default());
+        at += count as u64;
+    }
+}
+
 /// The last unit of a file whose end cuts a block.
 fn last_unit(size: PlainSize) -> Option<Range<u64>> {
     (!size.is_whole_blocks()).then(|| (size.0 - 1) / UNIT * UNIT..size.block_end())
@@ -114,7 +138,7 @@ impl Target {
         count: usize,
         out: &mut Vec<u8>,
     ) -> io::Result<()> {
-        let Self::Sealed { file, head, slot, layout } = self else {
+        let Self::Sealed { file, head, slot, layout, .. } = self else {
             return self.file().write_all_at(plain.get(..count).unwrap_or_default(), at);
         };
         let whole = count.next_multiple_of(BLOCK_USIZE);
@@ -142,11 +166,12 @@ impl Target {
     pub(super) fn finish(&self, size: PlainSize, headed: bool) -> io::Result<()> {
         match self {
             Self::Plain(file) => file.set_len(size.0),
-            Self::Sealed { file, head, layout, .. } => {
+            Self::Sealed { file, head, layout, header, .. } => {
                 if !headed {
                     file.write_all_at(head, 0)?;
                 }
-                file.set_len(size.on_disk(*layout).0)
+                file.set_len(size.on_disk(*layout).0)?;
+                mark_whole(file, head, header, size)
             }
         }
     }

@@ -142,7 +142,7 @@ impl<'c> Worker<'c> {
         };
         let named = if new.as_os_str().is_empty() { path } else { &new };
         let written = made.map_err(Error::io("create", named)).and_then(|file| {
-            let target = self.target(file, item, path)?;
+            let target = self.target(file, item, path, source.is_whole())?;
             self.copy(&source, &target, path, named)?;
             attributes(&original, target.file(), named)?;
             if Stamp::of(&original).map_err(Error::io("look at", path))? != before {
@@ -192,15 +192,19 @@ impl<'c> Worker<'c> {
         }
     }
 
-    fn target(&self, file: File, item: &Item, path: &Path) -> Result<Target> {
+    /// `whole`: it gets a MAC over all of it, as the file has whose place it takes.
+    fn target(&self, file: File, item: &Item, path: &Path, whole: bool) -> Result<Target> {
         if self.conditions.task == Task::Decrypt {
             return Ok(Target::Plain(file));
         }
         let (keys, slot) = (self.conditions.keys, self.slots[1]);
-        let (mut head, _) =
-            keys.create_in(slot, item.class).map_err(|fault| broken(path, fault))?;
+        let made = match whole {
+            true => keys.create_whole_in(slot, item.class),
+            false => keys.create_in(slot, item.class),
+        };
+        let (mut head, header) = made.map_err(|fault| broken(path, fault))?;
         head.truncate(usize::try_from(keys.layout.written_header().get()).unwrap_or(head.len()));
-        Ok(Target::Sealed { file, head, slot, layout: keys.layout })
+        Ok(Target::Sealed { file, head, slot, layout: keys.layout, header })
     }
 
     fn copy(&mut self, source: &Source, target: &Target, from: &Path, to: &Path) -> Result<()> {
@@ -265,13 +269,18 @@ impl<'c> Worker<'c> {
                     Content::Sealed(sealed) => {
                         let size =
                             sealed.plain_size().map_err(Error::io("look at", &written.path))?;
+                        let whole =
+                            sealed.check_whole().map_err(Error::io("read", &written.path))?;
+                        whole.map_err(|_| differs(path))?;
                         Source::Sealed(sealed, size)
                     }
                     _ => return Err(differs(path)),
                 }
             }
         };
-        if copy.size() != source.size() {
+        let keeps_form =
+            self.conditions.task != Task::Rekey || copy.is_whole() == source.is_whole();
+        if copy.size() != source.size() || !keeps_form {
             return Err(differs(path));
         }
         self.out.resize(CHUNK, 0);
@@ -303,10 +312,11 @@ impl<'c> Worker<'c> {
     }
 }
 
-/// A sealed file whose end is as it must be.
+/// A sealed file whose end is as it must be, and all of it where a MAC says how.
 fn sound(sealed: SealedFile, path: &Path) -> Result<Source> {
     let size = sealed.plain_size().map_err(Error::io("look at", path))?;
-    let faults = sealed.end().map_err(Error::io("read", path))?;
+    let mut faults = sealed.end().map_err(Error::io("read", path))?;
+    faults.extend(sealed.check_whole().map_err(Error::io("read", path))?.err());
     match faults.first() {
         Some(fault) => Err(Error::Verification {
             what: format!("{}: {fault}", path.display()),
