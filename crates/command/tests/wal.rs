@@ -89,3 +89,54 @@ fn of_many_at_once_one_content_wins_and_the_others_are_told() {
     assert_eq!(rest[..2], [format!("{won} 0 0"), format!("{others} 1 3")], "{said}");
     assert_eq!(rest[2..], [".tidelock", NAME], "{said}");
 }
+
+/// A segment that a MAC proves is proven under the new data key too, and a damaged one is not made
+/// whole by it.
+#[test]
+fn rekeying_an_archive_keeps_the_proof_of_its_files_and_refuses_a_damaged_one() {
+    let place = Shell::new();
+    init(&place, "archive");
+    assert_eq!(place.run(&format!("tidelock wal put {NAME} archive")), "");
+    // The agent that `put` has left behind ends by itself.
+    let ended = "while test -e run/*.sock; do sleep 0.2; done; ";
+    let rekeyed = place.run(&format!(
+        "{ended}tidelock rekey archive > out 2>&1 || cat out; tidelock wal get {NAME} got archive \
+         && cmp got {NAME}; tidelock wal check archive | tail -1"
+    ));
+    assert!(rekeyed.starts_with("1 segment, 0 other files, 1 proven"), "{rekeyed}");
+    let flipped =
+        format!("printf x | dd of=archive/{NAME} bs=1 seek=70000 conv=notrunc status=none; ");
+    let said = place.run(&format!("{ended}{flipped}tidelock rekey archive"));
+    assert!(said.contains(NAME) && said.ends_with("[exit 5]\n"), "{said}");
+    let got = place.run(&format!("tidelock wal get {NAME} x archive"));
+    assert!(got.ends_with("[exit 205]\n"), "{got}");
+}
+
+#[test]
+fn put_into_an_archive_that_is_being_converted_is_refused() {
+    let place = Shell::new();
+    init(&place, "archive");
+    assert_eq!(place.run(&format!("tidelock wal put {NAME} archive")), "");
+    // Cut off at the damaged file: the keyring says that a conversion has begun.
+    let said = place.run(&format!(
+        "while test -e run/*.sock; do sleep 0.2; done; \
+         printf x | dd of=archive/{NAME} bs=1 seek=70000 conv=notrunc status=none; \
+         tidelock decrypt archive; cp {NAME} 000000010000000000000002; \
+         printf '\\040' | dd of=000000010000000000000002 bs=1 seek=10 conv=notrunc status=none; \
+         tidelock wal put 000000010000000000000002 archive; ls archive"
+    ));
+    assert!(said.contains("was interrupted"), "{said}");
+    assert!(said.ends_with(&format!("{NAME}\n")), "{said}");
+}
+
+#[test]
+fn what_is_there_compressed_or_not_mounted_is_not_taken_for_the_end_of_wal() {
+    let place = Shell::new();
+    init(&place, "archive");
+    let said = place.run(&format!(
+        "mkdir plain; gzip < {NAME} > plain/{NAME}.gz; tidelock wal get --plain {NAME} x plain"
+    ));
+    assert!(said.contains("compressed") && said.ends_with("[exit 203]\n"), "{said}");
+    let said = place.run("mkdir empty; tidelock wal check --plain empty");
+    assert!(said.contains("is it mounted?") && said.ends_with("[exit 3]\n"), "{said}");
+}

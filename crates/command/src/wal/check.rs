@@ -12,7 +12,7 @@ use crate::console;
 use crate::error::{Error, Result};
 use crate::wal::lineage::Lineage;
 use crate::wal::name::{Kind, SegmentName, WalName};
-use crate::wal::place::{Archive, ArchiveOptions};
+use crate::wal::place::{Archive, ArchiveOptions, Form};
 use crate::wal::segment::{FirstPage, HEAD};
 use crate::wal::source::{CHUNK, Source, damaged};
 
@@ -86,6 +86,13 @@ impl Check {
         for name in names {
             report.look(&archive, &name, &mut found);
         }
+        if matches!(archive.form, Form::Plain) && report.is_empty() {
+            // Without a keyring nothing else tells an archive from an empty mount point.
+            return Err(Error::refused(
+                format!("{} has no WAL", report.directory),
+                "is it mounted? an archive that is in use has some",
+            ));
+        }
         report.gaps(&found);
         if self.json {
             console::print_json("wal check", &report)?;
@@ -97,6 +104,10 @@ impl Check {
 }
 
 impl Output {
+    const fn is_empty(&self) -> bool {
+        self.segments == 0 && self.others == 0
+    }
+
     fn look(&mut self, archive: &Archive, file: &OsStr, found: &mut Found) {
         let shown = file.display().to_string();
         let Some(name) = WalName::parse(file) else {

@@ -53,6 +53,20 @@ pub(crate) const fn stops(code: u8) -> u8 {
     STOPS.saturating_add(code)
 }
 
+/// What pg_receivewal writes with -Z. PostgreSQL would take a missing segment for the end of WAL.
+fn refuse_compressed(archive: &Archive, name: &WalName) -> Result<()> {
+    for ending in ["gz", "lz4", "zst"] {
+        let file = format!("{name}.{ending}");
+        if archive.folder.entry(&file).exists()? {
+            return Err(Error::refused(
+                format!("{} is there compressed, as {file}", name),
+                "decompress it there: `tidelock cat FILE | gunzip`, then `tidelock wal put`",
+            ));
+        }
+    }
+    Ok(())
+}
+
 impl Get {
     /// # Errors
     /// The file is damaged, a keyring does not open, it cannot be read or written.
@@ -103,6 +117,7 @@ impl Get {
                     "is it mounted? an archive from which WAL is restored has some",
                 ));
             }
+            refuse_compressed(&archive, name)?;
             return Ok(false);
         };
         source.refuse_unless_wal(name)?;

@@ -14,6 +14,7 @@ use tidelock_agent::spawn::{self, AgentCommand};
 use tidelock_agent::{RunDir, client};
 use tidelock_contract::Policy;
 use tidelock_contract::wire::Grant;
+use tidelock_keyring::Conversion;
 use tidelock_providers::Config;
 
 use crate::audit::trail;
@@ -28,6 +29,8 @@ use crate::unlock::{self, KeyOptions};
 pub(super) struct Unlocked {
     pub(super) keys: Keys,
     pub(super) policy: Policy,
+    /// What the directory is being made into.
+    pub(super) conversion: Option<Conversion>,
 }
 
 /// Unlocks a directory; `server` is the process that an agent is to stay for. Providers that want a
@@ -44,7 +47,9 @@ pub(super) fn unlock(
     if named.is_none()
         && let Some(grant) = sockets(protected).find_map(|socket| ask(socket, protected))
     {
-        return Ok(Unlocked { keys: Keys::of_grant(&grant)?, policy: grant.policy });
+        // No agent serves a directory that is half converted.
+        let (keys, policy) = (Keys::of_grant(&grant)?, grant.policy);
+        return Ok(Unlocked { keys, policy, conversion: None });
     }
     let config = unlock::configured(&protected.keyring, &protected.path)?;
     let keyring = match named {
@@ -62,7 +67,8 @@ pub(super) fn unlock(
             why.hint(),
         );
     }
-    Ok(Unlocked { keys: Keys::install(&keyring)?, policy: keyring.policy().clone() })
+    let (keys, policy) = (Keys::install(&keyring)?, keyring.policy().clone());
+    Ok(Unlocked { keys, policy, conversion: keyring.conversion() })
 }
 
 /// Where an agent may listen: where the server was told, the caller's place, the owner's.

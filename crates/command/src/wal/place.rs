@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use tidelock_contract::control::FOLDER;
 use tidelock_contract::{Decision, Policy};
-use tidelock_format::Class;
-use tidelock_keyring::KEYRING;
+use tidelock_format::{Class, Generation};
+use tidelock_keyring::{Conversion, Direction, KEYRING};
 
 use crate::error::{Error, Result};
 use crate::folder::Folder;
@@ -75,7 +75,8 @@ impl Node {
 
     /// What the policy wants of `file`.
     pub(super) fn want(&self, file: &Path) -> Want<'_> {
-        let (Form::Sealed(Unlocked { keys, policy }), Some(dir)) = (&self.form, &self.dir) else {
+        let (Form::Sealed(Unlocked { keys, policy, .. }), Some(dir)) = (&self.form, &self.dir)
+        else {
             return Want::Plain(None);
         };
         want(keys, policy, dir, file)
@@ -118,6 +119,8 @@ fn process(dir: &Path) -> Option<i32> {
 pub(super) struct Archive {
     pub(super) folder: Folder,
     pub(super) form: Form,
+    /// That of its keyring; none in a plain one.
+    generation: Option<Generation>,
 }
 
 /// Which archive.
@@ -145,18 +148,14 @@ impl Archive {
     pub(super) fn open(options: &ArchiveOptions, server: Option<i32>) -> Result<Self> {
         let dir = &options.dir;
         let folder = protected::folder(dir).map_err(|why| missing(dir, why))?;
-        let has_keyring = match folder.entry(FOLDER).open_folder() {
-            Ok(control) => control.entry(KEYRING).exists()?,
-            Err(why) if why.is_not_found() => false,
-            Err(why) => return Err(why),
-        };
-        match (has_keyring, options.plain) {
+        match (has_keyring(&folder)?, options.plain) {
             (true, false) => {
                 let protected = Protected::open(folder.path())?;
+                let generation = Some(protected.keyring.generation());
                 let unlocked = keys::unlock(&protected, Some(&options.keys), server)?;
-                Ok(Self { folder, form: Form::Sealed(unlocked) })
+                Ok(Self { folder, form: Form::Sealed(unlocked), generation })
             }
-            (false, true) => Ok(Self { folder, form: Form::Plain }),
+            (false, true) => Ok(Self { folder, form: Form::Plain, generation: None }),
             (true, true) => Err(Error::refused(
                 format!("{} is a protected directory", dir.display()),
                 "leave --plain out",
@@ -173,12 +172,45 @@ impl Archive {
         }
     }
 
+    /// A conversion of the archive that has begun since it was opened may not have seen a new file.
+    ///
+    /// # Errors
+    /// It has begun, or has ended already.
+    pub(super) fn refuse_converted(&self, options: &ArchiveOptions) -> Result<()> {
+        let there = has_keyring(&self.folder)?;
+        if there != self.generation.is_some() {
+            return Err(Error::refused(
+                format!("{} was converted meanwhile", self.folder.path().display()),
+                "the server tries again; give `wal put` and `wal get` --plain for a plain archive, \
+                 and leave it out for a sealed one",
+            ));
+        }
+        let Some(generation) = self.generation else { return Ok(()) };
+        let protected = Protected::open(self.folder.path())?;
+        if protected.keyring.generation() == generation {
+            return Ok(());
+        }
+        let unlocked = keys::unlock(&protected, Some(&options.keys), None)?;
+        refuse_decrypted(&unlocked, &protected.path)
+    }
+
+    /// A new file would be sealed although the archive is being made plain.
+    ///
+    /// # Errors
+    /// A conversion has begun that does not end in a sealed archive.
+    pub(super) fn refuse_decrypted(&self) -> Result<()> {
+        match &self.form {
+            Form::Sealed(unlocked) => refuse_decrypted(unlocked, self.folder.path()),
+            Form::Plain => Ok(()),
+        }
+    }
+
     /// What its policy wants of the file of this name; in a plain archive a sealed file may be one
     /// of the node's, which `cp` has put there.
     pub(super) fn want<'k>(&'k self, name: &str, node: Option<&'k Keys>) -> Want<'k> {
         match &self.form {
             Form::Plain => Want::Plain(node),
-            Form::Sealed(Unlocked { keys, policy }) => match policy.decide(name.as_bytes()) {
+            Form::Sealed(Unlocked { keys, policy, .. }) => match policy.decide(name.as_bytes()) {
                 Decision::Seal(class) => Want::Sealed(keys, class),
                 Decision::Plain(_) => Want::Plain(Some(keys)),
             },
@@ -197,6 +229,25 @@ impl Archive {
                 "name a protected directory; only its keyring is used",
             )),
         }
+    }
+}
+
+/// Other conversions leave a file that is sealed as it is; `key destroy` finds the old key in it.
+fn refuse_decrypted(unlocked: &Unlocked, directory: &Path) -> Result<()> {
+    match unlocked.conversion {
+        Some(Conversion { direction: direction @ Direction::Decrypt, .. }) => {
+            let directory = directory.to_path_buf();
+            Err(tidelock_agent::Error::HalfConverted { directory, direction }.into())
+        }
+        _ => Ok(()),
+    }
+}
+
+fn has_keyring(folder: &Folder) -> Result<bool> {
+    match folder.entry(FOLDER).open_folder() {
+        Ok(control) => control.entry(KEYRING).exists(),
+        Err(why) if why.is_not_found() => Ok(false),
+        Err(why) => Err(why),
     }
 }
 

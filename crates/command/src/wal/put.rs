@@ -37,18 +37,23 @@ impl Put {
         if let Some(command) = &self.archive.through {
             return through::put(command, &name, &mut source, archive.stream_keys()?);
         }
+        archive.refuse_decrypted()?;
         let want = archive.want(name.as_str(), node.keys());
         if let Some(there) = Source::open_in(&archive.folder, name.as_str(), want)? {
-            return accept_same(&archive, there, source);
+            accept_same(&archive, there, source)?;
+            return archive.refuse_converted(&self.archive);
         }
         let mut fresh = Fresh::new(&archive.folder, name.as_str())?;
         fresh.fill(&mut source, want, matches!(want, Want::Sealed(..)))?;
         match fresh.publish()? {
-            Published::Done => Ok(()),
+            Published::Done => archive.refuse_converted(&self.archive),
             Published::Taken => {
                 source.rewind()?;
                 match Source::open_in(&archive.folder, name.as_str(), want)? {
-                    Some(there) => accept_same(&archive, there, source),
+                    Some(there) => {
+                        accept_same(&archive, there, source)?;
+                        archive.refuse_converted(&self.archive)
+                    }
                     None => Err(Error::refused(
                         format!("{} vanished from the archive meanwhile", name),
                         "see who removes files there; the server tries again",
