@@ -70,7 +70,8 @@ pub(crate) struct Migrate {
     /// Where pg_wal goes, if not into the new directory
     #[arg(long, value_name = "DIR")]
     waldir: Option<PathBuf>,
-    /// Go on although other standbys or replication slots at the source do not come along
+    /// Go on although other standbys, replication slots or rows of unlogged tables at the source do
+    /// not come along
     #[arg(long)]
     leave_behind: bool,
     /// The superuser who copies and compares [default: postgres]

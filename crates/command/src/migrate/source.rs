@@ -37,6 +37,8 @@ pub(super) struct Facts {
     /// Other standbys, by name and address.
     pub(super) standbys: Vec<String>,
     pub(super) clients: usize,
+    /// Databases with unlogged tables that have rows, and how many such tables.
+    unlogged: Vec<(String, String)>,
     pub(super) slot_exists: bool,
     /// The file that the server writes its log to.
     pub(super) log: Option<PathBuf>,
@@ -113,6 +115,9 @@ impl Source {
         facts.clients = clients.parse().unwrap_or(0);
         let mut source = Self { instance, address, session, settings, facts };
         source.facts.no_replication = source.try_replication()?;
+        if source.facts.superuser && !source.facts.in_recovery {
+            source.facts.unlogged = source.find_unlogged()?;
+        }
         Ok(source)
     }
 
@@ -144,6 +149,24 @@ impl Source {
             all.push(("promote_trigger_file".to_owned(), String::new()));
         }
         all
+    }
+
+    /// A base backup leaves the rows of unlogged tables out, and a promoted standby has none.
+    fn find_unlogged(&mut self) -> Result<Vec<(String, String)>> {
+        let mut found = Vec::new();
+        let databases =
+            self.session.ask("SELECT datname FROM pg_database WHERE datallowconn ORDER BY 1")?;
+        for database in databases.into_iter().flatten() {
+            let mut session = Session::open(&self.instance.programs, &self.address, &database)?;
+            let count = session.value(
+                "SELECT count(*) FROM pg_class WHERE relpersistence = 'u' \
+                 AND relkind IN ('r', 'm') AND pg_relation_size(oid) > 0",
+            )?;
+            if count != "0" {
+                found.push((database, count));
+            }
+        }
+        Ok(found)
     }
 
     /// Tried as pg_basebackup will: pg_hba.conf has lines of its own for it.
@@ -285,6 +308,17 @@ impl Source {
             }
         }
         if !leave_behind {
+            for (database, count) in &facts.unlogged {
+                add(
+                    format!(
+                        "{count} unlogged tables of the database {database} would be empty at the \
+                         new server"
+                    ),
+                    "ALTER TABLE ... SET LOGGED; or TRUNCATE what is not needed; with \
+                     --leave-behind their rows are left behind"
+                        .into(),
+                );
+            }
             for (name, kind) in &facts.slots {
                 add(
                     format!("the {kind} replication slot {name} does not go along"),

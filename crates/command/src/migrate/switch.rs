@@ -296,7 +296,7 @@ fn tell(ends: &Ends<'_>, record: &Record, downtime: &str) -> Result<()> {
     let mut text = format!(
         "downtime      {downtime}\n\
          serves        {to}{pid}\n\
-         stopped       {from}: all that it had is in the new directory; it cannot be started\n\
+         stopped       {from}: all that it has logged is in the new directory; it cannot be started\n\
          {:14}while its {MOVED} has that name\n",
         ""
     );
