@@ -6,6 +6,7 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use tidelock_servers::skip;
+use tidelock_testkit::maria::contents;
 use tidelock_testkit::marker::Marker;
 use tidelock_testkit::pg::{Arm, Cluster, Error, Result, Tool, Workspace, ensure, fill_pgbench};
 use tidelock_testkit::tools::{Page, Sees};
@@ -32,7 +33,9 @@ fn pgbackrest_backs_up_and_restores_under_other_keys_and_plain() -> Result<()> {
     let mut page = Page::new(&place, "pgbackrest_backs_up_and_restores_under_other_keys_and_plain");
     page.word("CONFIG", repository.config.display());
     page.word("DIR", main.dir().display());
-    main.sql("CREATE TABLE t (n int, t text)")?;
+    let space = place.make_dir("space")?;
+    main.sql(&format!("CREATE TABLESPACE space LOCATION '{}'", space.display()))?;
+    main.sql("CREATE TABLE t (n int, t text) TABLESPACE space")?;
     let fill = |n: u32| {
         main.sql(&format!(
             "INSERT INTO t SELECT {n}, '{}' FROM generate_series(1, 1000); CHECKPOINT",
@@ -61,10 +64,16 @@ fn pgbackrest_backs_up_and_restores_under_other_keys_and_plain() -> Result<()> {
     page.fails(page.tool(bare), Sees::SealedBytes, bare, "unexpected control version")?;
     main.stop("fast")?;
     repository.has_nothing_of(&marker)?;
+    // Another node has other keys.
+    for (file, bytes) in contents(&repository.folder)? {
+        ensure(!bytes.starts_with(b"\x89TDLK"), || format!("{} is sealed", file.display()))?;
+    }
 
     let new = listed(&place, "new")?;
     page.word("NEW", new.dir().display());
-    let restore = "pgbackrest --config=CONFIG --pg1-path=NEW --stanza=main restore";
+    page.word("MOVED", place.join("moved").display());
+    let restore = "pgbackrest --config=CONFIG --pg1-path=NEW --stanza=main \
+                   --tablespace-map-all=MOVED restore";
     let told = "sealed under the keys of NEW; the server recovers from the archive and starts";
     page.works(with_keys(&page, restore, &new), Sees::Plain, restore, told)?;
     comes_up(&new, "4000")?;
@@ -75,7 +84,7 @@ fn pgbackrest_backs_up_and_restores_under_other_keys_and_plain() -> Result<()> {
     let victim = new.dir().join("base/5/1259");
     fs::remove_file(victim).map_err(Error::io("losing a file"))?;
     let delta = "pgbackrest --config=CONFIG --pg1-path=NEW --stanza=main --delta --type=name \
-                 --target=here --target-action=promote restore";
+                 --target=here --target-action=promote --tablespace-map-all=MOVED restore";
     let told =
         "point-in-time recovery into a directory that is there; only what differs is written";
     page.works(with_keys(&page, delta, &new), Sees::Plain, delta, told)?;
@@ -86,7 +95,9 @@ fn pgbackrest_backs_up_and_restores_under_other_keys_and_plain() -> Result<()> {
     let plain = Cluster::at(&place, "plain", Arm::Plain)?;
     place.make_dir("plain")?;
     page.word("OUT", plain.dir().display());
-    let restore = "pgbackrest --config=CONFIG --pg1-path=OUT --stanza=main restore";
+    page.word("MOVED", place.join("moved-plain").display());
+    let restore = "pgbackrest --config=CONFIG --pg1-path=OUT --stanza=main \
+                   --tablespace-map-all=MOVED restore";
     let told = "outside of every protected directory: a plain server";
     page.works(page.tool(restore), Sees::Plain, restore, told)?;
     comes_up(&plain, "4000")

@@ -78,7 +78,7 @@ pub(super) fn upgraded(old: Cluster<'_>, new: Cluster<'_>) -> Result<OsString> {
     Ok(lines)
 }
 
-/// The lines for a program that copies a cluster to one of several protected directories, its
+/// The lines for a program that copies a cluster, into a protected directory or to outside, and its
 /// tablespaces to the places that -T names.
 ///
 /// # Errors
@@ -94,12 +94,16 @@ pub(super) fn mapped(
         return Ok(lines);
     };
     let target = values(arguments, short, long).pop().and_then(|dir| real(Path::new(&dir)));
-    let Some(target) = target.filter(|target| run.iter().any(|it| it.path == *target)) else {
-        return Ok(lines);
+    let Some(target) = target else { return Ok(lines) };
+    let owner = match run.iter().find(|it| target.starts_with(&it.path)) {
+        // Outside, the copy is plain, and so are its tablespaces.
+        None => Path::new(""),
+        Some(it) if it.path == target => &*target,
+        Some(_) => return Ok(lines),
     };
     for mapping in values(arguments, "-T", "--tablespace-mapping") {
         if let Some(place) = mapped_to(&mapping).and_then(|place| real(&place)) {
-            add(&mut lines, &target, &place.join("PG_"))?;
+            add(&mut lines, owner, &place.join("PG_"))?;
         }
     }
     // What is read: the tablespaces of plain backups.

@@ -35,7 +35,7 @@ pub(super) fn warn_if_elsewhere(program: &Path, arguments: &[OsString], run: &[P
         None if COPY.contains(&name) => console::warn(
             format!(
                 "{name} is told to work in {target_shown}, which is not below the protected {all}: \
-                 what it writes there is plain, and tablespaces are sealed all the same"
+                 what it writes there is plain, but tablespaces that -T does not move are sealed"
             ),
             "for a plain copy run it without `tidelock exec`; for a sealed one protect the target \
              (tidelock init) and name that with -D before the `--`",

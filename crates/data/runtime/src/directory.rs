@@ -3,6 +3,7 @@
 use core::sync::atomic::AtomicU64;
 use std::sync::OnceLock;
 
+use tidelock_contract::postgres::TABLESPACES;
 use tidelock_contract::{Decision, Policy};
 use tidelock_engine::{Decide, Fd, PathBuffer, Sealing};
 
@@ -91,6 +92,11 @@ impl Decide for Directory {
 
     fn decide_elsewhere(&self, path: &[u8]) -> Option<Sealing> {
         let tail = self.policy().tablespace_tail(path)?;
+        let above = path.get(..path.len() - tail.len()).unwrap_or_default();
+        // Links were resolved: a folder of that name there is a copy's, as backup tools keep them.
+        if above.split(|byte| *byte == b'/').any(|name| name == TABLESPACES.as_bytes()) {
+            return None;
+        }
         Some(sealing(self.policy().decide_tablespace(tail)))
     }
 
