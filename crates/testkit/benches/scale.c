@@ -9,7 +9,8 @@
  *   fill FROM TO         makes files of one page
  *   files FROM TO        opens each, reads its page and closes it                all three
  *   memory 0 0           of this process, in KiB: resident, private and dirty, locked and there,
- *                        locked as RLIMIT_MEMLOCK counts it
+ *                        locked as RLIMIT_MEMLOCK counts it, charged for where the kernel does not
+ *                        overcommit
  *   faults N 0           N children that end at once: page faults of each
  *
  * Places are drawn from the same seed in each arm.
@@ -256,11 +257,27 @@ static void faults(long children)
     printf("%.2f\n", (double)(after.ru_minflt - before.ru_minflt) / children);
 }
 
+/* The maps that have the flag "accountable". */
+static long charged(void)
+{
+    char line[512];
+    long size = 0, sum = 0;
+    FILE *maps = fopen("/proc/self/smaps", "r");
+    need(maps != NULL, "smaps");
+    while (fgets(line, sizeof line, maps)) {
+        sscanf(line, "Size: %ld", &size);
+        if (!strncmp(line, "VmFlags:", 8) && strstr(line, " ac"))
+            sum += size;
+    }
+    fclose(maps);
+    return sum;
+}
+
 static void memory(void)
 {
     const char *rollup = "/proc/self/smaps_rollup";
-    printf("%ld %ld %ld %ld\n", kib(rollup, "Rss:"), kib(rollup, "Private_Dirty:"),
-           kib(rollup, "Locked:"), kib("/proc/self/status", "VmLck:"));
+    printf("%ld %ld %ld %ld %ld\n", kib(rollup, "Rss:"), kib(rollup, "Private_Dirty:"),
+           kib(rollup, "Locked:"), kib("/proc/self/status", "VmLck:"), charged());
 }
 
 int main(int argc, char **argv)

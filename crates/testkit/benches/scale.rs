@@ -63,7 +63,13 @@ const PROCESSES: [u32; 4] = [1, 10, 100, 1000];
 const THREADS: [u32; 4] = [1, 4, 16, 64];
 const FILES: [u32; 4] = [10, 1000, 10_000, 100_000];
 /// What `memory` answers.
-const KINDS: [&str; 4] = ["resident", "private and dirty", "locked and there", "RLIMIT_MEMLOCK"];
+const KINDS: [&str; 5] = [
+    "resident",
+    "private and dirty",
+    "locked and there",
+    "RLIMIT_MEMLOCK",
+    "charged without overcommit",
+];
 /// Calls of all processes, or of all threads, in a block.
 const CALLS: u32 = 20_000;
 

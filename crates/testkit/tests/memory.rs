@@ -1,5 +1,6 @@
 //! What memory each process pays for the library: its initialised data, which takes a page of its
-//! own where it is written, and the pages of a small program that was started with keys.
+//! own where it is written, the pages of a small program that was started with keys, and what the
+//! kernel charges it for where it does not overcommit.
 //!
 //! A server's connection is a process, so a page here is a page for each of them, and a fault. A
 //! limit lies a little above what was measured when it was set. Raising one is a choice to be
@@ -58,6 +59,25 @@ fn a_program_with_keys_has_few_pages_of_its_own() {
         assert!(locked <= locked_limit, "{when}: {locked} KiB locked, limit {locked_limit}");
         arms.round("files 0 1", &mut draw).unwrap();
     }
+}
+
+/// KiB of private memory that a program with keys may write and has not asked for. Where the kernel
+/// does not overcommit, each connection of a server is charged for it.
+const CHARGED: f64 = 4096.0;
+
+#[test]
+fn a_program_with_keys_is_charged_for_little_that_it_does_not_use() {
+    let place = Place::new("charged").unwrap_or_else(|error| panic!("{error}"));
+    let program = compile_other("benches/scale.c", &place.programs()).unwrap();
+    let mut draw = Rng::with_seed(1);
+    place.start(&program).unwrap().round("fill 0 1", &mut draw).unwrap();
+    let mut arms = place.start(&program).unwrap();
+    arms.round("files 0 1", &mut draw).unwrap();
+    let round = arms.round("memory 0 0", &mut draw).unwrap();
+    let more = round[2][4] - round[0][4];
+    println!("{more} KiB charged more, limit {CHARGED}");
+    assert!(more > 0.0, "the program has no library");
+    assert!(more <= CHARGED, "{more} KiB charged more, limit {CHARGED}");
 }
 
 /// Page faults that a child has more, below a program with keys that has read one file. Here lie

@@ -12,7 +12,7 @@
 //! ```
 //!
 //! A process that has few files touches few pages: each is a fault, and a server's connection is a
-//! process of its own.
+//! process of its own. It asks for the memory of a region when the region begins.
 
 use core::ops::Range;
 use core::sync::atomic::{
@@ -56,11 +56,16 @@ pub struct KeyTable {
     /// lines.
     marks: Room<[AtomicU64]>,
     places: Room<[KeyPlace]>,
+    /// Makes places writable; one that no region has had may not be written before.
+    grant: Grant,
     /// Where the last region in use ends; 0 at first.
     end: AtomicUsize,
     /// Some key lies out of reach of its home.
     strays: AtomicBool,
 }
+
+/// Makes the memory of some places writable, or says why that cannot be.
+type Grant = fn(&[KeyPlace]) -> Result<(), Errno>;
 
 /// The place of one key.
 pub struct KeyPlace {
@@ -107,10 +112,14 @@ impl KeyPlace {
 
 impl KeyTable {
     /// A table without keys, in static memory of zeros: [`KEYS`] marks and places for a real
-    /// process.
+    /// process. `grant` makes places writable, again if two threads ask for the same ones.
     #[must_use]
-    pub const fn over(marks: &'static [AtomicU64], places: &'static [KeyPlace]) -> Self {
-        Self::of(Room::Lent(marks), Room::Lent(places))
+    pub const fn over(
+        marks: &'static [AtomicU64],
+        places: &'static [KeyPlace],
+        grant: fn(&[KeyPlace]) -> Result<(), Errno>,
+    ) -> Self {
+        Self::of(Room::Lent(marks), Room::Lent(places), grant)
     }
 
     /// A table with memory of its own, for a process that is only simulated.
@@ -118,11 +127,11 @@ impl KeyTable {
     pub fn with_room(places: usize) -> Self {
         let marks = (0..places).map(|_| AtomicU64::new(NEVER)).collect();
         let places = (0..places).map(|_| KeyPlace::EMPTY).collect();
-        Self::of(Room::Own(marks), Room::Own(places))
+        Self::of(Room::Own(marks), Room::Own(places), |_| Ok(()))
     }
 
-    const fn of(marks: Room<[AtomicU64]>, places: Room<[KeyPlace]>) -> Self {
-        Self { marks, places, end: AtomicUsize::new(0), strays: AtomicBool::new(false) }
+    const fn of(marks: Room<[AtomicU64]>, places: Room<[KeyPlace]>, grant: Grant) -> Self {
+        Self { marks, places, grant, end: AtomicUsize::new(0), strays: AtomicBool::new(false) }
     }
 
     fn place(&self, slot: KeySlot) -> Option<&KeyPlace> {
@@ -160,7 +169,7 @@ impl KeyTable {
     /// A place for a new key: one that never had a key, or one whose key nobody uses.
     ///
     /// # Errors
-    /// `ENFILE` if there is none.
+    /// `ENFILE` if there is none, `ENOMEM` if there is no memory for one.
     pub(crate) fn vacate(&self, copy: &Copy) -> Result<Vacancy, Errno> {
         let all = self.places.len();
         loop {
@@ -172,14 +181,21 @@ impl KeyTable {
             match slot {
                 Some(slot) => return Ok(Vacancy { slot }),
                 None if end == all => break,
-                // Another thread may have done the same.
-                None => self.end.fetch_max((2 * end).min(all), AcqRel),
-            };
+                None => self.widen(end)?,
+            }
         }
         let slot = self.take(0..all, READY).or_else(|| self.take(0..all, EMPTY));
         let slot = slot.ok_or(Errno::NFILE)?;
         self.strays.store(true, Release);
         Ok(Vacancy { slot })
+    }
+
+    /// The next region begins where the last one ends. Another thread may do the same.
+    fn widen(&self, end: usize) -> Result<(), Errno> {
+        let wider = (2 * end).max(FIRST).min(self.places.len());
+        (self.grant)(self.places.get(end..wider).unwrap_or_default())?;
+        self.end.fetch_max(wider, AcqRel);
+        Ok(())
     }
 
     /// Takes the first of the places whose word is this.
@@ -235,7 +251,7 @@ impl KeyTable {
     }
 
     fn end(&self) -> usize {
-        self.end.load(Acquire).max(FIRST).min(self.places.len())
+        self.end.load(Acquire).min(self.places.len())
     }
 
     /// The regions in use, the last one first.

@@ -25,6 +25,7 @@ mod raw;
 #[doc(hidden)]
 #[macro_use]
 pub mod hooks;
+mod allowance;
 mod descriptor;
 mod environment;
 pub mod fork;

@@ -7,6 +7,7 @@ use tidelock_engine::{
 };
 use tidelock_runtime::{Directory, Engine};
 
+use crate::allowance;
 use crate::system::Linux;
 use crate::xts::{Cells, Xts};
 
@@ -17,7 +18,7 @@ static PROCESS: ActiveProcess = Process::new(
     Linux::new(),
     Xts::over(&KEYS_OF_FILES),
     &ROOTS,
-    KeyTable::over(&KEY_MARKS, &KEY_PLACES),
+    KeyTable::over(&KEY_MARKS, &KEY_PLACES, allowance::grant),
     Table::over(&DESCRIPTOR_PLACES, &FILE_PLACES),
 );
 // Apart from the engine, since all of them are zeros: pages come into being as they are used.
@@ -46,6 +47,11 @@ pub fn starting() -> &'static ActiveProcess {
 #[inline]
 pub(crate) fn roots() -> &'static Roots<Directory> {
     &ROOTS
+}
+
+/// Takes back the memory of places that no key has needed. Once, while the library starts.
+pub(crate) fn start() {
+    allowance::withhold(&KEY_PLACES);
 }
 
 /// From now on, every call goes through the engine.

@@ -26,7 +26,7 @@ use core::sync::atomic::{AtomicI64, Ordering::Acquire};
 use tidelock_engine::{Errno, Fd, Kernel as _};
 
 use context::Context;
-pub(crate) use context::{after_fork_in_child, look};
+pub(crate) use context::{after_fork_in_child, look, start};
 pub(crate) use request::are_under_way;
 use request::{Request, Work};
 pub(crate) use ring::{Control, Event};

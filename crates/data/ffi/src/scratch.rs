@@ -16,7 +16,7 @@ use core::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Relaxed, Orderi
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 use tidelock_engine::{Errno, SCRATCH_MAX};
 
-use crate::sys;
+use crate::{allowance, sys};
 
 const BUFFERS: usize = 48;
 
@@ -27,8 +27,11 @@ struct Bytes(UnsafeCell<[u8; SCRATCH_MAX]>);
 unsafe impl Sync for Bytes {}
 
 static BYTES: [Bytes; BUFFERS] = [const { Bytes(UnsafeCell::new([0; SCRATCH_MAX])) }; BUFFERS];
-/// The thread that holds each buffer, 0 for none.
-static OWNERS: [AtomicU64; BUFFERS] = [const { AtomicU64::new(0) }; BUFFERS];
+/// The thread that holds each buffer, [`FREE`] or [`WITHHELD`].
+static OWNERS: [AtomicU64; BUFFERS] = [const { AtomicU64::new(WITHHELD) }; BUFFERS];
+const FREE: u64 = 0;
+/// Nobody has needed the buffer yet, and it may not be written.
+const WITHHELD: u64 = u64::MAX;
 
 /// A buffer, aligned to a page, given back when dropped.
 pub struct Scratch {
@@ -51,12 +54,28 @@ pub(crate) fn take(len: usize) -> Result<Scratch, Errno> {
     let me = sys::thread();
     let len = len.min(SCRATCH_MAX);
     for (index, owner) in OWNERS.iter().enumerate() {
-        if owner.load(Relaxed) == 0 && owner.compare_exchange(0, me, Acquire, Relaxed).is_ok() {
+        if owner.load(Relaxed) == FREE && owner.compare_exchange(FREE, me, Acquire, Relaxed).is_ok()
+        {
             let start = NonNull::from(&BYTES[index]).cast();
             return Ok(Scratch { start, len, from: Source::Pool(index) });
         }
     }
-    map(len)
+    one_more(me, len).map_or_else(|| map(len), Ok)
+}
+
+/// A buffer that nobody has had so far.
+#[cold]
+fn one_more(me: u64, len: usize) -> Option<Scratch> {
+    let is_withheld = |owner: &AtomicU64| owner.load(Relaxed) == WITHHELD;
+    for (index, owner) in OWNERS.iter().enumerate().filter(|(_, owner)| is_withheld(owner)) {
+        // First, since a child of another thread's fork takes what has an owner for usable.
+        allowance::grant(&BYTES[index..=index]).ok()?;
+        if owner.compare_exchange(WITHHELD, me, Acquire, Relaxed).is_ok() {
+            let start = NonNull::from(&BYTES[index]).cast();
+            return Some(Scratch { start, len, from: Source::Pool(index) });
+        }
+    }
+    None
 }
 
 #[cold]
@@ -73,8 +92,12 @@ fn map(len: usize) -> Result<Scratch, Errno> {
     Ok(Scratch { start, len, from: Source::Map })
 }
 
-/// Keeps the pool out of core dumps. Once, while the library starts.
+/// Keeps the pool out of core dumps, and takes back what nobody has needed. Once, while the library
+/// starts.
 pub(crate) fn start() {
+    if OWNERS.iter().all(|owner| owner.load(Relaxed) == WITHHELD) {
+        allowance::withhold(&BYTES);
+    }
     let pool = (&raw const BYTES).cast_mut().cast();
     // SAFETY: the pool is ours, whole pages, and the advice changes no byte.
     let _ = unsafe { rustix::mm::madvise(pool, size_of_val(&BYTES), Advice::LinuxDontDump) };
@@ -85,8 +108,8 @@ pub(crate) fn after_fork_in_child() {
     let me = sys::thread();
     for owner in &OWNERS {
         // Written only where it must be: each first write of a child copies a page.
-        if ![0, me].contains(&owner.load(Relaxed)) {
-            owner.store(0, Relaxed);
+        if ![FREE, WITHHELD, me].contains(&owner.load(Relaxed)) {
+            owner.store(FREE, Relaxed);
         }
     }
 }
@@ -94,7 +117,7 @@ pub(crate) fn after_fork_in_child() {
 impl Drop for Scratch {
     fn drop(&mut self) {
         match self.from {
-            Source::Pool(index) => OWNERS[index].store(0, Release),
+            Source::Pool(index) => OWNERS[index].store(FREE, Release),
             Source::Map => {
                 // SAFETY: the map is this buffer's alone, and nobody sees it again.
                 let _ = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.len) };

@@ -16,7 +16,7 @@ use tidelock_runtime::{limits, spaces};
 use crate::environment::{self, Environment};
 use crate::host::HOST;
 use crate::process::{begin, process, starting};
-use crate::{guard, hooks, memory, next, scratch, stack, system};
+use crate::{guard, hooks, memory, next, process, requests, scratch, stack, system};
 
 /// The sockets of the agents, separated by colons, one for each protected directory.
 const AGENTS: &[u8] = b"TIDELOCK_AGENT=";
@@ -74,6 +74,8 @@ fn begin_with_keys(environment: Environment, agents: &[u8], exe: &[u8], shared: 
     memory::start();
     stack::start();
     scratch::start();
+    process::start();
+    requests::start();
     memory::serve_aws_lc();
     starting().system().set_hidden_from(limits::make_room());
     environment::keep(environment);

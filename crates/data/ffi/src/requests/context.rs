@@ -24,6 +24,7 @@ use super::held_back::{HeldBack, Push};
 use super::maps::{map, unmap};
 use super::request::{Request, are_under_way, forget_writes};
 use super::{ring, submit};
+use crate::allowance;
 
 /// InnoDB makes one for each of its threads, up to 128.
 const CONTEXTS: usize = 256;
@@ -72,6 +73,14 @@ impl Drop for Pin {
     }
 }
 
+/// Takes back the memory of contexts, of which most processes make none. Once, while the library
+/// starts.
+pub(crate) fn start() {
+    if USED.load(Relaxed) == 0 {
+        allowance::withhold(&ALL);
+    }
+}
+
 /// The context of this name, if we know it.
 pub(super) fn find(name: u64) -> Option<Pin> {
     if !is_live(name) {
@@ -106,8 +115,17 @@ pub(super) fn add(name: u64, requests: usize) -> Result<(), Errno> {
         context.name.load(Relaxed) == 0
             && context.name.compare_exchange(0, GONE, AcqRel, Relaxed).is_ok()
     };
-    let mut all = ALL.iter().enumerate();
-    let (index, context) = all.find(|(_, context)| reserve(context)).ok_or(Errno::AGAIN)?;
+    let mut reserved = None;
+    for (index, context) in ALL.iter().enumerate() {
+        if index >= USED.load(Acquire) {
+            allowance::grant(core::slice::from_ref(context))?;
+        }
+        if reserve(context) {
+            reserved = Some((index, context));
+            break;
+        }
+    }
+    let (index, context) = reserved.ok_or(Errno::AGAIN)?;
     USED.fetch_max(index + 1, Release);
     // The kernel lets a program have more under way than it asked for.
     let len = requests.saturating_mul(4).clamp(64, REQUESTS).next_multiple_of(64);
