@@ -115,7 +115,12 @@ impl<S: System, C: UnitCipher, P: Decide> OpenFile<'_, S, C, P> {
         let disk = self.layout().disk(at);
         let areas = Areas::new(traits.stripe, span.start(), span.end());
         // Here, since it may need the gate, which a reader that is overtaken takes.
-        let direct = self.direct().unwrap_or(None);
+        let direct = match self.direct() {
+            // A signal handler above a write of its own: by the page cache.
+            Err(Errno::DEADLK) => None,
+            // That the header did not reach the disk is told once: here, or by nobody.
+            other => other?,
+        };
         let read = consistent(self.kernel(), areas, || self.fetch(direct, into, disk))?;
         // A failing disk can end a read within a block.
         if read.generation != whole_since || !read.count.is_multiple_of(BLOCK_USIZE) {
