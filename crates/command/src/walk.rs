@@ -18,7 +18,7 @@ use std::ffi::OsStr;
 use std::fs::{self, File, Metadata};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
 use std::path::{Component, Path, PathBuf};
 
 use tidelock_contract::control::FOLDER;
@@ -154,6 +154,7 @@ impl Walk<'_> {
             Ok(metadata) if is_lost_and_found(&path, &metadata) => {}
             Ok(metadata) if metadata.is_dir() => self.directory(&path, &name),
             Ok(metadata) if metadata.is_file() => self.found.push(Found { path, name, metadata }),
+            Ok(metadata) if metadata.file_type().is_block_device() => self.fail(&path, on_disk()),
             Ok(_) => {}
             Err(why) => self.fail(&path, why),
         }
@@ -177,6 +178,7 @@ impl Walk<'_> {
                 self.visited.push(target);
             }
             Ok(metadata) if metadata.is_file() => self.found.push(Found { path, name, metadata }),
+            Ok(metadata) if metadata.file_type().is_block_device() => self.fail(&path, on_disk()),
             Ok(_) => {}
             Err(why) => self.fail(&path, why),
         }
@@ -267,6 +269,11 @@ fn lacks(dir: &Path, prefix: &str) -> bool {
     let Ok(mut entries) = fs::read_dir(dir) else { return false };
     let begins = |entry: &fs::DirEntry| entry.file_name().as_bytes().starts_with(prefix.as_bytes());
     !entries.any(|entry| entry.is_ok_and(|entry| begins(&entry)))
+}
+
+/// A tablespace of InnoDB may be one (`raw`).
+fn on_disk() -> io::Error {
+    io::Error::new(io::ErrorKind::Unsupported, "a block device, which is never sealed")
 }
 
 #[cfg(test)]

@@ -51,9 +51,40 @@ fn every_mount_of_the_directory_leads_to_sealed_files() {
         let size = format!("tidelock exec -D here/data -- stat -c %s {name}");
         assert_eq!(with_mounts(&place, &size), "12\n", "{name}");
     }
+    // A program without keys is kept out by any of them.
+    for to in ["whole/x", "over/data/x", "part/x"] {
+        let line = format!("tidelock exec -D here/data -- nice cp words {to}");
+        let said = with_mounts(&place, &line);
+        assert!(said.contains("this program has no keys"), "{to}: {said}");
+    }
+    assert_eq!(place.run("cat here/data/x here/data/sub/x | wc -c"), "0\n");
     // By the mount's path the directory is the same one, once the agent that knows it by its own
     // has ended.
     place.run("while test -e run/*.sock; do sleep 0.2; done");
     let size = "tidelock exec -D whole -- stat -c %s whole/a here/data/a";
     assert_eq!(with_mounts(&place, size), "12\n12\n");
+}
+
+/// InnoDB's `raw`. Nothing would seal what is written there.
+#[test]
+fn a_block_device_behind_a_link_is_refused() {
+    if skip::unless_root("a loop device") {
+        return;
+    }
+    let place = Shell::new();
+    let made = place.run(
+        "PATH=$PATH:/usr/sbin:/sbin; truncate -s 1M image && losetup -f --show image > name && \
+         tidelock init data --profile generic --no-recovery > out 2>&1 || cat out; \
+         ln -s $(cat name) data/disk",
+    );
+    if !made.is_empty() {
+        skip::because(format_args!("no loop device can be had here: {made}"));
+        return;
+    }
+    let said = place.run(
+        "tidelock exec -D data -- dd if=/dev/zero of=data/disk count=1 status=none; \
+         tidelock verify -D data; PATH=$PATH:/usr/sbin:/sbin; losetup -d $(cat name)",
+    );
+    assert!(said.contains("what is written to a block device is not sealed"), "{said}");
+    assert!(said.contains("a block device, which is never sealed"), "{said}");
 }

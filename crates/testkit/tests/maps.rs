@@ -64,6 +64,47 @@ fn a_refused_map_names_its_file_once_and_the_way_out() {
     assert_eq!(words.lines().filter(|line| line.contains("/many")).count(), 13, "{words}");
 }
 
+/// The file goes on behind a copy of its first page: zeros there would be wrong.
+const GROWS: &str = r#"
+import mmap, os, sys
+fd = os.open(os.path.join(sys.argv[1], "file"), os.O_RDWR | os.O_CREAT, 0o600)
+os.write(fd, b"x" * 12288)
+part = mmap.mmap(fd, 4096, mmap.MAP_PRIVATE)
+try:
+    part.resize(8192)
+    print(part[8191:8192])
+except OSError as error:
+    print(os.strerror(error.errno))
+try:
+    os.symlink(sys.argv[2], os.path.join(sys.argv[1], "link"))
+    print("linked")
+except OSError as error:
+    print(os.strerror(error.errno))
+os.symlink(os.path.dirname(sys.argv[2]), os.path.join(sys.argv[1], "links"))
+print("linked")
+"#;
+
+#[test]
+fn a_map_that_cannot_grow_and_a_link_to_a_file_outside_are_refused() {
+    if !Path::new(PYTHON).exists() {
+        skip::missing(PYTHON);
+        return;
+    }
+    let product = Product::find().unwrap_or_else(|error| panic!("{error}"));
+    let place = Workspace::new("grows").unwrap();
+    let dir = place.protect(&product, "generic").unwrap_or_else(|error| panic!("{error}"));
+    let outside = place.plain().join("outside");
+    fs::write(&outside, "words").unwrap();
+    let mut python = place.command(&product);
+    python.arg("exec").arg("-D").arg(&dir).args(["--", PYTHON, "-c", GROWS]).args([&dir, &outside]);
+    let done = python.finish().unwrap();
+    let (told, words) =
+        (String::from_utf8(done.stdout).unwrap(), String::from_utf8(done.stderr).unwrap());
+    assert!(done.status.success(), "{words}");
+    assert_eq!(told, "Cannot allocate memory\nOperation not supported\nlinked\n");
+    assert!(words.contains("link: a link to a file outside"), "{words}");
+}
+
 /// A listed shell opens the file; the program that it starts gets a descriptor that nobody can use,
 /// whether it is listed or not.
 #[test]

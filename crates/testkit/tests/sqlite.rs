@@ -150,6 +150,40 @@ fn rows_of_all_journal_modes_are_sealed_while_the_database_is_open_and_after() {
     }
 }
 
+/// SQLite follows the link by itself, and makes its journals beside the file that it leads to.
+#[test]
+fn journals_of_a_database_behind_a_link_are_sealed_whether_it_is_there_already_or_not() {
+    let Some(place) = Place::new() else { return };
+    let (marker, far) = (Marker::new(), place.place.plain().join("far"));
+    let (text, there) = (marker.text(), place.dir.join("there.db"));
+    fs::create_dir(&far).unwrap();
+    std::os::unix::fs::symlink(far.join("made.db"), place.dir.join("made.db")).unwrap();
+    let open = |database: &Path, mode: &str| {
+        let statements = format!(
+            "PRAGMA journal_mode={mode};\nPRAGMA cache_size=1;\nCREATE TABLE t (x);\nBEGIN;\n\
+             INSERT INTO t WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE \
+             i < 400) SELECT '{text}' || i FROM n;\n.shell ls {far}\n\
+             .shell cat {far}/* | grep -a -c {text} || true\nCOMMIT;\n.shell cat {far}/* | grep -a -c {text} || true\n",
+            far = far.display()
+        );
+        let script = place.place.plain().join("script.sql");
+        fs::write(&script, statements).unwrap();
+        let mut shell = place.exec("sqlite3");
+        shell.args(["-batch", "-bail"]).arg(database);
+        let said = ended_well(&mut place.place.fed(&shell, &script));
+        let beside = if mode == "wal" { "-wal" } else { "-journal" };
+        assert!(said.contains(&format!(".db{beside}\n")), "{said}");
+        assert_eq!(said.lines().filter(|line| *line == "0").count(), 2, "{said}");
+    };
+    open(&place.dir.join("made.db"), "wal");
+    ended_well(place.exec("sqlite3").arg(&there).arg("CREATE TABLE first (x)"));
+    fs::rename(&there, far.join("there.db")).unwrap();
+    std::os::unix::fs::symlink(far.join("there.db"), &there).unwrap();
+    open(&there, "delete");
+    let seen = marker.search(&[&far]).unwrap();
+    assert!(seen.files >= 2 && seen.findings.is_empty(), "{seen:?}");
+}
+
 /// `make demo-sqlite`, on what the tests are built with.
 #[test]
 fn every_step_of_the_demo_passes() {

@@ -47,6 +47,10 @@ static void ways(void)
     fputs(MARKER " by a stream", stream);
     fclose(stream);
     show_file("by_stream");
+    show_pointer("freopen", freopen(at(other, "by_freopen"), "w", stdin));
+    fputs(MARKER " by freopen", stdin);
+    show("fclose", fclose(stdin));
+    show_file("by_freopen");
     show("truncate by path", truncate(at(other, "made"), 4099));
     show_file("made");
     show("rename", renameat(directory, "made", directory, "moved"));

@@ -1,5 +1,5 @@
-/* A link inside that leads out takes its target along: what is written through it is sealed there,
- * and a plain file behind it is not what the policy wants. */
+/* A link inside that leads out takes its target along: what is written through it is sealed there.
+ * A new link to a single file is refused. */
 #include "twin.h"
 
 int main(int argc, char **argv)

@@ -15,13 +15,15 @@ use crate::protected::Protected;
 
 /// What SQLite asks for first.
 pub(super) const VARIABLE: &str = "SQLITE_TMPDIR";
-/// The profile of directories that hold databases of SQLite.
-const PROFILE: &str = "sqlite";
+/// Profiles of servers that do not use SQLite, or are not its place.
+const SERVERS: [&str; 5] = ["postgres", "wal-archive", "mariadb", "mysql", "redis"];
 
 /// What the variable shall be; `None` if it stays as it is. Each directory has the agent of the
-/// same place in `sockets`, and beside that lies the policy.
+/// same place in `sockets`, and beside that lies the policy. Any other profile may be that of a
+/// program which uses SQLite.
 pub(super) fn choose(directories: &[Protected], sockets: &[PathBuf]) -> Option<PathBuf> {
-    let (chosen, _) = directories.iter().zip(sockets).find(|(_, socket)| is_of(PROFILE, socket))?;
+    let serves = |socket: &Path| SERVERS.iter().any(|profile| is_of(profile, socket));
+    let (chosen, _) = directories.iter().zip(sockets).find(|(_, socket)| !serves(socket))?;
     match std::env::var_os(VARIABLE) {
         None => Some(chosen.path.clone()),
         Some(given) => {

@@ -193,6 +193,14 @@ fn always_refused(call: &str) -> Option<(&'static str, &'static str)> {
     (call == "io_uring_setup").then_some(("ENOSYS", reason))
 }
 
+/// What the library copies for a private map.
+const LARGEST_MAP: u64 = 256 << 20;
+
+/// The second argument of mmap, in bytes.
+fn length_of_map(arguments: &str) -> Option<u64> {
+    arguments.split(',').nth(1)?.trim().parse().ok()
+}
+
 /// Calls that depend on more than their name.
 fn refused_here(
     call: &Call,
@@ -204,6 +212,12 @@ fn refused_here(
     match call.name.as_str() {
         "mmap" if call.arguments.contains("MAP_SHARED") => {
             Some(("ENODEV", "shared map of a sealed file; turn maps off in the program"))
+        }
+        "mmap" if length_of_map(&call.arguments).is_some_and(|len| len > LARGEST_MAP) => {
+            Some(("ENODEV", "a private map of more than 256 MiB; the program must read"))
+        }
+        "open" | "openat" if call.arguments.contains("O_TMPFILE") => {
+            Some(("EOPNOTSUPP", "a file without a name; the program must make one with a name"))
         }
         "rename" | "renameat" | "renameat2" | "link" | "linkat" => {
             let mut kinds = kinds();

@@ -39,6 +39,8 @@ pub struct FileStat {
     pub directory: bool,
     /// True for a symbolic link.
     pub symlink: bool,
+    /// True for a block device: what is written there lies on a disk, and has no header.
+    pub block: bool,
 }
 
 /// The bytes of files, and what processes need to share them.

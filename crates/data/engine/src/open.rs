@@ -299,11 +299,11 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
         }
     }
 
-    /// A pipe, a socket, a device. To open a pipe is an act, so it is not tried in another mode
+    /// A pipe, a socket, a terminal. To open a pipe is an act, so it is not tried in another mode
     /// first.
     fn is_special(&self, lookup: Lookup<'_>) -> bool {
         let found = self.system.stat_at(lookup.at, lookup.path);
-        found.is_ok_and(|stat| !stat.regular && !stat.directory && !stat.symlink)
+        found.is_ok_and(|stat| !stat.regular && !stat.directory && !stat.symlink && !stat.block)
     }
 
     /// Lets the program have what was opened, which is no file: to open a pipe once more would wake
@@ -342,6 +342,9 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
     ) -> Result<Admitted, Errno> {
         let changes = self.size_changes();
         let stat = self.system.stat(fd)?;
+        if stat.block {
+            return self.refuse(name, Refusal::BlockDevice);
+        }
         if !stat.regular {
             return Ok(if stat.directory { Admitted::Directory } else { Admitted::Special });
         }

@@ -58,6 +58,19 @@ pub enum Refusal {
          at a time (git: core.packedGitWindowSize = 128m)"
     )]
     LargeMap,
+    /// A disk without a file system where a sealed file must be.
+    #[error(
+        "what is written to a block device is not sealed, so it is refused; use a file \
+         (innodb_data_file_path without `raw`)"
+    )]
+    BlockDevice,
+    /// A link by which a file outside would be sealed, for programs that come by this link only.
+    #[error(
+        "a link to a file outside would have it sealed by this name and plain by its own, so it \
+         is refused; let the file lie here (without DATA DIRECTORY or INDEX DIRECTORY), or link \
+         the whole directory"
+    )]
+    LinkToFile,
     /// More different files are open than there is room for keys.
     #[error("too many different sealed files are open at once in this process")]
     TooManyKeys,
@@ -93,7 +106,7 @@ impl Refusal {
     #[must_use]
     pub const fn errno(self) -> Errno {
         match self {
-            Self::Unsupported(_) => Errno::OPNOTSUPP,
+            Self::Unsupported(_) | Self::BlockDevice | Self::LinkToFile => Errno::OPNOTSUPP,
             Self::TooManyKeys => Errno::NFILE,
             Self::SharedMap | Self::SharedMapToRead | Self::LargeMap => Errno::NODEV,
             Self::WithoutKeys | Self::PlainRecovery => Errno::PERM,

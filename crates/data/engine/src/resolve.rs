@@ -12,6 +12,7 @@ use crate::errno::Errno;
 use crate::kernel::{Fd, Links, System};
 use crate::path::{PathBuffer, components, split_last};
 use crate::process::Process;
+use crate::refusal::Refusal;
 use crate::roots::{Decide, Decided};
 
 const O_PATH: i32 = 0o10_000_000;
@@ -59,6 +60,19 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
             }
         }
         self.resolve(at, path, follow).map(|place| place.decided)
+    }
+
+    /// As [`decide`](Self::decide), for what shall be written: by whatever path a protected
+    /// directory is reached.
+    ///
+    /// # Errors
+    /// Those of [`decide`](Self::decide); EACCES below a protected directory whose keys are not
+    /// here.
+    pub fn decide_to_write(&self, at: Fd, path: &[u8]) -> Result<Decided, Errno> {
+        match self.decide(at, path, true)? {
+            Decided::Outside => self.judge_outside(at, path, Links::Follow),
+            decided => Ok(decided),
+        }
     }
 
     /// What the text of a path says, if it says anything: `None` if it goes up with "..".
@@ -178,21 +192,72 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
     }
 
     fn attach_target(&self, root: Root, link: &PathBuffer, relative: &[u8]) -> Result<(), Errno> {
-        let fd = self.system.open(Fd::CWD, link.as_c(), O_PATH | O_CLOEXEC, 0, Links::Follow)?;
+        let flags = O_PATH | O_CLOEXEC;
+        let fd = match self.system.open(Fd::CWD, link.as_c(), flags, 0, Links::Follow) {
+            Err(Errno::NOENT) => return self.attach_missing(root, link, relative),
+            opened => opened?,
+        };
         let mut real = PathBuffer::new();
         let found = real.fill(|room| self.system.path_of(fd, room));
         let identity = self.system.identity(fd);
+        let file = self.system.stat(fd).is_ok_and(|stat| stat.regular);
         self.system.close(fd)?;
         found?;
         if self.roots.decide(real.as_bytes()) == Decided::Outside
             && !self.roots.is_left_out(real.as_bytes())
         {
-            self.roots.attach(root, real.as_bytes(), relative)?;
+            self.roots.attach(root, real.as_bytes(), relative, file)?;
             if let Ok(Identity { device, inode, .. }) = identity {
                 self.roots.identify(real.as_bytes(), device, inode);
             }
         }
         Ok(())
+    }
+
+    /// The same for a file that is still to be made there.
+    fn attach_missing(&self, root: Root, link: &PathBuffer, relative: &[u8]) -> Result<(), Errno> {
+        let (mut path, mut target) = (PathBuffer::new(), PathBuffer::new());
+        path.set(link.as_bytes())?;
+        let here = self.enter(Fd::CWD, &mut path)?;
+        target.fill(|room| self.system.read_link(here.directory, here.name.as_c(), room))?;
+        let there = self.enter(here.directory, &mut target)?;
+        if there.decided != Decided::Outside || there.name.as_bytes().is_empty() {
+            return Ok(());
+        }
+        let mut real = PathBuffer::new();
+        real.fill(|room| self.system.path_of(there.directory, room))?;
+        real.push(there.name.as_bytes())?;
+        if real.as_bytes().starts_with(b"/proc/") || self.roots.is_left_out(real.as_bytes()) {
+            return Ok(());
+        }
+        self.roots.attach(root, real.as_bytes(), relative, true)
+    }
+
+    /// Judges a new link by the name `path`, which ends with a zero byte. A directory may lie
+    /// outside, and so may what stays plain.
+    ///
+    /// # Errors
+    /// EOPNOTSUPP, after a message, for a link to a file outside: programs that open that by its
+    /// own name would not know whose it is, and after a restart nobody would.
+    pub fn judge_new_link(&self, target: &[u8], at: Fd, path: &[u8]) -> Result<(), Errno> {
+        let (mut name, mut text) = (PathBuffer::new(), PathBuffer::new());
+        name.set(path.strip_suffix(b"\0").unwrap_or(path))?;
+        text.set(target.strip_suffix(b"\0").unwrap_or(target))?;
+        let here = self.enter(at, &mut name)?;
+        if !matches!(here.decided, Decided::Sealed(..)) {
+            return Ok(());
+        }
+        let there = self.enter(here.directory, &mut text)?;
+        if there.decided != Decided::Outside || there.decided_by_proc() {
+            return Ok(());
+        }
+        let mut real = PathBuffer::new();
+        real.fill(|room| self.system.path_of(there.directory, room))?;
+        let found = self.system.stat_at(there.directory, there.name.as_c())?;
+        if !found.regular || self.roots.is_left_out(real.as_bytes()) {
+            return Ok(());
+        }
+        self.refuse(path, Refusal::LinkToFile)
     }
 
     /// Looks at a link below a protected directory, given by its absolute path, and takes its

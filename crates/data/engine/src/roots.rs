@@ -15,6 +15,8 @@ const MOUNTS: usize = 128;
 const MOUNT_PATH: usize = 1024;
 const MOUNT_PREFIX: usize = 256;
 const VERSIONS: usize = 256;
+/// SQLite follows a link to a database by itself, and makes these beside what the link leads to.
+const BESIDE: [&[u8]; 3] = [b"-journal", b"-wal", b"-shm"];
 
 /// What the policy says of a name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -86,8 +88,19 @@ struct Mount {
     root: Root,
     path: Fixed<MOUNT_PATH>,
     prefix: Fixed<MOUNT_PREFIX>,
+    /// Not a directory: what SQLite makes beside it comes along.
+    file: bool,
     /// Device and inode.
     identity: Once<(u64, u64)>,
+}
+
+impl Mount {
+    /// What of `path` lies below it, or beside it.
+    fn rest<'p>(&self, path: &'p [u8]) -> Option<&'p [u8]> {
+        let beside = |rest: &&[u8]| self.file && BESIDE.contains(rest);
+        path::strip_prefix(path, self.path.get())
+            .or_else(|| path.strip_prefix(self.path.get()).filter(beside))
+    }
 }
 
 /// The folders of one version in a tablespace that clusters of several versions share.
@@ -149,7 +162,7 @@ impl<P: Decide> Roots<P> {
         for (number, place) in (0..).map(Root).zip(&self.roots) {
             match put(place, new) {
                 Ok(()) => {
-                    self.attach(number, path, b"")?;
+                    self.attach(number, path, b"", false)?;
                     return Ok(number);
                 }
                 Err(back) => new = back,
@@ -158,14 +171,15 @@ impl<P: Decide> Roots<P> {
         Err(Errno::NFILE)
     }
 
-    /// Lets the canonical path `path` be judged as `prefix` of directory `root`.
+    /// Lets the canonical path `path` be judged as `prefix` of directory `root`, and what SQLite
+    /// makes beside it if it is a `file`.
     ///
     /// # Errors
     /// ENAMETOOLONG, or ENFILE if there are too many.
-    pub fn attach(&self, root: Root, path: &[u8], prefix: &[u8]) -> Result<(), Errno> {
+    pub fn attach(&self, root: Root, path: &[u8], prefix: &[u8], file: bool) -> Result<(), Errno> {
         let mount = |()| {
-            let identity = Once::new();
-            Some(Mount { root, path: Fixed::new(path)?, prefix: Fixed::new(prefix)?, identity })
+            let (path, prefix) = (Fixed::new(path)?, Fixed::new(prefix)?);
+            Some(Mount { root, path, prefix, file, identity: Once::new() })
         };
         let mut new = mount(()).ok_or(Errno::NAMETOOLONG)?;
         for place in &self.mounts {
@@ -313,7 +327,7 @@ impl<P: Decide> Roots<P> {
         }
         let mut best: Option<(&Mount, &[u8])> = None;
         for mount in self.mounts.iter().map_while(Once::get) {
-            if let Some(rest) = path::strip_prefix(path, mount.path.get())
+            if let Some(rest) = mount.rest(path)
                 && best.is_none_or(|(other, _)| other.path.len < mount.path.len)
             {
                 best = Some((mount, rest));
@@ -336,9 +350,11 @@ impl<P: Decide> Roots<P> {
     #[inline(never)]
     fn decide_attached(&self, mount: &Mount, rest: &[u8]) -> Decided {
         let mut relative = PathBuffer::new();
-        let joined = relative
-            .set(mount.prefix.get())
-            .and_then(|()| if rest.is_empty() { Ok(()) } else { relative.push(rest) });
+        let joined = relative.set(mount.prefix.get()).and_then(|()| match rest {
+            [] => Ok(()),
+            rest if mount.file => relative.append(rest),
+            rest => relative.push(rest),
+        });
         match joined {
             Ok(()) => self.judge(mount.root, relative.as_bytes()),
             // Too long to be judged is too long to be opened.

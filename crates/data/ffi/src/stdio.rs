@@ -39,14 +39,15 @@ pub unsafe fn fopen(path: *const c_char, mode: *const c_char) -> *mut FILE {
     let wanted = try_or_fail!(unsafe { parse(mode) });
     // SAFETY: the contract of fopen.
     let name = try_or_fail!(unsafe { path_of(path) });
-    let fd = try_or_fail!(aside(|| process.open(Fd::CWD, name, wanted.flags, CREATION_MODE)));
-    let sealed = matches!(process.descriptor(fd), Descriptor::Sealed(_));
     if wanted.converts {
         // Wide streams: libc's own only, and not on a descriptor.
-        let _: Result<(), Errno> = process.close(fd);
         // SAFETY: the contract of fopen.
-        return if sealed { fail(Errno::INVAL) } else { unsafe { next::fopen(path, mode) } };
+        let ours = unsafe { is_for_us(process, path, wanted) };
+        // SAFETY: the contract of fopen.
+        return if ours { fail(Errno::INVAL) } else { unsafe { next::fopen(path, mode) } };
     }
+    let fd = try_or_fail!(aside(|| process.open(Fd::CWD, name, wanted.flags, CREATION_MODE)));
+    let sealed = matches!(process.descriptor(fd), Descriptor::Sealed(_));
     if wanted.starts_at_end() {
         let _: i64 = seek_end(fd);
     }
@@ -94,7 +95,9 @@ pub unsafe fn freopen(path: *const c_char, mode: *const c_char, file: *mut FILE)
     let process = process_or!(unsafe { guard::freopen(path, mode, file) });
     let ours = streams::of(file);
     // SAFETY: the contract of freopen.
-    let onto_sealed = unsafe { is_for_us(process, path) };
+    let wanted = unsafe { parse(mode) };
+    // SAFETY: the contract of freopen.
+    let onto_sealed = wanted.is_ok_and(|wanted| unsafe { is_for_us(process, path, wanted) });
     if ours.is_none() && !onto_sealed {
         // SAFETY: the contract of freopen.
         unsafe { forget_descriptor(process, file) };
@@ -161,11 +164,18 @@ unsafe fn open_again(
 ///
 /// # Safety
 /// `path` is null or a string.
-unsafe fn is_for_us(process: &ActiveProcess, path: *const c_char) -> bool {
+unsafe fn is_for_us(process: &ActiveProcess, path: *const c_char, wanted: Mode) -> bool {
     // SAFETY: the caller's promise.
     unsafe { path_of(path) }.is_ok_and(|path| {
-        let decided = aside(|| process.decide(Fd::CWD, path, true));
-        !matches!(decided, Ok(Decided::Outside | Decided::Plain(_) | Decided::Root(_)) | Err(_))
+        let decided = aside(|| match wanted.flags & libc::O_ACCMODE {
+            libc::O_RDONLY => process.decide(Fd::CWD, path, true),
+            _ => process.decide_to_write(Fd::CWD, path),
+        });
+        match decided {
+            Ok(Decided::Outside | Decided::Plain(_) | Decided::Root(_)) => false,
+            Ok(_) => true,
+            Err(why) => why == Errno::ACCES,
+        }
     })
 }
 
@@ -183,7 +193,10 @@ pub unsafe fn fclose(file: *mut FILE) -> c_int {
 /// A stream on any file: what it is for is only to be read as a list of mounts.
 pub unsafe fn setmntent(path: *const c_char, mode: *const c_char) -> *mut FILE {
     // SAFETY: the contract of setmntent.
-    if process().is_some_and(|process| unsafe { is_for_us(process, path) }) {
+    let wanted = unsafe { parse(mode) };
+    // SAFETY: the contract of setmntent.
+    let ours = |process, wanted| unsafe { is_for_us(process, path, wanted) };
+    if process().zip(wanted.ok()).is_some_and(|(process, wanted)| ours(process, wanted)) {
         // SAFETY: the contract of fopen.
         return unsafe { fopen(path, mode) };
     }

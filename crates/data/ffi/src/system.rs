@@ -447,6 +447,7 @@ fn file_statx(stat: &rustix::fs::Statx) -> FileStat {
         regular: kind.is_file(),
         directory: kind.is_dir(),
         symlink: kind.is_symlink(),
+        block: kind.is_block_device(),
     }
 }
 
@@ -459,6 +460,7 @@ fn file_stat(stat: &rustix::fs::Stat) -> FileStat {
         regular: kind.is_file(),
         directory: kind.is_dir(),
         symlink: kind.is_symlink(),
+        block: kind.is_block_device(),
     }
 }
 

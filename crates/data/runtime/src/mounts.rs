@@ -78,7 +78,7 @@ fn learn_one<S: System, C: UnitCipher>(
     // Paths within different file systems may be the same, and one mount may lie over another.
     if (original.device, original.inode) == (found.device, found.inode) {
         // Without room it is met when it is used.
-        process.roots().attach(root, &alias, &prefix).ok()?;
+        process.roots().attach(root, &alias, &prefix, false).ok()?;
         process.roots().identify(&alias, found.device, found.inode);
     }
     Some(())

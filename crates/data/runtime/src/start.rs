@@ -83,7 +83,10 @@ pub fn guard<S: System, C: UnitCipher>(process: &Engine<S, C>, agents: &[u8], ex
         let Ok(notice) = Notice::decode(&notice) else { continue };
         let directory = notice.directory.as_os_str().as_bytes();
         let entry = Directory::guarded(notice.policy);
-        found |= process.roots().add(directory, entry, notice.layout).is_ok();
+        if let Ok(root) = process.roots().add(directory, entry, notice.layout) {
+            mounts::learn(process, root, directory);
+            found = true;
+        }
     }
     if found {
         messages::start();

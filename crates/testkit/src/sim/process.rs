@@ -563,6 +563,7 @@ impl SimDisk {
             regular: matches!(node, Node::File(_)),
             directory: *node == Node::Directory,
             symlink: matches!(node, Node::Link(_)),
+            block: false,
         }
     }
 }

@@ -172,6 +172,12 @@ pub unsafe fn mremap(
     flags: c_int,
     new: *mut c_void,
 ) -> *mut c_void {
+    let end = range(old, old_len).end;
+    let grows = process().is_some() && new_len > old_len;
+    // The file may go on where a copy ends. Programs that cannot grow a map make another.
+    if grows && copies::within(range(old, old_len)).any(|part| part.range.end == end) {
+        return raw::fail(Errno::NOMEM);
+    }
     // SAFETY: the program's own arguments.
     let moved: *mut c_void = unsafe { raw!(SYS_mremap, old, old_len, new_len, flags, new) };
     if process().is_some() && moved != libc::MAP_FAILED {
@@ -181,7 +187,6 @@ pub unsafe fn mremap(
         if from.start != to.start {
             copies::remove(&to);
         }
-        // What was added behind a copy is the program's own, as behind the end of a file.
         let mut parts = copies::within(from.clone());
         for _ in 0..MOST_PARTS {
             let Some(part) = parts.next() else { break };

@@ -80,6 +80,16 @@ pub unsafe fn symlink(target: *const c_char, path: *const c_char) -> c_int {
 }
 
 pub unsafe fn symlinkat(target: *const c_char, at: c_int, path: *const c_char) -> c_int {
+    if let Some(process) = process()
+        // SAFETY: the contract of symlinkat.
+        && let Ok(to) = unsafe { path_of(target) }
+        // SAFETY: the contract of symlinkat.
+        && let Ok(name) = unsafe { path_of(path) }
+        // What cannot be judged is the kernel's to refuse.
+        && aside(|| process.judge_new_link(to, Fd(at), name)) == Err(Errno::OPNOTSUPP)
+    {
+        return crate::raw::fail(Errno::OPNOTSUPP);
+    }
     // SAFETY: the program's own arguments.
     let done: c_int = unsafe { raw!(SYS_symlinkat, target, at, path) };
     if done == 0

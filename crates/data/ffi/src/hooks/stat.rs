@@ -186,5 +186,6 @@ fn found(mode: u32, size: i64, device: u64, inode: u64) -> FileStat {
         regular: is(libc::S_IFREG),
         directory: is(libc::S_IFDIR),
         symlink: is(libc::S_IFLNK),
+        block: is(libc::S_IFBLK),
     }
 }

@@ -23,9 +23,11 @@ use crate::raw::fail;
 unsafe fn is_sealed(path: *const c_char) -> bool {
     let Some(process) = process() else { return false };
     // SAFETY: the caller's promise.
-    unsafe { path_of(path) }.is_ok_and(|path| {
-        let decided = process.decide(Fd::CWD, path, true);
-        matches!(decided, Ok(Decided::Sealed(..) | Decided::Control(_) | Decided::Ambiguous))
+    unsafe { path_of(path) }.is_ok_and(|path| match process.decide_to_write(Fd::CWD, path) {
+        Ok(decided) => {
+            matches!(decided, Decided::Sealed(..) | Decided::Control(_) | Decided::Ambiguous)
+        }
+        Err(why) => why == Errno::ACCES,
     })
 }
 
