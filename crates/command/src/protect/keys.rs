@@ -46,6 +46,9 @@ pub(super) struct Keys {
     /// A file that stays plain although the profile does not say so; may be given several times
     #[arg(long, value_name = "GLOB")]
     plain: Vec<String>,
+    /// A program that gets keys besides those of the profile; may be given several times
+    #[arg(long, value_name = "PROGRAM")]
+    program: Vec<String>,
 }
 
 /// How to open the keyring, if not as configured
@@ -176,6 +179,9 @@ impl Keys {
         }
         for glob in &self.plain {
             command.args(["--plain", glob]);
+        }
+        for program in &self.program {
+            command.args(["--program", program]);
         }
         Ok(())
     }

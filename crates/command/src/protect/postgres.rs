@@ -85,8 +85,8 @@ impl Engine for Instance {
         )?;
         if !archive.is_empty() {
             notes.push_str(&format!(
-                "archive       archive_command will see sealed WAL (docs/service.md, helpers); take \
-                 a new base\n{:14}backup after this: {archive}\n",
+                "archive       archive_command will see sealed WAL (docs/service.md, helpers; \
+                 pgBackRest\n{:14}needs --program); take a new base backup after this: {archive}\n",
                 ""
             ));
         }
