@@ -61,6 +61,8 @@ pub struct Tally {
     pub starts_failed: u32,
     /// Commits heard of before a cut.
     pub acknowledged: u64,
+    /// Databases among them.
+    pub databases: u64,
     /// Those of them that were gone.
     pub lost: u64,
     /// Cycles after which a query or amcheck complained.
@@ -131,6 +133,7 @@ impl Cluster {
 
         tally.cycles += 1;
         tally.acknowledged += acknowledged.count();
+        tally.databases += acknowledged.databases.len() as u64;
         let mut line = json!({
             "arm": self.arm.name(), "fs": plan.fs.to_string(), "cycle": cycle, "seed": seed,
             "full_page_writes": plan.full_page_writes, "load_ms": time.as_millis(),

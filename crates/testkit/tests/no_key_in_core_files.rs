@@ -108,7 +108,8 @@ fn memory(process: Process) -> Vec<u8> {
     all
 }
 
-/// The kernel's own dump of a process, which ends by it; nothing where dumps go to a program.
+/// The kernel's own dump of a process, which ends by it; nothing where dumps go to a program, or
+/// where an ordinary user may not raise the limit.
 fn dump_by_kernel(process: Process, folder: &Path) -> Option<PathBuf> {
     let pattern = fs::read_to_string("/proc/sys/kernel/core_pattern").unwrap();
     if pattern.trim() != "core" {
@@ -116,7 +117,10 @@ fn dump_by_kernel(process: Process, folder: &Path) -> Option<PathBuf> {
         return None;
     }
     let all = Rlimit { current: None, maximum: None };
-    prlimit(Pid::from_raw(process.id()), Resource::Core, all).ok()?;
+    if let Err(why) = prlimit(Pid::from_raw(process.id()), Resource::Core, all) {
+        skip::because(format_args!("a part, since the limit of core files stays: {why}"));
+        return None;
+    }
     process.signal(Signal::ABORT).unwrap();
     process.wait_gone(Duration::from_secs(60)).unwrap();
     let names = ["core".to_owned(), format!("core.{}", process.id())];
@@ -129,7 +133,7 @@ fn dump_by_kernel(process: Process, folder: &Path) -> Option<PathBuf> {
         }
         thread::sleep(Duration::from_millis(100));
     }
-    None
+    panic!("process {} left no core file", process.id());
 }
 
 /// gdb's dump of a process, which goes on; it leaves out what is marked so. Nothing if that is
@@ -221,10 +225,19 @@ fn a_key_is_found_in_no_core_file() -> Result<()> {
     for process in programs.iter().chain(&agents).filter(|process| process.lives()) {
         keys.absent_in_proc(*process);
     }
+    let mut searched = 0;
+    let mut search = |process: Process, core: PathBuf| {
+        keys.absent(&core);
+        // Its stack and its heap are there, or the search proves nothing.
+        let query = AhoCorasick::new(["SELECT pg_sleep(3000)"]).unwrap();
+        let is_whole = query.is_match(&fs::read(&core).unwrap());
+        assert!(is_whole || process != backend, "the core has no memory of the session");
+        fs::remove_file(core).unwrap();
+        searched += 1;
+    };
     for process in [backend, postmaster, small].iter().chain(&agents) {
         if let Some(core) = dump_by_gdb(*process, &cores) {
-            keys.absent(&core);
-            fs::remove_file(core).unwrap();
+            search(*process, core);
         }
     }
     for (process, folder) in
@@ -233,9 +246,12 @@ fn a_key_is_found_in_no_core_file() -> Result<()> {
         if process.lives()
             && let Some(core) = dump_by_kernel(process, folder)
         {
-            keys.absent(&core);
-            fs::remove_file(core).unwrap();
+            search(process, core);
         }
+    }
+    println!("{searched} core files searched");
+    if searched == 0 {
+        skip::because("no core file can be made here");
     }
     drop((session, follow));
     keys.absent(main.log());

@@ -267,9 +267,9 @@ fn kill_nine_of_the_server_and_of_put_leaves_whole_segments_only() -> Result<()>
     ensure(report.contains("0 problems, 0 notes"), || report.clone())?;
     let again =
         Archive::at(&place, "again", &format!("file:{}", place.join("home/b.key").display()))?;
-    let mut compared = 0;
-    // A put that ends before its kill was given too long.
-    let mut longest = Duration::from_millis(40);
+    let (mut compared, mut begun) = (0, 0);
+    // As long as one takes. A put that ends before its kill was given too long.
+    let mut longest = None;
     for entry in fs::read_dir(&archive.dir).map_err(Error::io("listing the archive"))? {
         let name = entry.map_err(Error::io("listing the archive"))?.file_name();
         let original = primary.dir().join("pg_wal").join(&name);
@@ -278,14 +278,25 @@ fn kill_nine_of_the_server_and_of_put_leaves_whole_segments_only() -> Result<()>
         }
         // The same name again is compared, and refused where it differs.
         archive.put(&original)?.run()?;
+        if longest.is_none() {
+            let start = Instant::now();
+            again.put(&original)?.run()?;
+            longest = Some(start.elapsed());
+            fs::remove_file(again.dir.join(&name)).map_err(Error::io("removing a segment"))?;
+        }
+        let longest = longest.get_or_insert_default();
+        let count = || fs::read_dir(&again.dir).map(Iterator::count);
+        let count = || count().map_err(Error::io("listing the archive"));
+        let before = count()?;
         let mut killed = 0;
         while killed < 2 {
             let mut running = again.put(&original)?.spawn()?;
             thread::sleep(longest.mul_f64(random.f64()));
             if running.runs() {
                 killed += 1;
+                begun += usize::from(count()? > before);
             } else {
-                longest = longest.mul_f64(0.9);
+                *longest = longest.mul_f64(0.9);
             }
             drop(running);
         }
@@ -311,6 +322,8 @@ fn kill_nine_of_the_server_and_of_put_leaves_whole_segments_only() -> Result<()>
         }
     }
     ensure(compared == 20, || format!("{compared} compared"))?;
+    println!("{begun} of 40 kills met a put that had begun to write");
+    ensure(begun > 0, || "no put was killed while it wrote".into())?;
     let left = fs::read_dir(&again.dir).map_err(Error::io("listing the archive"))?.count();
     ensure(left == 21, || format!("{left} names in the archive"))
 }

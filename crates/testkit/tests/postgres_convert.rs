@@ -160,8 +160,9 @@ fn interrupted(
             if output.status.success() {
                 whole = start.elapsed();
             }
-            interrupts += usize::from(!output.status.success());
             let half = half_converted(it)?;
+            // One that had not begun, or had ended, was not interrupted.
+            interrupts += usize::from(!output.status.success() && half);
             if half {
                 refuse_all(it, &at)?;
                 it.convert(end, &["--resume"])?.run()?;

@@ -96,11 +96,17 @@ impl Drill<'_, '_> {
             .spawn()?;
         let changed = match end {
             End::KilledInBetween => thread::scope(|scope| {
+                let before = self.changes.load(Ordering::Relaxed);
                 let changes = scope.spawn(|| self.changes_of(round, end));
-                thread::sleep(Duration::from_millis(1500));
+                let two = || self.changes.load(Ordering::Relaxed) >= before + 2;
+                while !two() && !changes.is_finished() {
+                    thread::sleep(Duration::from_millis(2));
+                }
+                let between = !changes.is_finished();
                 let ended = self.server.kill_nine().and_then(|()| self.server.start());
                 let panicked = |_| Err(Error::Unexpected("the changes panicked".into()));
-                ended.and(changes.join().unwrap_or_else(panicked))
+                ended.and(changes.join().unwrap_or_else(panicked))?;
+                ensure(between, || "the changes had ended before the kill".into())
             }),
             End::Killed => self.changes_of(round, end).and_then(|()| self.server.kill_nine()),
             End::Stopped => self.changes_of(round, end).and_then(|()| self.server.stop("fast")),

@@ -6,11 +6,14 @@
 //! Not written is what stays plain by policy: `postgresql.auto.conf`, which Debian's pg_ctlcluster
 //! reads, shows what ALTER SYSTEM was given.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use tidelock_testkit::arms;
 use tidelock_testkit::marker::Marker;
-use tidelock_testkit::pg::{Arm, Cluster, Error, Result, Workspace, ensure};
+use tidelock_testkit::pg::{Arm, Cluster, Error, Result, Running, Workspace, ensure};
 
 /// Everything that a server writes: heap, index, toast, WAL, spills, sorts, large objects,
 /// two-phase state, temporary and unlogged tables, statistics, logs, both kinds of database copies,
@@ -69,8 +72,10 @@ fn a_marker_written_on_every_path_is_found_in_no_file(arm: Arm) -> Result<()> {
     roots.extend(copies);
     // While both run, after a crash of both, after recovery, and after a clean stop.
     let mut seen = Seen::new(arm, &marker, &roots);
+    let decoded = decode(&main, &marker)?;
     seen.look("running")?;
     main.kill_nine()?;
+    drop(decoded);
     standby.kill_nine()?;
     seen.look("crashed")?;
     main.start()?;
@@ -79,7 +84,56 @@ fn a_marker_written_on_every_path_is_found_in_no_file(arm: Arm) -> Result<()> {
     seen.look("recovered")?;
     main.stop("fast")?;
     standby.stop("fast")?;
-    seen.look("stopped")
+    seen.look("stopped")?;
+    if arm == Arm::Plain {
+        for kind in KINDS {
+            let found = seen.paths.iter().any(|path| path.to_string_lossy().contains(kind));
+            ensure(found, || format!("the marker was never in {kind}: {:#?}", seen.paths))?;
+        }
+    }
+    Ok(())
+}
+
+/// Where a plain server writes the marker: places that one search of a whole directory might miss.
+const KINDS: [&str; 10] = [
+    "/main/base/",
+    "/wal/0",
+    "/archive/0",
+    "/pg_twophase/",
+    "/pg_replslot/slot/xid-",
+    "/log/postgresql",
+    ".csv",
+    ".json",
+    "copied.text",
+    "copied.binary",
+];
+
+/// A transaction that goes on while a client decodes it: what of it has no room in memory lies in
+/// the slot.
+fn decode(main: &Cluster<'_>, marker: &Marker) -> Result<[Running; 2]> {
+    let client = main.client("pg_recvlogical");
+    let client = client.args(["-d", "postgres", "-S", "slot", "--start", "-f", "/dev/null"]);
+    let client = client.spawn()?;
+    let open = format!(
+        "BEGIN; INSERT INTO wide SELECT '{}' || g FROM generate_series(1, 20000) g;
+         SELECT pg_sleep(3000)",
+        marker.text()
+    );
+    let session = main.psql("postgres", &open).spawn()?;
+    let slot = main.dir().join("pg_replslot/slot");
+    let spilled = || {
+        let names = std::fs::read_dir(&slot).into_iter().flatten().flatten();
+        let spill = |name: &std::ffi::OsStr| name.to_string_lossy().ends_with(".spill");
+        // More than the header of a sealed file.
+        let len = |it: std::fs::DirEntry| it.metadata().map_or(0, |found| found.len());
+        names.filter(|it| spill(&it.file_name())).any(|it| len(it) > 8192)
+    };
+    let start = Instant::now();
+    while !spilled() {
+        ensure(start.elapsed() < Duration::from_secs(60), || "nothing was spilled".into())?;
+        sleep(Duration::from_millis(50));
+    }
+    Ok([client, session])
 }
 arms!(a_marker_written_on_every_path_is_found_in_no_file: plain, sealed);
 
@@ -87,11 +141,13 @@ struct Seen<'a> {
     arm: Arm,
     marker: &'a Marker,
     roots: &'a [PathBuf],
+    /// Files in which it was.
+    paths: BTreeSet<PathBuf>,
 }
 
 impl<'a> Seen<'a> {
     fn new(arm: Arm, marker: &'a Marker, roots: &'a [PathBuf]) -> Self {
-        Self { arm, marker, roots }
+        Self { arm, marker, roots, paths: BTreeSet::new() }
     }
 
     /// Sealed: found nowhere. Plain: found below each root that holds data.
@@ -109,6 +165,7 @@ impl<'a> Seen<'a> {
             let holds_data = !root.ends_with("run");
             let what = || format!("{when}: the search found nothing below {name}, {found:?}");
             ensure(found.findings.is_empty() != holds_data, what)?;
+            self.paths.extend(found.findings.into_iter().map(|it| it.path));
         }
         Ok(())
     }
@@ -117,7 +174,6 @@ impl<'a> Seen<'a> {
 fn write_everywhere(main: &Cluster<'_>, marker: &Marker, spaces: &[PathBuf; 2]) -> Result<()> {
     let text = marker.text();
     let (one, two) = (spaces[0].display(), spaces[1].display());
-    // A session that stays open keeps its temporary table and its spilled sort on the disk.
     main.sql(&format!(
         "CREATE TABLESPACE one LOCATION '{one}'; CREATE TABLESPACE two LOCATION '{two}';
          CREATE TABLE \"t_{text}\" (a int, b text) TABLESPACE one;

@@ -5,6 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use tidelock_servers::skip;
+use tidelock_testkit::maria::contents;
 use tidelock_testkit::pg::{
     Arm, BINDIR, Cluster, Error, Result, Tool, Workspace, ensure, fill_pgbench,
 };
@@ -176,11 +177,16 @@ fn looking_at_files() -> Result<()> {
         "pg_control CRC value is incorrect",
     )?;
     let template = "pg_ctl -D DIR status";
-    page.tool(template).fails()?;
+    let status = page.tool(template).fails()?;
+    // pg_ctl's own: no server runs.
+    ensure(status.status.code() == Some(3), || status.text())?;
     page.row(Sees::SealedBytes, template, "works: it reads postmaster.pid only")?;
     page.word("LOG", main.log().display());
     let template = "pg_ctl -D DIR -l LOG -t 20 start";
-    page.tool(template).fails()?;
+    let before = contents(main.dir())?;
+    let start = page.tool(template).fails()?;
+    ensure(start.text().contains("could not start server"), || start.text())?;
+    ensure(contents(main.dir())? == before, || "the bare server has changed files".into())?;
     page.row(Sees::SealedBytes, template, "fails; nothing is written")?;
     main.tidelock(&["verify", "-D", &main.dir().display().to_string()])?.run()?;
     let _ = fs::remove_file(main.dir().join("postmaster.pid"));
@@ -192,7 +198,10 @@ fn looking_at_files() -> Result<()> {
         "works; the server starts",
     )?;
     let template = "pg_resetwal -D DIR";
-    page.tool(template).fails()?;
+    let before = contents(main.dir())?;
+    let refused = page.tool(template).fails()?;
+    ensure(refused.text().contains("guess"), || refused.text())?;
+    ensure(contents(main.dir())? == before, || "pg_resetwal has changed files".into())?;
     page.row(Sees::SealedBytes, template, "refuses: it would have to guess; with -f see below")?;
     main.start()?;
     main.expect("SELECT count(*) FROM pgbench_accounts", "100000")?;

@@ -4,6 +4,7 @@
 use std::fs;
 use std::path::Path;
 
+use tidelock_testkit::maria::contents;
 use tidelock_testkit::pg::{
     Arm, Cluster, Error, Result, Tool, Workspace, ensure, fill_pgbench, majors,
 };
@@ -71,7 +72,10 @@ fn incremental_backups(major: u32, test: &'static str) -> Result<()> {
     main.stop("fast")?;
 
     let combine = "pg_combinebackup FULL PART -o NEW -T MOVED2=MOVED3";
-    page.tool(combine).fails()?;
+    let before = contents(new.dir())?;
+    let bare = page.tool(combine).fails()?;
+    ensure(bare.text().contains("pg_combinebackup: error"), || bare.text())?;
+    ensure(contents(new.dir())? == before, || "pg_combinebackup has written files".into())?;
     page.row(Sees::SealedBytes, combine, "fails; nothing is written")?;
     let told = "a sealed full backup under keys of its own; the server starts on it";
     let all = [&full, &part, &new];
@@ -152,7 +156,10 @@ fn create_subscriber(major: u32, test: &'static str) -> Result<()> {
     page.word("SOCKETS", place.path().display());
     let template = "pg_createsubscriber -D NEW -P postgresql:///postgres?host=CONN&user=postgres \
                     -d postgres -U postgres -s SOCKETS";
-    page.tool(template).fails()?;
+    let before = contents(new.dir())?;
+    let bare = page.tool(template).fails()?;
+    ensure(bare.text().contains("pg_createsubscriber: error"), || bare.text())?;
+    ensure(contents(new.dir())? == before, || "pg_createsubscriber has changed files".into())?;
     page.row(Sees::SealedBytes, template, "fails; nothing is changed")?;
     let told = "works; the subscriber keeps keys of its own";
     page.works(with_keys(&page, template, &[&new]), Sees::Plain, template, told)?;

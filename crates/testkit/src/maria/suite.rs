@@ -12,6 +12,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
+use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::{env, fs};
 
@@ -138,7 +139,32 @@ pub fn run(name: &str, arm: Arm, tests: &[String]) -> Result<Outcomes> {
     let found = read(&output.stdout);
     let ended = output.stdout.contains("\nCompleted: ");
     ensure(ended && !found.is_empty(), || format!("{name} {arm}: {}", output.text()))?;
+    let sealed = count_sealed(&dir)?;
+    // A server's directory has more of them; one that lost its library has none.
+    let fits = if arm == Arm::Sealed { sealed > 20 } else { sealed == 0 };
+    ensure(fits, || format!("{name} {arm}: {sealed} sealed files"))?;
     Ok(found)
+}
+
+/// Files that begin with the header of a sealed one.
+fn count_sealed(dir: &Path) -> Result<usize> {
+    let reading = |path: &Path| Error::io(format!("reading {}", path.display()));
+    let (mut count, mut waiting) = (0, vec![dir.to_path_buf()]);
+    while let Some(next) = waiting.pop() {
+        for entry in fs::read_dir(&next).map_err(reading(&next))? {
+            let path = entry.map_err(reading(&next))?.path();
+            let kind = path.symlink_metadata().map_err(reading(&path))?.file_type();
+            if kind.is_dir() {
+                waiting.push(path);
+            } else if kind.is_file() {
+                let mut first = [0; 5];
+                let file = fs::File::open(&path).map_err(reading(&path))?;
+                let got = file.read_at(&mut first, 0).map_err(reading(&path))?;
+                count += usize::from(first[..got] == *b"\x89TDLK");
+            }
+        }
+    }
+    Ok(count)
 }
 
 /// Copies what mysql-test-run.pl wrote.

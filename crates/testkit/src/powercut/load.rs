@@ -52,18 +52,22 @@ impl Load {
         Ok(Self { clients })
     }
 
-    /// Waits until a first commit was heard of, which is at once unless the machine is very busy.
+    /// Waits until a first commit was heard of, and a first database, which is at once unless the
+    /// machine is very busy.
     ///
     /// # Errors
     /// When there is none within a minute, or its client is gone.
     pub(super) fn wait_for_a_commit(&self) -> Result<(), PowercutError> {
-        let Some(markers) = self.clients.first() else { return Ok(()) };
         let until = Instant::now() + Duration::from_secs(60);
-        while markers.heard.lock().unwrap_or_else(PoisonError::into_inner).is_empty() {
-            if markers.feeder.is_finished() || Instant::now() > until {
-                return Err(markers.ended_early());
+        let counted = |it: &&Client| ["markers", "databases"].contains(&it.name);
+        for client in self.clients.iter().filter(counted) {
+            while client.heard.lock().unwrap_or_else(PoisonError::into_inner).is_empty() {
+                let ended = client.feeder.is_finished() && !client.may_end();
+                if ended || Instant::now() > until {
+                    return Err(client.ended_early());
+                }
+                thread::sleep(Duration::from_millis(10));
             }
-            thread::sleep(Duration::from_millis(10));
         }
         Ok(())
     }
