@@ -200,7 +200,7 @@ fn looking_at_files() -> Result<()> {
     let template = "pg_resetwal -D DIR";
     let before = contents(main.dir())?;
     let refused = page.tool(template).fails()?;
-    ensure(refused.text().contains("guess"), || refused.text())?;
+    ensure(refused.text().contains("Guessed pg_control values"), || refused.text())?;
     ensure(contents(main.dir())? == before, || "pg_resetwal has changed files".into())?;
     page.row(Sees::SealedBytes, template, "refuses: it would have to guess; with -f see below")?;
     main.start()?;

@@ -94,12 +94,23 @@ struct Mount {
     identity: Once<(u64, u64)>,
 }
 
+/// A part of a path.
+#[derive(Clone, Copy)]
+enum Rest<'p> {
+    /// A name below a directory; empty for itself.
+    Below(&'p [u8]),
+    /// What follows the name of a file.
+    Beside(&'p [u8]),
+}
+
 impl Mount {
     /// What of `path` lies below it, or beside it.
-    fn rest<'p>(&self, path: &'p [u8]) -> Option<&'p [u8]> {
+    fn rest<'p>(&self, path: &'p [u8]) -> Option<Rest<'p>> {
         let beside = |rest: &&[u8]| self.file && BESIDE.contains(rest);
-        path::strip_prefix(path, self.path.get())
-            .or_else(|| path.strip_prefix(self.path.get()).filter(beside))
+        match path::strip_prefix(path, self.path.get()) {
+            Some(below) => Some(Rest::Below(below)),
+            None => path.strip_prefix(self.path.get()).filter(beside).map(Rest::Beside),
+        }
     }
 }
 
@@ -325,7 +336,7 @@ impl<P: Decide> Roots<P> {
         if let Some(decided) = self.decide_shared(path) {
             return decided;
         }
-        let mut best: Option<(&Mount, &[u8])> = None;
+        let mut best: Option<(&Mount, Rest<'_>)> = None;
         for mount in self.mounts.iter().map_while(Once::get) {
             if let Some(rest) = mount.rest(path)
                 && best.is_none_or(|(other, _)| other.path.len < mount.path.len)
@@ -339,21 +350,23 @@ impl<P: Decide> Roots<P> {
         }
     }
 
-    fn decide_below(&self, mount: &Mount, rest: &[u8]) -> Decided {
-        if mount.prefix.get().is_empty() {
-            return self.decide_relative(mount.root, rest);
+    fn decide_below(&self, mount: &Mount, rest: Rest<'_>) -> Decided {
+        match rest {
+            Rest::Below(rest) if mount.prefix.get().is_empty() => {
+                self.decide_relative(mount.root, rest)
+            }
+            rest => self.decide_attached(mount, rest),
         }
-        self.decide_attached(mount, rest)
     }
 
     // Apart: the buffer is a page of the stack, which most directories can do without.
     #[inline(never)]
-    fn decide_attached(&self, mount: &Mount, rest: &[u8]) -> Decided {
+    fn decide_attached(&self, mount: &Mount, rest: Rest<'_>) -> Decided {
         let mut relative = PathBuffer::new();
         let joined = relative.set(mount.prefix.get()).and_then(|()| match rest {
-            [] => Ok(()),
-            rest if mount.file => relative.append(rest),
-            rest => relative.push(rest),
+            Rest::Below([]) => Ok(()),
+            Rest::Below(name) => relative.push(name),
+            Rest::Beside(end) => relative.append(end),
         });
         match joined {
             Ok(()) => self.judge(mount.root, relative.as_bytes()),
@@ -408,5 +421,49 @@ impl<P: Decide> Roots<P> {
 
     fn root(&self, number: Root) -> Option<&Held<P>> {
         self.roots.get(usize::from(number.0))?.get()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Names;
+
+    impl Decide for Names {
+        fn decide(&self, relative: &[u8]) -> Sealing {
+            match relative {
+                b"app.db" | b"app.db-wal" => Sealing::Sealed(Class::Paged),
+                b"space/1" => Sealing::Sealed(Class::Log),
+                _ => Sealing::Plain,
+            }
+        }
+
+        fn decide_elsewhere(&self, _: &[u8]) -> Option<Sealing> {
+            None
+        }
+
+        fn same_below(&self, _: &[u8], _: &[u8]) -> bool {
+            true
+        }
+    }
+
+    #[test]
+    fn what_lies_beside_an_attached_file_comes_along_and_what_lies_below_keeps_its_place() {
+        let roots = Roots::new();
+        let root = roots.add(b"/dir", Names, Layout::DEFAULT).unwrap();
+        roots.attach(root, b"/far/app.db", b"app.db", true).unwrap();
+        // Not there when it was attached, and a directory by now.
+        roots.attach(root, b"/gone", b"space", true).unwrap();
+        for (path, decided) in [
+            (&b"/far/app.db"[..], Decided::Sealed(root, Class::Paged)),
+            (b"/far/app.db-wal", Decided::Sealed(root, Class::Paged)),
+            (b"/far/app.db-wal2", Decided::Outside),
+            (b"/far/app.dbx", Decided::Outside),
+            (b"/gone/1", Decided::Sealed(root, Class::Log)),
+            (b"/dir-wal", Decided::Outside),
+        ] {
+            assert_eq!(roots.decide(path), decided, "{}", path.escape_ascii());
+        }
     }
 }
