@@ -466,8 +466,18 @@ fn files_that_cannot_be_converted_are_found_while_the_server_runs() -> Result<()
     protect_is_refused(&place, &cluster, &plain, "outside of the directory (hard links)")?;
     // What the hints name is taken.
     let options = ["--no-recovery", "--no-keyring-copy", "--leave-links", "--jobs", "1"];
-    let told = tidelock(&place, "protect", dir, &[&options[..], &plain].concat())?.run()?;
+    let listed = ["--program", "/usr/bin/od"];
+    let told =
+        tidelock(&place, "protect", dir, &[&options[..], &plain, &listed].concat())?.run()?;
     ensure(told.stdout.contains("with the library"), || told.text())?;
+    // A program that is listed reads plain bytes wherever it is started; `nice` has no keys.
+    let control = dir.join("global/pg_control");
+    let first = ["/usr/bin/od", "-An", "-c", "-N5"];
+    let bare = place.tool(first[0]).args(&first[1..]).arg(&control).run()?;
+    ensure(bare.stdout.contains("T   D   L   K"), || bare.text())?;
+    let exec = place.tool(place.programs()?.command).arg("exec").arg("-D").arg(dir);
+    let told = exec.args(["--", "nice"]).args(first).arg(&control).run()?;
+    ensure(!told.stdout.contains("T   D"), || told.text())?;
     let outside = fs::read(place.join("home/outside")).map_err(failed())?;
     ensure(outside == b"one", || "the file behind the link was sealed".into())
 }
