@@ -413,7 +413,7 @@ fn what_stands_in_the_way_is_refused_with_the_line_to_change() -> Result<()> {
     from.sql("DROP TABLESPACE s")?;
     // A standby has no rows of theirs.
     from.sql("CREATE UNLOGGED TABLE quick AS SELECT 1 AS a; CREATE UNLOGGED TABLE none (a int)")?;
-    refused("1 unlogged tables of the database postgres would be empty", "--leave-behind")?;
+    refused("1 unlogged table of the database postgres would be empty", "--leave-behind")?;
     from.sql("DROP TABLE quick")?;
     place.make_dir("to")?;
     place.write(&to.join("file"), "")?;

@@ -11,7 +11,7 @@ use std::os::unix::fs::FileExt;
 use rustix::fs::{SeekFrom, seek};
 use rustix::io::Errno;
 use tidelock_cipher::KeySlot;
-use tidelock_format::{BLOCK_USIZE, Header, Layout, PlainSize, UNIT, UNIT_USIZE, WHOLE_AT};
+use tidelock_format::{BLOCK_USIZE, Header, PlainSize, UNIT, UNIT_USIZE, WHOLE_AT};
 
 use crate::sealed::{self, SealedFile, whole_mac};
 use crate::walk::read_at;
@@ -38,9 +38,7 @@ pub(super) enum Target {
         head: Vec<u8>,
         /// Where the file's key is installed.
         slot: KeySlot,
-        /// Of its header.
-        layout: Layout,
-        /// The header.
+        /// The header, with the layout of the file.
         header: Header,
     },
 }
@@ -138,7 +136,7 @@ impl Target {
         count: usize,
         out: &mut Vec<u8>,
     ) -> io::Result<()> {
-        let Self::Sealed { file, head, slot, layout, .. } = self else {
+        let Self::Sealed { file, head, slot, header } = self else {
             return self.file().write_all_at(plain.get(..count).unwrap_or_default(), at);
         };
         let whole = count.next_multiple_of(BLOCK_USIZE);
@@ -149,14 +147,14 @@ impl Target {
         }
         out.resize(whole + tail, 0);
         sealed::seal_body_in(*slot, at, plain.get(..whole).unwrap_or_default(), tail, out);
-        file.write_all_at(out, at + layout.start().get())
+        file.write_all_at(out, at + header.layout.start().get())
     }
 
     /// Has the system begin to write these plain bytes to the disk, in whichever form.
     pub(super) fn begin_writeback(&self, plain: Range<u64>) {
         let start = match self {
             Self::Plain(_) => 0,
-            Self::Sealed { layout, .. } => layout.start().get(),
+            Self::Sealed { header, .. } => header.layout.start().get(),
         };
         let len = plain.end - plain.start;
         tidelock_ffi::begin_writeback(self.file().as_fd(), plain.start + start, len);
@@ -166,11 +164,11 @@ impl Target {
     pub(super) fn finish(&self, size: PlainSize, headed: bool) -> io::Result<()> {
         match self {
             Self::Plain(file) => file.set_len(size.0),
-            Self::Sealed { file, head, layout, header, .. } => {
+            Self::Sealed { file, head, header, .. } => {
                 if !headed {
                     file.write_all_at(head, 0)?;
                 }
-                file.set_len(size.on_disk(*layout).0)?;
+                file.set_len(size.on_disk(header.layout).0)?;
                 mark_whole(file, head, header, size)
             }
         }

@@ -204,7 +204,7 @@ impl<'c> Worker<'c> {
         };
         let (mut head, header) = made.map_err(|fault| broken(path, fault))?;
         head.truncate(usize::try_from(keys.layout.written_header().get()).unwrap_or(head.len()));
-        Ok(Target::Sealed { file, head, slot, layout: keys.layout, header })
+        Ok(Target::Sealed { file, head, slot, header })
     }
 
     fn copy(&mut self, source: &Source, target: &Target, from: &Path, to: &Path) -> Result<()> {

@@ -204,4 +204,11 @@ mod tests {
         assert_eq!(values(&arguments, "-D", "--pgdata"), ["/x"]);
         assert_eq!(mapped_to(OsStr::new("/a")), None);
     }
+
+    #[test]
+    fn tablespaces_of_a_copy_outside_are_nobodys() {
+        let arguments = ["-D", "/nowhere/copy", "-T", "/a=/nowhere/space"].map(OsString::from);
+        let lines = mapped(Path::new("/bin/pg_basebackup"), &arguments, &[]).unwrap();
+        assert_eq!(lines, "\n/nowhere/space/PG_\n");
+    }
 }

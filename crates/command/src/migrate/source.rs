@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use crate::console;
 use crate::error::{Error, Result};
 use crate::postgres::{Address, Instance, Running, Session};
 use crate::run_as::run;
@@ -38,7 +39,7 @@ pub(super) struct Facts {
     pub(super) standbys: Vec<String>,
     pub(super) clients: usize,
     /// Databases with unlogged tables that have rows, and how many such tables.
-    unlogged: Vec<(String, String)>,
+    unlogged: Vec<(String, usize)>,
     pub(super) slot_exists: bool,
     /// The file that the server writes its log to.
     pub(super) log: Option<PathBuf>,
@@ -151,18 +152,27 @@ impl Source {
         all
     }
 
+    /// Those that let somebody in.
+    ///
+    /// # Errors
+    /// [`Error::Tool`].
+    pub(super) fn databases(&mut self) -> Result<Vec<String>> {
+        let names = "SELECT datname FROM pg_database WHERE datallowconn ORDER BY datname";
+        Ok(self.session.ask(names)?.into_iter().flatten().collect())
+    }
+
     /// A base backup leaves the rows of unlogged tables out, and a promoted standby has none.
-    fn find_unlogged(&mut self) -> Result<Vec<(String, String)>> {
+    fn find_unlogged(&mut self) -> Result<Vec<(String, usize)>> {
         let mut found = Vec::new();
-        let databases =
-            self.session.ask("SELECT datname FROM pg_database WHERE datallowconn ORDER BY 1")?;
-        for database in databases.into_iter().flatten() {
+        for database in self.databases()? {
             let mut session = Session::open(&self.instance.programs, &self.address, &database)?;
             let count = session.value(
                 "SELECT count(*) FROM pg_class WHERE relpersistence = 'u' \
                  AND relkind IN ('r', 'm') AND pg_relation_size(oid) > 0",
             )?;
-            if count != "0" {
+            // What is no number is not none.
+            let count = count.parse().unwrap_or(usize::MAX);
+            if count > 0 {
                 found.push((database, count));
             }
         }
@@ -311,8 +321,8 @@ impl Source {
             for (database, count) in &facts.unlogged {
                 add(
                     format!(
-                        "{count} unlogged tables of the database {database} would be empty at the \
-                         new server"
+                        "{} of the database {database} would be empty at the new server",
+                        console::count(*count, "unlogged table")
                     ),
                     "ALTER TABLE ... SET LOGGED; or TRUNCATE what is not needed; with \
                      --leave-behind their rows are left behind"

@@ -109,10 +109,7 @@ pub(super) fn compare(
     check: Check,
 ) -> Result<()> {
     let (mut tables, mut rows, mut held) = (0usize, 0u64, Vec::new());
-    let databases = source
-        .session
-        .ask("SELECT datname FROM pg_database WHERE datallowconn ORDER BY datname")?;
-    for database in databases.into_iter().flatten() {
+    for database in source.databases()? {
         let programs = &source.instance.programs;
         let mut here = Session::open(programs, &source.address, &database)?;
         let mut there = Session::open(programs, &address(target, record), &database)?;
