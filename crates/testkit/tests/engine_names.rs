@@ -4,7 +4,7 @@
 use std::rc::Rc;
 
 use libc::{AT_SYMLINK_FOLLOW, RENAME_EXCHANGE, RENAME_WHITEOUT};
-use tidelock_engine::{Errno, Fd, Refusal};
+use tidelock_engine::{Descriptor, Errno, Fd, Refusal};
 use tidelock_format::Layout;
 use tidelock_testkit::sim::driver::{c, with_room};
 use tidelock_testkit::sim::{Call, Engine, SimDisk};
@@ -100,6 +100,52 @@ fn a_followed_link_is_judged_by_what_it_leads_to() {
         assert_eq!(followed, Err(Errno::XDEV));
         assert!(!disk.exists("/pg/paged/name"));
         link(&engine, "/out/link", "/pg/paged/name", 0).unwrap();
+    });
+}
+
+/// Links below, links behind links, links from outside, and names that go up.
+#[test]
+fn each_link_on_the_way_takes_its_target_along() {
+    with_room(|| {
+        let (disk, engine) = start();
+        for directory in ["/out/one", "/out/two", "/out/three", "/pg/paged/deep"] {
+            disk.make_directory(directory);
+        }
+        disk.symlink("/pg/paged/deep/one", "/out/one");
+        disk.symlink("/out/one/two", "../two");
+        disk.symlink("/out/door", "/pg/paged/deep");
+        disk.symlink("/pg/paged/deep/inside", "../deep");
+        disk.symlink("/pg/paged/three", "/out/chain");
+        disk.symlink("/out/chain", "three");
+        disk.symlink("/pg/paged/deep/late", "/out/late_chain");
+        disk.symlink("/out/late_chain", "/out/late");
+        for path in [
+            "/pg/paged/deep/one/a",
+            "/pg/paged/deep/one/two/b",
+            "/out/door/one/c",
+            "/pg/paged/../paged/deep/one/d",
+            "/pg/paged/deep/inside/one/two/e",
+            "/pg/paged/three/f",
+            "/pg/paged/deep/late",
+        ] {
+            let (engine, real) = (disk.process(), path.rsplit('/').next().unwrap());
+            let fd = make(&engine, path).unwrap();
+            assert!(matches!(engine.descriptor(fd), Descriptor::Sealed(_)), "{path}");
+            // A program that follows the path by itself.
+            let places = ["/out/one/", "/out/two/", "/out/three/", "/out/"];
+            let real = places.map(|place| format!("{place}{real}"));
+            let real = real.into_iter().find(|real| disk.exists(real)).unwrap();
+            let engine = disk.process();
+            engine.attach(Fd::CWD, &c(path)).unwrap();
+            let fd = make(&engine, &real).unwrap();
+            assert!(matches!(engine.descriptor(fd), Descriptor::Sealed(_)), "{path} as {real}");
+        }
+        // Nobody's.
+        let fd = make(&engine, "/out/two/other").unwrap();
+        assert!(matches!(engine.descriptor(fd), Descriptor::Foreign));
+        disk.symlink("/out/loop", "/out/loop");
+        assert_eq!(engine.attach(Fd::CWD, &c("/out/loop/x")), Ok(()));
+        assert!(make(&engine, "/out/loop/x").is_err());
     });
 }
 

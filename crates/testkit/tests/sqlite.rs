@@ -184,6 +184,28 @@ fn journals_of_a_database_behind_a_link_are_sealed_whether_it_is_there_already_o
     assert!(seen.files >= 2 && seen.findings.is_empty(), "{seen:?}");
 }
 
+/// Python's sqlite3 asks for the links of a path by itself and opens what they lead to. Others go
+/// there first, or ask for the real path.
+#[test]
+fn databases_behind_links_further_down_are_sealed_though_the_program_resolves_the_path() {
+    let Some(place) = Place::new() else { return };
+    let (marker, far) = (Marker::new(), place.place.plain().join("far"));
+    let tenants = place.dir.join("tenants");
+    fs::create_dir_all(far.join("shelf")).unwrap();
+    fs::create_dir(&tenants).unwrap();
+    std::os::unix::fs::symlink(far.join("made.db"), tenants.join("made.db")).unwrap();
+    std::os::unix::fs::symlink(far.join("shelf"), tenants.join("shelf")).unwrap();
+    let names = ["made.db", "shelf/connected.db", "shelf/real.db", "shelf/gone.db", "shelf/listed"];
+    for (way, name) in ["connect", "connect", "realpath", "chdir", "openat"].iter().zip(names) {
+        let mut python = place.exec(PYTHON);
+        python.arg(engine("links.py")).arg(way).arg(tenants.join(name)).arg(marker.text());
+        ended_well(&mut python);
+        assert!(far.join(name).exists(), "{way}: {name} is not there");
+    }
+    let seen = marker.search(&[&far, &place.dir]).unwrap();
+    assert!(seen.files >= 5 && seen.findings.is_empty(), "{seen:?}");
+}
+
 /// `make demo-sqlite`, on what the tests are built with.
 #[test]
 fn every_step_of_the_demo_passes() {

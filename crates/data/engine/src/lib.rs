@@ -5,6 +5,7 @@
 //!     | numbers and paths of the program
 //!   Process      process.rs    descriptors: which open file is this?      table.rs, keytable.rs
 //!     |          resolve.rs    paths: whose file is this?        path.rs, roots.rs, ancestry.rs
+//!     |          links.rs      what links that lead out take along
 //!     |          names.rs      rename and link: what may get which name?
 //!     |          open.rs       header, policy and key must agree
 //!   File         read.rs       aligned: one system call; else through scratch memory
@@ -33,6 +34,7 @@ mod gate;
 mod guard;
 mod kernel;
 mod keytable;
+mod links;
 mod moving;
 mod names;
 mod offset;

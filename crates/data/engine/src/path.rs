@@ -77,6 +77,12 @@ impl PathBuffer {
         Ok(())
     }
 
+    /// Goes up by one component; from the root to itself.
+    pub(crate) fn pop(&mut self) {
+        let slash = self.as_bytes().iter().rposition(|&byte| byte == b'/');
+        self.truncate(slash.unwrap_or(0).max(1));
+    }
+
     pub(crate) fn truncate(&mut self, len: usize) {
         self.len = len.min(PATH_MAX - 1);
         if let Some(end) = self.bytes.get_mut(self.len) {
@@ -88,6 +94,20 @@ impl PathBuffer {
 /// The components of a path that name something: neither empty nor ".".
 pub(crate) fn components(path: &[u8]) -> impl Iterator<Item = &[u8]> {
     path.split(|&byte| byte == b'/').filter(|part| !part.is_empty() && *part != b".")
+}
+
+/// The next of these components from byte `from` on, and where the rest begins.
+pub(crate) fn next_component(path: &[u8], from: usize) -> Option<(&[u8], usize)> {
+    let mut at = from;
+    loop {
+        let rest = path.get(at..).filter(|rest| !rest.is_empty())?;
+        let len = rest.iter().position(|&byte| byte == b'/').unwrap_or(rest.len());
+        let part = rest.get(..len)?;
+        at = (at + len + 1).min(path.len());
+        if !part.is_empty() && part != b"." {
+            return Some((part, at));
+        }
+    }
 }
 
 /// Directory and last component. `None` if the path ends in a slash, "." or "..": then it is a

@@ -2,17 +2,14 @@
 //!
 //! The fast way judges the path by its text and lets the kernel prove that the text is the truth
 //! (RESOLVE_NO_SYMLINKS). Where a link is met, the slow way opens the directory, asks the kernel
-//! for its real path and judges that. A link below a protected directory that leads out of it takes
-//! its target along.
+//! for its real path and judges that. Links that lead out of a protected directory: links.rs.
 
-use tidelock_cipher::{Root, UnitCipher};
+use tidelock_cipher::UnitCipher;
 
-use crate::ancestry::Identity;
 use crate::errno::Errno;
 use crate::kernel::{Fd, Links, System};
 use crate::path::{PathBuffer, components, split_last};
 use crate::process::Process;
-use crate::refusal::Refusal;
 use crate::roots::{Decide, Decided};
 
 const O_PATH: i32 = 0o10_000_000;
@@ -20,7 +17,7 @@ const O_DIRECTORY: i32 = 0o200_000;
 const O_NOFOLLOW: i32 = 0o400_000;
 const O_CLOEXEC: i32 = 0o2_000_000;
 /// As many links as the kernel follows.
-const MAX_LINKS: usize = 40;
+pub(crate) const MAX_LINKS: usize = 40;
 
 /// A file's real place: its directory, open, and its name there.
 pub struct Location<'s, S: System> {
@@ -78,13 +75,7 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
     /// What the text of a path says, if it says anything: `None` if it goes up with "..".
     pub(crate) fn judge_text(&self, at: Fd, path: &[u8], out: &mut PathBuffer) -> Option<Decided> {
         let path = path.strip_suffix(b"\0").unwrap_or(path);
-        if path.first() == Some(&b'/') {
-            out.set(b"/").ok()?;
-        } else if at == Fd::CWD {
-            out.fill(|room| self.system.working_directory(room)).ok()?;
-        } else {
-            out.fill(|room| self.system.path_of(at, room)).ok()?;
-        }
+        self.begin(at, path, out).ok()?;
         for part in components(path) {
             if part == b".." {
                 return None;
@@ -92,6 +83,17 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
             out.push(part).ok()?;
         }
         Some(self.roots.decide(out.as_bytes()))
+    }
+
+    /// Where the way of a path begins.
+    pub(crate) fn begin(&self, at: Fd, path: &[u8], out: &mut PathBuffer) -> Result<(), Errno> {
+        if path.first() == Some(&b'/') {
+            out.set(b"/")
+        } else if at == Fd::CWD {
+            out.fill(|room| self.system.working_directory(room))
+        } else {
+            out.fill(|room| self.system.path_of(at, room))
+        }
     }
 
     /// The slow way: follows links one by one, and the last one only if told to.
@@ -118,13 +120,13 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
             }
         }
         if place.decided == Decided::Outside && !place.decided_by_proc() {
-            place.decided = self.attach_link(at, path, &place)?;
+            place.decided = self.judge_behind_links(at, path, &place)?;
         }
         Ok(place)
     }
 
     /// Opens the directory of `path` and judges its real path with the last component.
-    fn enter(&self, at: Fd, path: &mut PathBuffer) -> Result<Location<'_, S>, Errno> {
+    pub(crate) fn enter(&self, at: Fd, path: &mut PathBuffer) -> Result<Location<'_, S>, Errno> {
         let mut directory = PathBuffer::new();
         let mut name = PathBuffer::new();
         match split_last(path.as_bytes()) {
@@ -149,127 +151,6 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
         }
         place.decided = self.roots.decide(real.as_bytes());
         Ok(place)
-    }
-
-    /// A path whose text lies below a protected directory and whose file does not: the link between
-    /// takes its target along, as `pg_tblspc/16400` does.
-    fn attach_link(&self, at: Fd, path: &[u8], place: &Location<'_, S>) -> Result<Decided, Errno> {
-        let mut text = PathBuffer::new();
-        let root = match self.judge_text(at, path, &mut text) {
-            Some(Decided::Plain(root) | Decided::Sealed(root, _)) => root,
-            _ => return Ok(Decided::Outside),
-        };
-        self.attach_along(root, &text)?;
-        let mut real = PathBuffer::new();
-        real.fill(|room| self.system.path_of(place.directory, room))?;
-        if !place.name.as_bytes().is_empty() {
-            real.push(place.name.as_bytes())?;
-        }
-        Ok(self.roots.decide(real.as_bytes()))
-    }
-
-    /// Attaches the target of the first link on the way of `text` that leads out of directory
-    /// `root`.
-    fn attach_along(&self, root: Root, text: &PathBuffer) -> Result<(), Errno> {
-        let mut walked = PathBuffer::new();
-        for part in components(text.as_bytes()) {
-            if walked.as_bytes().is_empty() {
-                walked.set(b"/")?;
-            }
-            walked.push(part)?;
-            let mut relative = PathBuffer::new();
-            if self.roots.relative(root, walked.as_bytes(), &mut relative).is_err()
-                || relative.as_bytes().is_empty()
-            {
-                continue;
-            }
-            let mut target = PathBuffer::new();
-            if target.fill(|room| self.system.read_link(Fd::CWD, walked.as_c(), room)).is_ok() {
-                return self.attach_target(root, &walked, relative.as_bytes());
-            }
-        }
-        Ok(())
-    }
-
-    fn attach_target(&self, root: Root, link: &PathBuffer, relative: &[u8]) -> Result<(), Errno> {
-        let flags = O_PATH | O_CLOEXEC;
-        let fd = match self.system.open(Fd::CWD, link.as_c(), flags, 0, Links::Follow) {
-            Err(Errno::NOENT) => return self.attach_missing(root, link, relative),
-            opened => opened?,
-        };
-        let mut real = PathBuffer::new();
-        let found = real.fill(|room| self.system.path_of(fd, room));
-        let identity = self.system.identity(fd);
-        let file = self.system.stat(fd).is_ok_and(|stat| stat.regular);
-        self.system.close(fd)?;
-        found?;
-        if self.roots.decide(real.as_bytes()) == Decided::Outside
-            && !self.roots.is_left_out(real.as_bytes())
-        {
-            self.roots.attach(root, real.as_bytes(), relative, file)?;
-            if let Ok(Identity { device, inode, .. }) = identity {
-                self.roots.identify(real.as_bytes(), device, inode);
-            }
-        }
-        Ok(())
-    }
-
-    /// The same for a file that is still to be made there.
-    fn attach_missing(&self, root: Root, link: &PathBuffer, relative: &[u8]) -> Result<(), Errno> {
-        let (mut path, mut target) = (PathBuffer::new(), PathBuffer::new());
-        path.set(link.as_bytes())?;
-        let here = self.enter(Fd::CWD, &mut path)?;
-        target.fill(|room| self.system.read_link(here.directory, here.name.as_c(), room))?;
-        let there = self.enter(here.directory, &mut target)?;
-        if there.decided != Decided::Outside || there.name.as_bytes().is_empty() {
-            return Ok(());
-        }
-        let mut real = PathBuffer::new();
-        real.fill(|room| self.system.path_of(there.directory, room))?;
-        real.push(there.name.as_bytes())?;
-        if real.as_bytes().starts_with(b"/proc/") || self.roots.is_left_out(real.as_bytes()) {
-            return Ok(());
-        }
-        self.roots.attach(root, real.as_bytes(), relative, true)
-    }
-
-    /// Judges a new link by the name `path`, which ends with a zero byte. A directory may lie
-    /// outside, and so may what stays plain.
-    ///
-    /// # Errors
-    /// EOPNOTSUPP, after a message, for a link to a file outside: programs that open that by its
-    /// own name would not know whose it is, and after a restart nobody would.
-    pub fn judge_new_link(&self, target: &[u8], at: Fd, path: &[u8]) -> Result<(), Errno> {
-        let (mut name, mut text) = (PathBuffer::new(), PathBuffer::new());
-        name.set(path.strip_suffix(b"\0").unwrap_or(path))?;
-        text.set(target.strip_suffix(b"\0").unwrap_or(target))?;
-        let here = self.enter(at, &mut name)?;
-        if !matches!(here.decided, Decided::Sealed(..)) {
-            return Ok(());
-        }
-        let there = self.enter(here.directory, &mut text)?;
-        if there.decided != Decided::Outside || there.decided_by_proc() {
-            return Ok(());
-        }
-        let mut real = PathBuffer::new();
-        real.fill(|room| self.system.path_of(there.directory, room))?;
-        let found = self.system.stat_at(there.directory, there.name.as_c())?;
-        if !found.regular || self.roots.is_left_out(real.as_bytes()) {
-            return Ok(());
-        }
-        self.refuse(path, Refusal::LinkToFile)
-    }
-
-    /// Looks at a link below a protected directory, given by its absolute path, and takes its
-    /// target along. What is no link, or not there, is left alone.
-    pub fn attach(&self, link: &[u8]) {
-        let mut text = PathBuffer::new();
-        if let Some(Decided::Plain(root) | Decided::Sealed(root, _)) =
-            self.judge_text(Fd::CWD, link, &mut text)
-        {
-            // What cannot be attached now is met again, and judged, when it is used.
-            let _ = self.attach_along(root, &text);
-        }
     }
 }
 

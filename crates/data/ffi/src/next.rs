@@ -93,6 +93,9 @@ next! {
     vdprintf(fd: c_int, format: *const c_char, list: *mut c_void) -> c_int, else -1;
     opendir(path: *const c_char) -> *mut DIR, else NULL.cast();
     closedir(directory: *mut DIR) -> c_int, else -1;
+    realpath(path: *const c_char, into: *mut c_char) -> *mut c_char, else NULL.cast();
+    __realpath_chk(path: *const c_char, into: *mut c_char, room: size_t) -> *mut c_char, else
+        NULL.cast();
     glob(pattern: *const c_char, flags: c_int, error: *mut c_void, found: *mut Glob) -> c_int, else
         libc::ENOSYS;
     nftw(path: *const c_char, visit: Visit, fds: c_int, flags: c_int) -> c_int, else -1;

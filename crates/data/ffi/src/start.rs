@@ -8,7 +8,7 @@ use core::ffi::c_char;
 
 use tidelock_engine::{Fd, System};
 use tidelock_runtime::start::{
-    Part, attach_links, part, protect, refuse_inherited, tell_of_anchors,
+    Part, attach_links, part, protect, refuse_inherited, refuse_nameless, tell_of_anchors,
 };
 use tidelock_runtime::upgrade::{self, Upgrade};
 use tidelock_runtime::{limits, spaces};
@@ -39,8 +39,9 @@ pub unsafe fn start(environment: *const *const c_char) {
     let environment = unsafe { Environment::new(environment) };
     let Some(agents) = environment.value(AGENTS) else { return };
     let mut room = [0u8; 4096];
-    let Ok(count) = starting().system().read_link(Fd::CWD, b"/proc/self/exe\0", &mut room) else {
-        return;
+    let count = match starting().system().read_link(Fd::CWD, b"/proc/self/exe\0", &mut room) {
+        Ok(count) => count,
+        Err(why) => refuse_nameless(&HOST, why),
     };
     let exe = room.get(..count).unwrap_or_default();
     let upgrade = environment.value(UPGRADE).and_then(Upgrade::parse);
@@ -87,7 +88,7 @@ fn begin_with_keys(environment: Environment, agents: &[u8], exe: &[u8], shared: 
     next::find_all();
     hooks::processes::watch_forks();
     begin();
-    attach_links(starting());
+    attach_links(starting(), &HOST);
     refuse_inherited(starting(), &HOST);
     tell_of_anchors(starting());
 }

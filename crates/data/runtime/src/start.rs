@@ -58,6 +58,18 @@ pub fn part(agents: &[u8], exe: &[u8], named: [Option<&[u8]>; 2]) -> Part {
     }
 }
 
+/// Ends a process whose program is unknown: a server without keys would write plain bytes.
+pub fn refuse_nameless(host: &dyn Host, why: Errno) -> ! {
+    messages::start();
+    let why = std::io::Error::from_raw_os_error(why.0);
+    messages::fatal(
+        host,
+        format_args!("/proc/self/exe cannot be read, so nobody knows which program this is: {why}"),
+        "mount /proc where it runs (a chroot, RootDirectory= of a unit), or unset LD_PRELOAD",
+        EXIT_KEY,
+    )
+}
+
 /// Gets the keys of all directories, or ends the process.
 pub fn protect<S: System, C: UnitCipher>(
     process: &Engine<S, C>,
@@ -91,7 +103,8 @@ pub fn guard<S: System, C: UnitCipher>(process: &Engine<S, C>, agents: &[u8], ex
     if found {
         messages::start();
         let _ = messages::PROGRAM.set(exe.to_vec());
-        attach_links(process);
+        // A link that there is no room for is judged when it is used.
+        let _ = try_attach_links(process);
     }
     found
 }
@@ -277,25 +290,54 @@ fn share_words(host: &dyn Host, directory: &Path) -> Result<(Fd, Sharing), Strin
 }
 
 /// Links of a protected directory that lead out of it, such as pg_wal and the tablespaces: their
-/// targets belong to it, by whatever path they are reached.
-pub fn attach_links<S: System, C: UnitCipher>(process: &Engine<S, C>) {
-    for directory in process.roots().numbers().filter_map(|root| process.roots().path(root)) {
-        attach_links_in(process, directory);
-        let spaces = [directory, b"/", postgres::TABLESPACES.as_bytes()].concat();
-        attach_links_in(process, &spaces);
+/// targets belong to it, by whatever path they are reached. Ends the process if there are more than
+/// can be known.
+pub fn attach_links<S: System, C: UnitCipher>(process: &Engine<S, C>, host: &dyn Host) {
+    if let Err(directory) = try_attach_links(process) {
+        messages::fatal(
+            host,
+            format_args!(
+                "too many links lead out of {}: what they lead to would not all be sealed",
+                String::from_utf8_lossy(&directory)
+            ),
+            "move what they lead to below one directory, and link that; about 120 can be known",
+            EXIT_REFUSED,
+        );
     }
 }
 
-fn attach_links_in<S: System, C: UnitCipher>(process: &Engine<S, C>, directory: &[u8]) {
+/// The directory with the first link that there is no room for.
+fn try_attach_links<S: System, C: UnitCipher>(process: &Engine<S, C>) -> Result<(), Vec<u8>> {
+    for directory in process.roots().numbers().filter_map(|root| process.roots().path(root)) {
+        let spaces = [directory, b"/", postgres::TABLESPACES.as_bytes()].concat();
+        for directory in [directory, spaces.as_slice()] {
+            // What cannot be attached for another reason is met again when it is used.
+            if attach_links_in(process, directory) == Err(Errno::NFILE) {
+                return Err(directory.to_vec());
+            }
+        }
+    }
+    Ok(())
+}
+
+fn attach_links_in<S: System, C: UnitCipher>(
+    process: &Engine<S, C>,
+    directory: &[u8],
+) -> Result<(), Errno> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let Ok(fd) = openat(CWD, directory, flags, Mode::empty()) else { return };
+    let Ok(fd) = openat(CWD, directory, flags, Mode::empty()) else { return Ok(()) };
     let mut room = [MaybeUninit::uninit(); 4096];
     let mut entries = RawDir::new(fd.as_fd(), &mut room);
     while let Some(Ok(entry)) = entries.next() {
-        if entry.file_type() == FileType::Symlink {
-            process.attach(&[directory, b"/", entry.file_name().to_bytes()].concat());
+        // Some file systems do not say what it is. What is no link is left alone.
+        if matches!(entry.file_type(), FileType::Symlink | FileType::Unknown) {
+            let link = [directory, b"/", entry.file_name().to_bytes()].concat();
+            if process.attach(Fd::CWD, &link) == Err(Errno::NFILE) {
+                return Err(Errno::NFILE);
+            }
         }
     }
+    Ok(())
 }
 
 /// A regular file of ours that was opened by whoever started us is written without being sealed:

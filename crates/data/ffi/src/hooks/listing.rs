@@ -12,6 +12,7 @@ use core::ffi::{CStr, c_char, c_int, c_void};
 use libc::{DIR, dirent};
 use tidelock_engine::Errno;
 
+use crate::hooks::names::take_along;
 use crate::hooks::{is_control, path as path_of};
 use crate::process::process;
 use crate::{next, raw};
@@ -20,6 +21,11 @@ pub unsafe fn opendir(path: *const c_char) -> *mut DIR {
     // SAFETY: the contract of opendir.
     if unsafe { path_of(path) }.is_ok_and(|path| is_control(libc::AT_FDCWD, path)) {
         raw::set_errno(Errno::NOENT);
+        return core::ptr::null_mut();
+    }
+    // SAFETY: the contract of opendir.
+    if let Err(why) = unsafe { take_along(libc::AT_FDCWD, path) } {
+        raw::set_errno(why);
         return core::ptr::null_mut();
     }
     // SAFETY: the contract of opendir.

@@ -5,11 +5,11 @@
 
 use core::ffi::{c_char, c_int, c_uint};
 
-use tidelock_engine::{Errno, Fd, System as _};
+use tidelock_engine::{Errno, Fd};
 
 use crate::guard;
 use crate::hooks::{aside, beneath, directory, is_control, is_empty, none, path as path_of};
-use crate::process::{ActiveProcess, process};
+use crate::process::process;
 use crate::raw;
 
 pub unsafe fn rename(from: *const c_char, to: *const c_char) -> c_int {
@@ -98,27 +98,26 @@ pub unsafe fn symlinkat(target: *const c_char, at: c_int, path: *const c_char) -
         && let Ok(path) = unsafe { path_of(path) }
     {
         // What is not attached now is when it is used.
-        let _ = aside(|| {
-            attach(process, at, path);
-            Ok(())
-        });
+        let _ = aside(|| process.attach(Fd(at), path));
     }
     done
 }
 
-/// Tells the engine of a link; one that it cannot judge now is judged when it is used.
-fn attach(process: &ActiveProcess, at: c_int, path: &[u8]) {
-    if at == libc::AT_FDCWD || path.first() == Some(&b'/') {
-        process.attach(path);
-        return;
+/// Before a program follows a path by itself: what it opens then no longer says whose it is.
+///
+/// # Errors
+/// ENFILE and ENAMETOOLONG if no more can be attached. Others are the kernel's to tell.
+///
+/// # Safety
+/// That of `path_of`.
+pub(super) unsafe fn take_along(at: c_int, path: *const c_char) -> Result<(), Errno> {
+    let Some(process) = process() else { return Ok(()) };
+    // SAFETY: the caller's promise.
+    let Ok(path) = (unsafe { path_of(path) }) else { return Ok(()) };
+    match aside(|| process.attach(Fd(at), path)) {
+        Err(why @ (Errno::NFILE | Errno::NAMETOOLONG)) => Err(why),
+        _ => Ok(()),
     }
-    let mut room = [0; 4096];
-    let Ok(len) = process.system().path_of(Fd(at), &mut room) else { return };
-    let Some(rest) = room.get_mut(len..len + 1 + path.len()) else { return };
-    let (slash, name) = rest.split_at_mut(1);
-    slash.fill(b'/');
-    name.copy_from_slice(path);
-    process.attach(room.get(..len + 1 + path.len()).unwrap_or_default());
 }
 
 pub unsafe fn unlink(path: *const c_char) -> c_int {
@@ -157,6 +156,8 @@ pub unsafe fn chdir(path: *const c_char) -> c_int {
     if unsafe { path_of(path) }.is_ok_and(|path| is_control(libc::AT_FDCWD, path)) {
         return raw::fail(Errno::NOENT);
     }
+    // SAFETY: the contract of chdir.
+    try_or_fail!(unsafe { take_along(libc::AT_FDCWD, path) });
     // SAFETY: the program's own arguments.
     moved(unsafe { raw!(SYS_chdir, path) })
 }

@@ -1,5 +1,5 @@
 //! Names of descriptors: /proc/self/fd/N, /dev/fd/N and /dev/stdin are the file itself, not its
-//! anchor.
+//! anchor. And links that a program follows by itself.
 //!
 //! UNSAFETY: see hooks.rs.
 #![expect(unsafe_code, reason = "C functions with the contract of libc's")]
@@ -7,10 +7,12 @@
 use core::ffi::{c_char, c_int};
 
 use libc::{size_t, ssize_t};
-use tidelock_engine::{Descriptor, Fd, System as _};
+use tidelock_engine::{Descriptor, Errno, Fd, System as _};
 
+use crate::hooks::names::take_along;
 use crate::hooks::{buffer_mut, descriptor, path as path_of};
 use crate::process::process;
+use crate::{next, raw};
 
 /// The descriptor that the path names, if it is that of a sealed file.
 pub(crate) fn named(path: &[u8]) -> Option<c_int> {
@@ -49,8 +51,15 @@ pub unsafe fn readlinkat(
         unsafe { path_of(path) }.ok().filter(|path| path.starts_with(b"/proc/")).and_then(named);
     let file = match fd.map(descriptor) {
         Some(Descriptor::Sealed(file)) => file,
-        // SAFETY: the program's own arguments.
-        _ => return unsafe { raw!(SYS_readlinkat, at, path, into, len) },
+        _ => {
+            // SAFETY: the program's own arguments.
+            let count: ssize_t = unsafe { raw!(SYS_readlinkat, at, path, into, len) };
+            if count >= 0 {
+                // SAFETY: the contract of readlinkat.
+                try_or_fail!(unsafe { take_along(at, path) });
+            }
+            return count;
+        }
     };
     // SAFETY: the contract of readlinkat.
     let room = unsafe { buffer_mut(into.cast(), len) };
@@ -76,6 +85,34 @@ pub unsafe fn readlinkat_chk(
 ) -> ssize_t {
     // SAFETY: the contract of readlinkat.
     unsafe { readlinkat(at, path, into, len.min(room)) }
+}
+
+pub unsafe fn realpath(path: *const c_char, into: *mut c_char) -> *mut c_char {
+    // SAFETY: the contract of realpath.
+    match unsafe { take_along(libc::AT_FDCWD, path) } {
+        // SAFETY: the program's own arguments.
+        Ok(()) => unsafe { next::realpath(path, into) },
+        Err(why) => no_path(why),
+    }
+}
+
+pub unsafe fn realpath_chk(path: *const c_char, into: *mut c_char, room: size_t) -> *mut c_char {
+    // SAFETY: the contract of realpath.
+    match unsafe { take_along(libc::AT_FDCWD, path) } {
+        // SAFETY: the program's own arguments.
+        Ok(()) => unsafe { next::__realpath_chk(path, into, room) },
+        Err(why) => no_path(why),
+    }
+}
+
+pub unsafe fn canonicalize_file_name(path: *const c_char) -> *mut c_char {
+    // SAFETY: the contract of realpath, which makes the room itself.
+    unsafe { realpath(path, core::ptr::null_mut()) }
+}
+
+fn no_path(why: Errno) -> *mut c_char {
+    raw::set_errno(why);
+    core::ptr::null_mut()
 }
 
 /// True if a stat of this path, which follows links, is one of the named descriptor; that

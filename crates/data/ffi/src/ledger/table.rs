@@ -283,6 +283,12 @@ hooks {
         proc::readlinkat_chk(at: c_int, path: *const c_char, into: *mut c_char, len: size_t, room:
             size_t) -> ssize_t: __readlinkat_chk;
     }
+    "A link of a protected directory takes its target along before the program gets its name." {
+        proc::realpath(path: *const c_char, into: *mut c_char) -> *mut c_char: realpath;
+        proc::realpath_chk(path: *const c_char, into: *mut c_char, room: size_t) -> *mut c_char:
+            __realpath_chk;
+        proc::canonicalize_file_name(path: *const c_char) -> *mut c_char: canonicalize_file_name;
+    }
     "A stream as by fopen and fclose; those of libc close the descriptor without asking us, so \
         the table is cleared first." {
         streams::setmntent(path: *const c_char, mode: *const c_char) -> *mut FILE: setmntent,
@@ -453,8 +459,7 @@ passes {
     }
     "Names of files and directories are not sealed." {
         mkdir mkdirat mkfifo mkfifoat mknod mknodat __xmknod __xmknodat
-        eaccess euidaccess realpath __realpath_chk
-        canonicalize_file_name getcwd __getcwd_chk get_current_dir_name getwd __getwd_chk
+        eaccess euidaccess getcwd __getcwd_chk get_current_dir_name getwd __getwd_chk
         ftok
     }
     "Owner, mode, times and extended attributes of a name are those of the file." {

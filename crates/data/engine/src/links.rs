@@ -1,0 +1,154 @@
+//! A link of a protected directory that leads out of it takes its target along: a tablespace, a
+//! pg_wal on another disk, a database that is a link.
+//!
+//! Links are met where the library starts, where a path is opened, and where a program follows a
+//! path by itself (readlink, realpath, chdir): what it opens then no longer says whose it is. The
+//! way is that of the kernel: each link counts, wherever it lies.
+
+use tidelock_cipher::{Root, UnitCipher};
+
+use crate::ancestry::Identity;
+use crate::errno::Errno;
+use crate::kernel::{Fd, Links, System};
+use crate::path::{PathBuffer, next_component};
+use crate::process::Process;
+use crate::refusal::Refusal;
+use crate::resolve::{Location, MAX_LINKS};
+use crate::roots::{Decide, Decided};
+
+const O_PATH: i32 = 0o10_000_000;
+const O_CLOEXEC: i32 = 0o2_000_000;
+
+impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
+    /// Whose a file is that lies outside, behind all links of `path`.
+    pub(crate) fn judge_behind_links(
+        &self,
+        at: Fd,
+        path: &[u8],
+        place: &Location<'_, S>,
+    ) -> Result<Decided, Errno> {
+        self.attach(at, path)?;
+        let mut real = PathBuffer::new();
+        real.fill(|room| self.system.path_of(place.directory, room))?;
+        if !place.name.as_bytes().is_empty() {
+            real.push(place.name.as_bytes())?;
+        }
+        Ok(self.roots.decide(real.as_bytes()))
+    }
+
+    /// Follows `path` as the kernel does, and takes along what links of protected directories on
+    /// the way lead to. What is no link, or not there, is left alone.
+    ///
+    /// # Errors
+    /// ENFILE if protected directories have too many such places, ENAMETOOLONG; those of looking a
+    /// target up.
+    pub fn attach(&self, at: Fd, path: &[u8]) -> Result<(), Errno> {
+        let (mut here, mut rest) = (PathBuffer::new(), PathBuffer::new());
+        rest.set(path.strip_suffix(b"\0").unwrap_or(path))?;
+        if self.begin(at, rest.as_bytes(), &mut here).is_err() {
+            // A directory that has no path any more is in no protected one.
+            return Ok(());
+        }
+        let mut missing = None;
+        let (mut from, mut links) = (0, 0);
+        while let Some((part, behind)) = next_component(rest.as_bytes(), from) {
+            from = behind;
+            if part == b".." {
+                here.pop();
+                continue;
+            }
+            here.push(part)?;
+            let mut target = PathBuffer::new();
+            let link = target.fill(|room| self.system.read_link(Fd::CWD, here.as_c(), room));
+            if link.is_err() {
+                continue;
+            }
+            links += 1;
+            if links > MAX_LINKS || here.as_bytes().starts_with(b"/proc/") {
+                return Ok(());
+            }
+            let is_last = next_component(rest.as_bytes(), from).is_none();
+            let mut name = PathBuffer::new();
+            if let Decided::Plain(root) | Decided::Sealed(root, _) =
+                self.roots.decide(here.as_bytes())
+                && self.roots.relative(root, here.as_bytes(), &mut name).is_ok()
+                && !self.attach_target(root, &here, name.as_bytes())?
+                && is_last
+            {
+                missing = Some((root, name));
+            }
+            if target.as_bytes().first() == Some(&b'/') {
+                here.set(b"/")?;
+            } else {
+                here.pop();
+            }
+            target.push(rest.as_bytes().get(from..).unwrap_or_default())?;
+            (rest, from) = (target, 0);
+        }
+        match missing {
+            Some((root, name)) => self.attach_missing(root, here.as_bytes(), name.as_bytes()),
+            None => Ok(()),
+        }
+    }
+
+    /// Attaches what a link leads to, unless it belongs to somebody; false if it is not there.
+    fn attach_target(&self, root: Root, link: &PathBuffer, name: &[u8]) -> Result<bool, Errno> {
+        let flags = O_PATH | O_CLOEXEC;
+        let fd = match self.system.open(Fd::CWD, link.as_c(), flags, 0, Links::Follow) {
+            Err(Errno::NOENT) => return Ok(false),
+            opened => opened?,
+        };
+        let mut real = PathBuffer::new();
+        let found = real.fill(|room| self.system.path_of(fd, room));
+        let identity = self.system.identity(fd);
+        let file = self.system.stat(fd).is_ok_and(|stat| stat.regular);
+        self.system.close(fd)?;
+        found?;
+        if self.is_nobodys(real.as_bytes()) {
+            self.roots.attach(root, real.as_bytes(), name, file)?;
+            if let Ok(Identity { device, inode, .. }) = identity {
+                self.roots.identify(real.as_bytes(), device, inode);
+            }
+        }
+        Ok(true)
+    }
+
+    /// The same for a file that is still to be made at `real`.
+    fn attach_missing(&self, root: Root, real: &[u8], name: &[u8]) -> Result<(), Errno> {
+        if self.is_nobodys(real) && !real.starts_with(b"/proc/") {
+            self.roots.attach(root, real, name, true)?;
+        }
+        Ok(())
+    }
+
+    fn is_nobodys(&self, real: &[u8]) -> bool {
+        self.roots.decide(real) == Decided::Outside && !self.roots.is_left_out(real)
+    }
+
+    /// Judges a new link by the name `path`, which ends with a zero byte. A directory may lie
+    /// outside, and so may what stays plain.
+    ///
+    /// # Errors
+    /// EOPNOTSUPP, after a message, for a link to a file outside: programs that open that by its
+    /// own name would not know whose it is, and after a restart nobody would.
+    pub fn judge_new_link(&self, target: &[u8], at: Fd, path: &[u8]) -> Result<(), Errno> {
+        let (mut name, mut text) = (PathBuffer::new(), PathBuffer::new());
+        name.set(path.strip_suffix(b"\0").unwrap_or(path))?;
+        text.set(target.strip_suffix(b"\0").unwrap_or(target))?;
+        let here = self.enter(at, &mut name)?;
+        if !matches!(here.decided, Decided::Sealed(..)) {
+            return Ok(());
+        }
+        let there = self.enter(here.directory, &mut text)?;
+        if there.decided != Decided::Outside || there.decided_by_proc() {
+            return Ok(());
+        }
+        let mut real = PathBuffer::new();
+        real.fill(|room| self.system.path_of(there.directory, room))?;
+        let found = self.system.stat_at(there.directory, there.name.as_c())?;
+        if !found.regular || self.roots.is_left_out(real.as_bytes()) {
+            return Ok(());
+        }
+        self.refuse(path, Refusal::LinkToFile)
+    }
+}
