@@ -58,6 +58,8 @@ pub struct SimDisk {
     crashed: Cell<bool>,
     /// How many 4096-byte blocks may still be allocated.
     room: Cell<Option<u64>>,
+    /// No file grows beyond this, as by RLIMIT_FSIZE; a write stops there.
+    longest: Cell<Option<usize>>,
     nonces: Cell<u64>,
     processes: Cell<u64>,
     words: Box<Words>,
@@ -112,6 +114,7 @@ impl SimDisk {
             trace: RefCell::new(Vec::new()),
             crashed: Cell::new(false),
             room: Cell::new(None),
+            longest: Cell::new(None),
             nonces: Cell::new(nonces),
             processes: Cell::new(0),
             words: Box::new(Words::new()),
@@ -150,6 +153,11 @@ impl SimDisk {
     /// How many blocks of 4096 bytes may still be allocated; `None` is no limit.
     pub fn limit_room(&self, blocks: Option<u64>) {
         self.room.set(blocks);
+    }
+
+    /// Stops writes at this byte of any file, within a block too; `None` is no limit.
+    pub fn limit_size(&self, longest: Option<usize>) {
+        self.longest.set(longest);
     }
 
     /// Does something without faults, and without counting its calls.

@@ -95,6 +95,113 @@ fn a_header_stays_though_its_first_data_found_no_room() {
     });
 }
 
+/// As at a limit of the file's size, while the file is longer already.
+#[test]
+fn a_write_into_a_hole_that_stops_within_a_unit_leaves_no_garbage() {
+    with_room(|| {
+        for (path, stop) in ["/pg/paged/1", "/pg/bytes/1"]
+            .into_iter()
+            .flat_map(|path| [1, 100, 1024, 1040, 4095].map(|stop| (path, stop)))
+        {
+            for (at, len) in [(8192, 100), (8192 + 3000, 100), (8000, 300), (4096, 5000)] {
+                let (disk, engine) = start();
+                let fd = open(&engine, path, O_RDWR_CREAT).expect("it opens");
+                let sealed = file(&engine, fd).expect("it is sealed");
+                sealed.pwrite(&data(1, 5000), 0).expect("written");
+                sealed.set_len(20_000).expect("extended");
+                let before = read_all(&disk.process(), path).expect("read");
+                let start = usize::try_from(disk.layout().data_offset()).expect("small");
+                disk.limit_size(Some(start + 8192 + stop));
+                let count = sealed.pwrite(&data(2, len), at).unwrap_or(0);
+                disk.limit_size(None);
+                let mut expected = before;
+                let from = usize::try_from(at).expect("small");
+                expected[from..from + count].copy_from_slice(&data(2, len)[..count]);
+                let found = read_all(&disk.process(), path).expect("read");
+                let differs = found.iter().zip(&expected).position(|(a, b)| a != b);
+                assert_eq!(
+                    (found.len(), differs),
+                    (20_000, None),
+                    "{path}: {len} bytes at {at}, stopped {stop} behind 8192, {count} written"
+                );
+            }
+        }
+    });
+}
+
+/// Zeros that tell the size are no sign of a hole.
+#[test]
+fn a_write_that_stops_in_the_last_block_of_a_file_leaves_the_blocks_before_it() {
+    with_room(|| {
+        for path in ["/pg/paged/1", "/pg/bytes/1"] {
+            let (disk, engine) = start();
+            let fd = open(&engine, path, O_RDWR_CREAT).expect("it opens");
+            let sealed = file(&engine, fd).expect("it is sealed");
+            sealed.pwrite(&data(1, 5000), 0).expect("written");
+            let start = usize::try_from(disk.layout().data_offset()).expect("small");
+            disk.limit_size(Some(start + 5000));
+            let count = sealed.pwrite(&data(2, 30), 4970).unwrap_or(0);
+            disk.limit_size(None);
+            let found = read_all(&disk.process(), path).expect("read");
+            assert_eq!(found.len(), 5000, "{path}");
+            assert_eq!(found[..4970], data(1, 5000)[..4970], "{path}");
+            assert_eq!(found[4970..4970 + count], data(2, 30)[..count], "{path}");
+        }
+    });
+}
+
+#[test]
+fn a_call_that_cannot_move_the_end_leaves_it_where_it_was() {
+    with_room(|| {
+        for path in ["/pg/paged/1", "/pg/bytes/1"] {
+            let (disk, engine) = start();
+            let fd = open(&engine, path, O_RDWR_CREAT).expect("it opens");
+            let sealed = file(&engine, fd).expect("it is sealed");
+            sealed.pwrite(&data(1, 5000), 0).expect("written");
+            let start = usize::try_from(disk.layout().data_offset()).expect("small");
+            disk.limit_size(Some(start + 8192));
+            assert_eq!(sealed.set_len(100_000), Err(Errno::FBIG), "{path}");
+            assert_eq!(sealed.allocate(0, 0, 100_000), Err(Errno::FBIG), "{path}");
+            assert_eq!(sealed.size().map(|size| size.0), Ok(5000), "{path}");
+            assert!(sealed.pwrite(&data(2, 100), 8192 + 100).is_err(), "{path}");
+            disk.limit_size(Some(start + 5600));
+            assert!(sealed.pwrite(&data(2, 100), 6000).is_err(), "{path}");
+            disk.limit_size(None);
+            assert_eq!(sealed.size().map(|size| size.0), Ok(5000), "{path}");
+            assert_eq!(read_all(&disk.process(), path), Ok(data(1, 5000)), "{path}");
+            sealed.pwrite(&data(2, 100), 9000).expect("written");
+            let whole = [data(1, 5000), vec![0; 4000], data(2, 100)].concat();
+            assert_eq!(read_all(&disk.process(), path), Ok(whole), "{path}");
+        }
+    });
+}
+
+#[test]
+fn what_is_allocated_beyond_the_end_is_given_back() {
+    with_room(|| {
+        for path in ["/pg/paged/1", "/pg/bytes/1"] {
+            let (disk, engine) = start();
+            let fd = open(&engine, path, O_RDWR_CREAT).expect("it opens");
+            let sealed = file(&engine, fd).expect("it is sealed");
+            sealed.pwrite(&data(1, 5000), 0).expect("written");
+            let allocated = || disk.inspect(path, |file| file.allocated());
+            let before = allocated();
+            for free in ["ftruncate to the same size", "a hole behind the end"] {
+                sealed.allocate(1, 0, 1 << 20).expect("allocated");
+                assert!(allocated() > before + 200, "{path}: {}", allocated());
+                match free {
+                    "a hole behind the end" => sealed.allocate(3, 5000, 1 << 20),
+                    _ => sealed.set_len(5000),
+                }
+                .expect("given back");
+                // The block where the bytes that tell the size lie may stay.
+                assert!(allocated() <= before + 1, "{path}, {free}: {}", allocated());
+            }
+            assert_eq!(read_all(&disk.process(), path), Ok(data(1, 5000)), "{path}");
+        }
+    });
+}
+
 #[test]
 fn a_dup2_that_the_kernel_refuses_changes_nothing() {
     with_room(|| {

@@ -208,7 +208,11 @@ impl<'k, K: Kernel> Alone<'k, K> {
             }
             if !found.others {
                 // Killed in mid-write: equal words mean that nobody came or left since.
-                let _ = word.compare_exchange(seen, seen & !SHARERS, AcqRel, Relaxed);
+                if word.compare_exchange(seen, seen & !SHARERS, AcqRel, Relaxed).is_ok() {
+                    // It may not have settled a write that the kernel stopped within a unit: sizes
+                    // are looked at again.
+                    self.begin_change();
+                }
             } else if seen & AWAITED != 0
                 || word.compare_exchange(seen, seen | AWAITED, AcqRel, Relaxed).is_ok()
             {

@@ -39,7 +39,8 @@ impl<S: System, C: UnitCipher, P: Decide> OpenFile<'_, S, C, P> {
         let disk = self.stat()?.size;
         let now = disk.plain(self.layout());
         if wanted == now {
-            return Ok(());
+            // The kernel gives back what was allocated beyond the end, and notes the time.
+            return self.kernel().set_size(self.hidden(), disk);
         }
         alone.begin_change();
         let (key, mut pending) = self.key_or_new_header()?;
@@ -107,10 +108,14 @@ impl<S: System, C: UnitCipher, P: Decide> OpenFile<'_, S, C, P> {
     ) -> Result<(), Errno> {
         self.close_last_unit(alone, key, now, wanted.0)?;
         let disk = wanted.on_disk(self.layout());
-        if self.stat()?.size != disk {
-            self.kernel().set_size(self.hidden(), disk)?;
+        if self.stat()?.size == disk {
+            return Ok(());
         }
-        Ok(())
+        self.kernel().set_size(self.hidden(), disk).or_else(|why| {
+            // The unit that was closed may be all there is room for.
+            self.kernel().set_size(self.hidden(), now.on_disk(self.layout()))?;
+            Err(why)
+        })
     }
 
     /// fallocate(2): mode 0, FALLOC_FL_KEEP_SIZE and FALLOC_FL_PUNCH_HOLE.
@@ -143,7 +148,9 @@ impl<S: System, C: UnitCipher, P: Decide> OpenFile<'_, S, C, P> {
 
     /// Whole units become holes again; their neighbours' bytes are written as zeros.
     fn punch(&self, alone: &Alone<'_, S>, at: u64, end: u64) -> Result<(), Errno> {
-        let end = end.min(self.size_now()?.0);
+        let size = self.size_now()?;
+        self.free_behind(size, at, end)?;
+        let end = end.min(size.0);
         if end <= at {
             return Ok(());
         }
@@ -159,6 +166,18 @@ impl<S: System, C: UnitCipher, P: Decide> OpenFile<'_, S, C, P> {
         } else {
             self.zero_range(alone, at, end)
         }
+    }
+
+    /// Gives back what was allocated beyond the end: nothing has been written there.
+    fn free_behind(&self, size: PlainSize, at: u64, end: u64) -> Result<(), Errno> {
+        // Behind the bytes that tell the size, up to where `allocate` reaches.
+        let from = at.max(size.block_end() + BLOCK);
+        let end = end.next_multiple_of(BLOCK) + BLOCK;
+        if from >= end {
+            return Ok(());
+        }
+        let mode = FALLOC_KEEP_SIZE | FALLOC_PUNCH_HOLE;
+        self.kernel().allocate(self.hidden(), mode, self.layout().disk(place(from)?), end - from)
     }
 
     fn zero_range(&self, alone: &Alone<'_, S>, at: u64, end: u64) -> Result<(), Errno> {

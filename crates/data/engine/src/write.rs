@@ -15,7 +15,7 @@ use tidelock_cipher::{KeySlot, UnitCipher, open_units, seal_units};
 use tidelock_format::{BLOCK_USIZE, PlainSize, Span, UNIT, ZeroRule};
 
 use crate::errno::Errno;
-use crate::file::{OpenFile, place, whole_blocks};
+use crate::file::{OpenFile, place};
 use crate::gate::{Alone, Denied, Shared, Signals, wait_until_free};
 use crate::kernel::{SCRATCH_MAX, System};
 use crate::roots::Decide;
@@ -210,16 +210,18 @@ impl<'p, S: System, C: UnitCipher, P: Decide> OpenFile<'p, S, C, P> {
             }
         }
         let end = end.unwrap_or(0);
-        self.write_out(end)?;
+        let out = self.write_out(end);
         match pass {
             Pass::Shared(key, shared) if !end.is_multiple_of(UNIT) => {
                 drop(shared);
+                // First of all: others would take the file for one of whole units.
                 let settled = self.settle_stopped(key, end, done)?;
+                out?;
                 self.write_out(end)?;
                 Ok(settled)
             }
-            _ if done == 0 => Err(Errno::NOSPC),
-            _ => Ok((done, end)),
+            _ if done == 0 => out.and(Err(Errno::NOSPC)),
+            _ => out.map(|()| (done, end)),
         }
     }
 
@@ -313,7 +315,9 @@ impl<'p, S: System, C: UnitCipher, P: Decide> OpenFile<'p, S, C, P> {
         if there == sealed.len() {
             return Ok(Inside::Done(from.len()));
         }
-        match (first + whole_blocks(there)).saturating_sub(inside(at)?) {
+        let stopped = start + (first + there) as u64;
+        let end = self.settle_inside(alone, key, PlainSize(start + to as u64), stopped)?;
+        match usize::try_from(end.saturating_sub(at)).map_err(|_| Errno::INVAL)? {
             0 => Err(Errno::NOSPC),
             count => Ok(Inside::Done(count.min(from.len()))),
         }

@@ -51,6 +51,12 @@ impl SimFile {
         &self.bytes
     }
 
+    /// How many blocks have room on the disk.
+    #[must_use]
+    pub fn allocated(&self) -> usize {
+        self.allocated.len()
+    }
+
     /// fsync(2).
     pub fn sync(&mut self) {
         self.synced.clone_from(&self.bytes);
@@ -103,11 +109,11 @@ impl SimFile {
     }
 
     pub(super) fn punch(&mut self, at: usize, end: usize) {
+        for block in at.div_ceil(BLOCK)..end / BLOCK {
+            self.allocated.remove(&(block as u64));
+        }
         let end = end.min(self.bytes.len());
         if at < end {
-            for block in at.div_ceil(BLOCK)..end / BLOCK {
-                self.allocated.remove(&(block as u64));
-            }
             self.weaken(at, end);
             self.change(Change::Punch { at, end });
         }

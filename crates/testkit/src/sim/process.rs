@@ -150,10 +150,12 @@ impl SimProcess {
     fn cut(&self, file: usize, size: DiskSize) -> Result<(), Errno> {
         self.disk.enter(Call::SetSize)?;
         let size = usize::try_from(size.0).map_err(|_| Errno::FBIG)?;
-        if size > LARGEST {
+        let mut files = self.disk.files.borrow_mut();
+        let longest = self.disk.longest.get().unwrap_or(LARGEST).max(files[file].bytes().len());
+        if size > LARGEST.min(longest) {
             return Err(Errno::FBIG);
         }
-        self.disk.files.borrow_mut()[file].set_size(size);
+        files[file].set_size(size);
         Ok(())
     }
 
@@ -168,7 +170,8 @@ impl SimProcess {
         check_for_plaintext(bytes);
         let at = usize::try_from(at).map_err(|_| Errno::FBIG)?;
         let len = bytes.len().min(short.unwrap_or(bytes.len()).max(1));
-        if at + len > LARGEST {
+        let len = len.min(self.disk.longest.get().unwrap_or(LARGEST).saturating_sub(at));
+        if at + len > LARGEST || (len == 0 && !bytes.is_empty()) {
             return Err(Errno::FBIG);
         }
         let mut room = self.disk.room.get();

@@ -1,11 +1,11 @@
-//! What a write of whole units leaves behind that the kernel stopped within a unit: at a limit of
-//! the file's size, on some full disks.
+//! What a write leaves behind that the kernel stopped within a unit: at a limit of the file's size,
+//! on some full disks. A unit that is then half sealed and half a hole would read as garbage.
 //!
-//! Such a write did not have the gate alone, so others may have written behind it meanwhile. A unit
-//! that is then half sealed and half a hole would read as garbage; nobody else has written to it.
+//! A write of whole units did not have the gate alone, so others may have written behind it
+//! meanwhile, but not to that unit.
 
 use tidelock_cipher::{KeySlot, UnitCipher, is_zero, seal_units};
-use tidelock_format::{BLOCK_USIZE, DiskSize, UNIT, UNIT_USIZE, ZeroRule};
+use tidelock_format::{BLOCK, BLOCK_USIZE, DiskSize, PlainSize, UNIT, UNIT_USIZE, ZeroRule};
 
 use crate::errno::Errno;
 use crate::file::{OpenFile, place, whole_blocks};
@@ -38,10 +38,8 @@ impl<S: System, C: UnitCipher, P: Decide> OpenFile<'_, S, C, P> {
             self.keep_promise()?;
         } else if size.is_at_most(disk_end) {
             // Somebody has cut it since: nothing that stopped there is left.
-        } else if !self.fill_up(&alone, key, start, whole, lost > 0)? {
-            // No room: a hole again, as if the unit had not been reached.
-            let from = self.layout().disk(place(start)?);
-            self.kernel().allocate(self.hidden(), KEEP_SIZE_AND_PUNCH_HOLE, from, part as u64)?;
+        } else if !self.fill_up(&alone, key, start, part)? {
+            self.make_hole(start, UNIT)?;
             lost = part;
         }
         match done.saturating_sub(lost) {
@@ -50,24 +48,57 @@ impl<S: System, C: UnitCipher, P: Decide> OpenFile<'_, S, C, P> {
         }
     }
 
-    /// Seals zeros behind the first `whole` bytes of a unit that others have left a hole; false if
-    /// there is no room. Where old bytes stand there is nothing to do.
+    /// The same for a write that had the gate alone and stopped at `end`, in a file that had `size`
+    /// before: where the bytes end that count.
+    pub(super) fn settle_inside(
+        &self,
+        alone: &Alone<'_, S>,
+        key: KeySlot,
+        size: PlainSize,
+        end: u64,
+    ) -> Result<u64, Errno> {
+        let start = end - end % UNIT;
+        let part = usize::try_from(end - start).map_err(|_| Errno::INVAL)?;
+        let whole = whole_blocks(part);
+        let reached = start + whole as u64;
+        if reached >= size.block_end() {
+            return Ok(reached);
+        }
+        alone.begin_change();
+        if self.fill_up(alone, key, start, part)? {
+            return Ok(reached);
+        }
+        match self.traits().zero_rule {
+            ZeroRule::Unit => self.make_hole(start, UNIT).map(|()| start),
+            ZeroRule::Block => self.make_hole(reached, BLOCK).map(|()| reached),
+        }
+    }
+
+    /// No room: a hole again, as if it had not been reached.
+    fn make_hole(&self, start: u64, len: u64) -> Result<(), Errno> {
+        let from = self.layout().disk(place(start)?);
+        self.kernel().allocate(self.hidden(), KEEP_SIZE_AND_PUNCH_HOLE, from, len)
+    }
+
+    /// Seals zeros behind the first whole blocks of the `part` bytes that arrived of a unit, if the
+    /// rest of it is a hole; false if there is no room. Where old bytes stand there is nothing to
+    /// do.
     fn fill_up(
         &self,
         alone: &Alone<'_, S>,
         key: KeySlot,
         start: u64,
-        whole: usize,
-        torn: bool,
+        part: usize,
     ) -> Result<bool, Errno> {
         let mut image = self.kernel().scratch(2 * UNIT_USIZE)?;
         let (found, zeros) = image.split_at_mut_checked(UNIT_USIZE).ok_or(Errno::IO)?;
         let count = self.kernel().pread(self.hidden(), found, self.layout().disk(place(start)?))?;
-        let behind = whole + if torn { BLOCK_USIZE } else { 0 };
-        let is_hole = is_zero(found.get(behind..count).unwrap_or_default());
+        // The end of the file may lie within the unit; the zeros that tell the size prove nothing.
+        let (whole, there) = (whole_blocks(part), whole_blocks(count));
+        let is_hole = there > part && is_zero(found.get(part..there).unwrap_or_default());
         let to = match self.traits().zero_rule {
-            ZeroRule::Unit if is_hole && (whole > 0 || torn) => UNIT_USIZE,
-            ZeroRule::Block if is_hole && torn => behind,
+            ZeroRule::Unit if is_hole && part > 0 => there,
+            ZeroRule::Block if is_hole && part > whole => whole + BLOCK_USIZE,
             _ => return Ok(true),
         };
         zeros.fill(0);

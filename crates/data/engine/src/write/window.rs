@@ -6,7 +6,7 @@ use tidelock_format::{BLOCK_USIZE, PlainSize, UNIT, UNIT_USIZE, UnitNumber, Zero
 
 use super::{Seen, Target, span};
 use crate::errno::Errno;
-use crate::file::{OpenFile, place, whole_blocks};
+use crate::file::{OpenFile, place};
 use crate::gate::Alone;
 use crate::kernel::System;
 use crate::read::Window;
@@ -149,7 +149,10 @@ impl<S: System, C: UnitCipher, P: Decide> OpenFile<'_, S, C, P> {
             None => self.put(&alone.at_work, sealed, at)?,
         };
         if there < sealed.len() {
-            return self.settle_short(size, window, from, to, there, plain_end);
+            let stopped = unit_start + (from + there) as u64;
+            let whole = self.settle_inside(alone, key, size, stopped)?.saturating_sub(unit_start);
+            let whole = usize::try_from(whole).map_err(|_| Errno::INVAL)?;
+            return self.settle_short(size, window, to, whole, plain_end);
         }
         if grows
             && plain_end.is_whole_blocks()
@@ -161,18 +164,16 @@ impl<S: System, C: UnitCipher, P: Decide> OpenFile<'_, S, C, P> {
         Ok(data.len())
     }
 
-    /// Only `there` bytes of a window arrived: the size must say what is whole.
+    /// Only `whole` of the `to` bytes of a window are there: the size must say so.
     fn settle_short(
         &self,
         size: PlainSize,
         window: &Window,
-        from: usize,
         to: usize,
-        there: usize,
+        whole: usize,
         plain_end: PlainSize,
     ) -> Result<usize, Errno> {
         let layout = self.layout();
-        let whole = from + whole_blocks(there);
         if whole >= to {
             // All blocks are there, only the zeros that tell the size are missing.
             self.kernel().set_size(self.hidden(), plain_end.on_disk(layout))?;
@@ -180,7 +181,8 @@ impl<S: System, C: UnitCipher, P: Decide> OpenFile<'_, S, C, P> {
             return Ok(window.wanted);
         }
         let reached = PlainSize(window.first.0 * UNIT + whole as u64);
-        let right = if reached > size { reached } else { size };
+        // A write that fails leaves the end where it was.
+        let right = if reached > size && whole > window.skip { reached } else { size };
         if self.stat()?.size != right.on_disk(layout) {
             self.kernel().set_size(self.hidden(), right.on_disk(layout))?;
             self.keep_promise()?;
