@@ -10,6 +10,7 @@ use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use tidelock_servers::skip;
 use tidelock_testkit::twins::{Ended, Product, Workspace};
 
 /// The words of the guard.
@@ -172,6 +173,50 @@ fn plain_bytes_are_refused_whoever_writes_them() {
         fs::write(guarded.plain.join("plain"), "plain words\n").unwrap();
         let _ = fs::remove_file(guarded.sealed.join("new"));
     }
+}
+
+/// The kernel needs no descriptor for these; the guard does, to look.
+#[test]
+fn a_program_without_a_free_descriptor_puts_nothing_plain_in_place() {
+    let guarded = Guarded::new("descriptors");
+    let script = r#"
+import os, sys
+d, o = sys.argv[1:]
+while True:
+    try:
+        os.dup(0)
+    except OSError:
+        break
+for call in (lambda: os.rename(o + "/plain", d + "/log"), lambda: os.truncate(d + "/log", 100),
+             lambda: os.link(o + "/plain", d + "/new")):
+    try:
+        call()
+        sys.exit("it was done")
+    except OSError as why:
+        print(why.errno)
+"#;
+    fs::write(guarded.plain.join("script.py"), script).unwrap();
+    let ended = guarded.line(r#"ulimit -n 64; /usr/bin/python3 "$O/script.py" "$D" "$O""#);
+    assert!(ended.good(), "{ended}");
+    assert_eq!(ended.output, "24\n24\n24\n", "{ended}");
+    guarded.check("no descriptor");
+}
+
+/// Nobody can tell whether it is a listed one.
+#[test]
+fn a_program_that_starts_without_proc_does_not_run() {
+    if skip::unless_root("a place without /proc") {
+        return;
+    }
+    let guarded = Guarded::new("proc");
+    let ended = guarded.line(
+        r#"unshare -m sh -c 'umount -l /proc && exec dd if="$1/plain" of="$0/new" status=none' \
+           "$D" "$O""#,
+    );
+    assert!(!ended.good(), "{ended}");
+    assert!(ended.messages.contains("/proc/self/exe cannot be read"), "{ended}");
+    assert!(!guarded.sealed.join("new").exists());
+    guarded.check("no /proc");
 }
 
 /// gnulib calls openat2 by its number, and goes on with openat where there is none.

@@ -61,6 +61,14 @@ int main(int argc, char **argv)
     show("pselect", pselect(20, &in, NULL, NULL, &none, NULL));
     say("  in %d", FD_ISSET(fd, &in));
 
+    /* A call that fails leaves the sets as they are. */
+    FD_SET(fd, &out);
+    FD_SET(fd, &bad);
+    FD_SET(19, &in);
+    show("select of what is closed", select(20, &in, &out, &bad, &now));
+    say("  in %d closed %d out %d except %d", FD_ISSET(fd, &in), FD_ISSET(19, &in),
+        FD_ISSET(fd, &out), FD_ISSET(fd, &bad));
+
     int epoll = epoll_create1(0);
     struct epoll_event event = {.events = EPOLLIN};
     show("epoll_ctl of the file", epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event));

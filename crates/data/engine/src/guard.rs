@@ -61,6 +61,7 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
         }
         if flags & O_TMPFILE == O_TMPFILE {
             return match self.decide(at, path, true) {
+                Err(why) if is_shortage(why) => Err(why),
                 Ok(Decided::Outside) | Err(_) => Ok(Verdict::Straight),
                 Ok(_) => Err(Errno::OPNOTSUPP),
             };
@@ -72,11 +73,12 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
             Ok(fd) => fd,
             // The name decides what is made; without O_CREAT the kernel says why it is not there.
             Err(Errno::NOENT) if flags & O_CREAT != 0 => {
-                return match self.decide(at, path, nofollow == 0).is_ok_and(must_be_sealed) {
+                return match self.is_sealed(at, path, nofollow == 0)? {
                     true => self.guard_empty(path, flags),
                     false => Ok(Verdict::Straight),
                 };
             }
+            Err(why) if is_shortage(why) => return Err(why),
             Err(_) => return Ok(Verdict::Straight),
         };
         let stat = self.system.stat(found);
@@ -86,13 +88,23 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
         if !stat.regular || exclusive {
             return Ok(Verdict::Straight);
         }
-        // The text is asked too: a link on the way may take its target along.
-        let sealed =
-            must_be_sealed(real?) || self.decide(at, path, nofollow == 0).is_ok_and(must_be_sealed);
+        // The text is asked too: a link on the way may take its target along. Where /proc is not
+        // mounted, the text is all there is.
+        let sealed = real.is_ok_and(must_be_sealed) || self.is_sealed(at, path, nofollow == 0)?;
         match sealed {
             false => Ok(Verdict::Straight),
             true if stat.size.0 == 0 || flags & O_TRUNC != 0 => self.guard_empty(path, flags),
             true => Err(self.without_keys(path)),
+        }
+    }
+
+    /// True if a policy seals what is at this path. What cannot be looked up is the kernel's to
+    /// refuse.
+    fn is_sealed(&self, at: Fd, path: &[u8], follow: bool) -> Result<bool, Errno> {
+        match self.decide(at, path, follow) {
+            Ok(decided) => Ok(must_be_sealed(decided)),
+            Err(why) if is_shortage(why) => Err(why),
+            Err(_) => Ok(false),
         }
     }
 
@@ -198,12 +210,25 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
         flags: i32,
         moves: bool,
     ) -> Result<(), Errno> {
-        // What cannot be looked up is the kernel's to refuse.
         let mut room = PathBuffer::new();
-        let Ok((_, target)) = self.decide_name(to, &mut room) else { return Ok(()) };
-        if !must_be_sealed(target) {
-            return Ok(());
+        match self.decide_name(to, &mut room) {
+            Ok((_, target)) if must_be_sealed(target) => {
+                self.may_arrive_at(target, from, to, flags, moves)
+            }
+            Err(why) if is_shortage(why) => Err(why),
+            // What cannot be looked up is the kernel's to refuse.
+            _ => Ok(()),
         }
+    }
+
+    fn may_arrive_at(
+        &self,
+        target: Decided,
+        from: (Fd, &[u8]),
+        to: (Fd, &[u8]),
+        flags: i32,
+        moves: bool,
+    ) -> Result<(), Errno> {
         let nofollow = if flags & AT_SYMLINK_FOLLOW == 0 { O_NOFOLLOW } else { 0 };
         let probe = O_PATH | O_CLOEXEC | nofollow;
         let found = if from.1 == b"\0" {
@@ -212,7 +237,11 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
         } else {
             self.system.open(from.0, from.1, probe, 0, Links::Follow)
         };
-        let Ok(found) = found else { return Ok(()) };
+        let found = match found {
+            Err(why) if is_shortage(why) => return Err(why),
+            Err(_) => return Ok(()),
+            Ok(found) => found,
+        };
         let may = self.may_be_there(found, from, target, to, moves);
         self.system.close(found)?;
         if may == Err(Errno::PERM) { Err(self.without_keys(to.1)) } else { may }
@@ -295,6 +324,12 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
         real.fill(|room| self.system.path_of(fd, room))?;
         Ok(self.roots.decide(real.as_bytes()))
     }
+}
+
+/// True if only the look-up failed, for want of a descriptor or memory, which the program's own
+/// call may not need.
+const fn is_shortage(why: Errno) -> bool {
+    matches!(why, Errno::MFILE | Errno::NFILE | Errno::NOMEM)
 }
 
 const fn must_be_sealed(decided: Decided) -> bool {

@@ -1,7 +1,7 @@
 //! What a fork must leave in order: locks, locked memory, shared offsets.
 
 use crate::process::{process, starting};
-use crate::{memory, requests, scratch, stack};
+use crate::{memory, requests, scratch, stack, system};
 
 /// Just before a fork.
 pub fn before() {
@@ -19,6 +19,7 @@ pub fn after_in_child() {
         scratch::after_fork_in_child();
         requests::after_fork_in_child();
         stack::after_fork_in_child();
+        system::working_directory_after_fork();
         tidelock_runtime::start::after_fork_in_child(starting());
         starting().cipher().after_fork_in_child();
     }

@@ -18,11 +18,12 @@ use core::sync::atomic::{AtomicBool, Ordering::Acquire, Ordering::Release};
 use libc::{FILE, iovec, mode_t, off_t, size_t, ssize_t};
 use tidelock_engine::{Errno, Fd, System as _, Verdict};
 
-use crate::hooks::path as path_of;
+use crate::hooks::{aside, path as path_of};
 use crate::process::{ActiveProcess, starting};
 use crate::raw::Outcome;
 use crate::stdio::mode::Mode;
 use crate::stdio::{cookie, standard};
+use crate::touch::{self, FAULT, Want};
 use crate::{next, raw};
 
 static AT_WORK: AtomicBool = AtomicBool::new(false);
@@ -74,10 +75,10 @@ unsafe fn wait_for(
     let Some(process) = judge() else { return Ok(None) };
     // SAFETY: the caller's promise.
     let Ok(path) = (unsafe { path_of(path) }) else { return Ok(None) };
-    match process.guard_judge(Fd(at), path, flags)? {
+    aside(|| match process.guard_judge(Fd(at), path, flags)? {
         Verdict::Straight => Ok(None),
         Verdict::Waits => process.guard_open(Fd(at), path, flags, mode).map(|fd| Some(fd.0)),
-    }
+    })
 }
 
 pub(crate) unsafe fn fopen(path: *const c_char, mode: *const c_char) -> *mut FILE {
@@ -144,10 +145,10 @@ pub(crate) unsafe fn freopen(
     };
     // SAFETY: the contract of freopen.
     let old = unsafe { crate::stdio::fileno(file) };
-    let opened = match process.guard_judge(Fd::CWD, name, wanted.flags) {
+    let opened = match aside(|| process.guard_judge(Fd::CWD, name, wanted.flags)) {
         Ok(Verdict::Straight) => return straight(),
         Ok(Verdict::Waits) if old >= 0 && standard::is_one(file) => {
-            process.guard_open(Fd::CWD, name, wanted.flags, 0o666)
+            aside(|| process.guard_open(Fd::CWD, name, wanted.flags, 0o666))
         }
         Ok(Verdict::Waits) => Err(Errno::OPNOTSUPP),
         Err(error) => Err(error),
@@ -182,7 +183,8 @@ pub(crate) unsafe fn renameat2(
     // SAFETY: as above.
     let to_path = unsafe { path_of(to) };
     if let (Some(process), Ok(old), Ok(new)) = (judge(), from_path, to_path)
-        && let Err(error) = process.guard_rename((Fd(from_at), old), (Fd(to_at), new), flags)
+        && let Err(error) =
+            aside(|| process.guard_rename((Fd(from_at), old), (Fd(to_at), new), flags))
     {
         return raw::fail(error);
     }
@@ -202,7 +204,8 @@ pub(crate) unsafe fn linkat(
     // SAFETY: as above.
     let to_path = unsafe { path_of(to) };
     if let (Some(process), Ok(old), Ok(new)) = (judge(), from_path, to_path)
-        && let Err(error) = process.guard_link((Fd(from_at), old), (Fd(to_at), new), flags)
+        && let Err(error) =
+            aside(|| process.guard_link((Fd(from_at), old), (Fd(to_at), new), flags))
     {
         return raw::fail(error);
     }
@@ -213,7 +216,7 @@ pub(crate) unsafe fn linkat(
 pub(crate) unsafe fn truncate(path: *const c_char, len: off_t) -> c_int {
     // SAFETY: the contract of truncate.
     if let (Some(process), Ok(name)) = (judge(), unsafe { path_of(path) })
-        && let Err(error) = process.guard_truncate(name, len.cast_unsigned())
+        && let Err(error) = aside(|| process.guard_truncate(name, len.cast_unsigned()))
     {
         return raw::fail(error);
     }
@@ -225,7 +228,7 @@ pub(crate) unsafe fn truncate(path: *const c_char, len: off_t) -> c_int {
 #[cold]
 pub(crate) fn is_waiting(fd: c_int) -> bool {
     let before = raw::errno();
-    let waits = is_at_work() && starting().is_waiting(Fd(fd));
+    let waits = is_at_work() && aside(|| Ok(starting().is_waiting(Fd(fd)))) == Ok(true);
     raw::set_errno(before);
     waits
 }
@@ -274,10 +277,13 @@ pub(crate) unsafe fn written_vector(
     write: impl Fn() -> ssize_t,
 ) -> ssize_t {
     let done = write();
-    if done >= 0 || !is_at_work() || raw::errno() != Errno::BADF || pieces.is_null() {
+    if pieces.is_null() || !met_waiting(&done, fd) {
         return done;
     }
     let count = usize::try_from(n).unwrap_or(0);
+    if touch::all(pieces.cast(), count * size_of::<iovec>(), Want::Read).is_err() {
+        return raw::fail(FAULT);
+    }
     // SAFETY: the caller's promise.
     let pieces = unsafe { core::slice::from_raw_parts(pieces, count) };
     let first = pieces.iter().find(|piece| piece.iov_len > 0).map_or(&[][..], |piece| {
@@ -305,11 +311,12 @@ fn admits(fd: c_int, first: &[u8]) -> bool {
 /// # Safety
 /// The contract of write.
 unsafe fn looked_at<'b>(from: *const c_void, len: size_t) -> &'b [u8] {
-    if from.is_null() {
+    let len = len.min(64);
+    if from.is_null() || touch::all(from.cast(), len, Want::Read).is_err() {
         return &[];
     }
     // SAFETY: the caller's promise.
-    unsafe { core::slice::from_raw_parts(from.cast(), len.min(64)) }
+    unsafe { core::slice::from_raw_parts(from.cast(), len) }
 }
 
 /// Where a descriptor that waits is: at the beginning of an empty file.

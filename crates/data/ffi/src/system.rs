@@ -281,7 +281,14 @@ impl System for Linux {
                 let flags = as_open_takes(flags);
                 // open(2) leaves the mode out too.
                 let mode = if flags.contains(OFlags::PATH) { Mode::empty() } else { mode };
-                rustix::fs::openat2(borrow(at), path, flags, mode, ResolveFlags::NO_SYMLINKS)
+                let opened =
+                    rustix::fs::openat2(borrow(at), path, flags, mode, ResolveFlags::NO_SYMLINKS);
+                // A filter of system calls may say EPERM of a call that it does not know. A true
+                // one comes again on the way without this call.
+                opened.map_err(|why| match why {
+                    rustix::io::Errno::PERM => rustix::io::Errno::NOSYS,
+                    why => why,
+                })
             }
         };
         opened.map(|fd| Fd(fd.into_raw_fd())).map_err(error)
@@ -469,6 +476,11 @@ pub fn refresh_working_directory() {
     directory::refresh();
 }
 
+/// In a forked child, which has one thread.
+pub(crate) fn working_directory_after_fork() {
+    directory::after_fork_in_child();
+}
+
 /// The working directory, so that relative paths need no system call: a sequence lock over bytes.
 mod directory {
     use super::{AtomicU8, AtomicU32, AtomicUsize, Errno, Relaxed};
@@ -504,20 +516,32 @@ mod directory {
     }
 
     pub(super) fn refresh() {
-        let mut buffer = [0u8; LEN];
-        let found = sys::working_directory(&mut buffer).unwrap_or(0);
-        // A directory that cannot be reached from the root has no path to go by.
-        let path = buffer.get(..found).filter(|path| path.first() == Some(&b'/')).unwrap_or(&[]);
+        // A handler that changes it too would wait for its own thread.
+        let mask = sys::block_signals();
+        // First of all: of two threads the later one must have the newer answer.
         while SEQUENCE.load(Relaxed) & 1 == 1 || {
             let now = SEQUENCE.load(Relaxed);
             SEQUENCE.compare_exchange(now & !1, (now & !1) + 1, AcqRel, Relaxed).is_err()
         } {
             core::hint::spin_loop();
         }
+        let mut buffer = [0u8; LEN];
+        let found = sys::working_directory(&mut buffer).unwrap_or(0);
+        // A directory that cannot be reached from the root has no path to go by.
+        let path = buffer.get(..found).filter(|path| path.first() == Some(&b'/')).unwrap_or(&[]);
         for (byte, &new) in BYTES.iter().zip(path) {
             byte.store(new, Relaxed);
         }
         COUNT.store(path.len(), Relaxed);
         SEQUENCE.fetch_add(1, Release);
+        sys::restore_signals(mask);
+    }
+
+    /// Another thread may have been in the middle of it, or just before, and is not there any more.
+    pub(super) fn after_fork_in_child() {
+        if SEQUENCE.load(Relaxed) & 1 == 1 {
+            SEQUENCE.fetch_add(1, Release);
+        }
+        refresh();
     }
 }

@@ -153,10 +153,14 @@ pub(crate) fn fatal(host: &dyn Host, error: core::fmt::Arguments<'_>, hint: &str
 }
 
 fn send(bytes: &[u8]) {
-    if is_standard_error() {
-        // A reader that has gone has nobody to be told.
-        let _ = rustix::io::write(rustix::stdio::stderr(), bytes);
-    } else {
+    let told = is_standard_error()
+        && match rustix::io::write(rustix::stdio::stderr(), bytes) {
+            // A reader that has gone has nobody to be told.
+            Ok(_) | Err(rustix::io::Errno::PIPE) => true,
+            // Standard error may itself be the file that is refused.
+            Err(_) => false,
+        };
+    if !told {
         // Without a system log there is nobody to tell.
         let _ = log(bytes);
     }

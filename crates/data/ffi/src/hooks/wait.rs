@@ -151,9 +151,9 @@ pub unsafe fn pselect(
 ) -> c_int {
     let sets = [read, write, except];
     // SAFETY: the contract of pselect.
-    let taken = try_or_fail!(unsafe { Taken::from(n, sets) });
-    // SAFETY: the contract of pselect.
     let given = try_or_fail!(unsafe { time_at(timeout) });
+    // SAFETY: the contract of pselect.
+    let taken = try_or_fail!(unsafe { Taken::from(n, sets) });
     let now = timespec { tv_sec: 0, tv_nsec: 0 };
     let mut left = if taken.ready() > 0 { Some(now) } else { given };
     let left = left.as_mut().map_or(core::ptr::null_mut(), core::ptr::from_mut);
@@ -226,13 +226,34 @@ impl Taken {
                 // SAFETY: within the first `n` bits, in whole words.
                 let word = unsafe { set.cast::<c_long>().add(index) };
                 // SAFETY: the program's memory, which it does not use while it waits for us.
-                let word = unsafe { &mut *word };
-                *kept = sealed_among(*word, index, n)?;
-                *word &= !*kept;
+                *kept = sealed_among(unsafe { *word }, index, n)?;
                 taken.any |= *kept != 0;
             }
         }
+        // Not before all are known: a call that fails leaves the sets as they are.
+        // SAFETY: the caller's promise.
+        unsafe { taken.change(sets, |word, kept| word & !kept) };
         Ok(taken)
+    }
+
+    /// Changes those words of the sets, as many as are given, in which sealed files stand.
+    ///
+    /// # Safety
+    /// As [`from`](Self::from), with the same sets.
+    unsafe fn change<const N: usize>(
+        &self,
+        sets: [*mut fd_set; N],
+        change: impl Fn(c_long, c_long) -> c_long,
+    ) {
+        for (kept, set) in self.sets.iter().zip(sets).filter(|(_, set)| !set.is_null()) {
+            for (index, &kept) in kept.iter().enumerate().filter(|&(_, &kept)| kept != 0) {
+                // SAFETY: a word that `from` has looked at.
+                let word = unsafe { set.cast::<c_long>().add(index) };
+                // SAFETY: the program's memory, which it does not use while it waits for us.
+                let word = unsafe { &mut *word };
+                *word = change(*word, kept);
+            }
+        }
     }
 
     /// How many are ready: all that shall be read or written.
@@ -247,18 +268,18 @@ impl Taken {
     /// # Safety
     /// As [`from`](Self::from), with the same sets.
     unsafe fn put_back(&self, sets: [*mut fd_set; 3], others: c_int) -> c_int {
-        if others < 0 || !self.any {
+        if others < 0 {
+            // A call that fails leaves the sets as they are.
+            // SAFETY: the caller's promise.
+            unsafe { self.change(sets, |word, kept| word | kept) };
             return others;
         }
-        let readable_and_writable = self.sets.iter().zip(sets).take(2);
-        for (kept, set) in readable_and_writable.filter(|(_, set)| !set.is_null()) {
-            for (index, &kept) in kept.iter().enumerate().filter(|&(_, &kept)| kept != 0) {
-                // SAFETY: a word that `from` has changed.
-                let word = unsafe { set.cast::<c_long>().add(index) };
-                // SAFETY: as above.
-                unsafe { *word |= kept };
-            }
+        if !self.any {
+            return others;
         }
+        let [read, write, _] = sets;
+        // SAFETY: the caller's promise.
+        unsafe { self.change([read, write], |word, kept| word | kept) };
         others + self.ready()
     }
 }

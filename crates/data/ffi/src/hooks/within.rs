@@ -11,7 +11,7 @@ use core::ffi::{c_char, c_int, c_uint, c_void};
 use libc::{FILE, mode_t};
 use tidelock_engine::{Decided, Errno, Fd};
 
-use crate::hooks::path as path_of;
+use crate::hooks::{aside, path as path_of};
 use crate::next;
 use crate::process::process;
 use crate::raw::fail;
@@ -23,11 +23,13 @@ use crate::raw::fail;
 unsafe fn is_sealed(path: *const c_char) -> bool {
     let Some(process) = process() else { return false };
     // SAFETY: the caller's promise.
-    unsafe { path_of(path) }.is_ok_and(|path| match process.decide_to_write(Fd::CWD, path) {
-        Ok(decided) => {
-            matches!(decided, Decided::Sealed(..) | Decided::Control(_) | Decided::Ambiguous)
+    unsafe { path_of(path) }.is_ok_and(|path| {
+        match aside(|| process.decide_to_write(Fd::CWD, path)) {
+            Ok(decided) => {
+                matches!(decided, Decided::Sealed(..) | Decided::Control(_) | Decided::Ambiguous)
+            }
+            Err(why) => why == Errno::ACCES,
         }
-        Err(why) => why == Errno::ACCES,
     })
 }
 
