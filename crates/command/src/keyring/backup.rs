@@ -4,8 +4,13 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 use tidelock_agent::audit::Event;
+use tidelock_contract::control::FOLDER;
 use tidelock_keyring::{Keyring, KeyringDir, SealedKeyring};
 use tidelock_providers::known;
 
@@ -16,6 +21,9 @@ use crate::error::{Error, Result};
 use crate::folder::{Entry, Folder};
 use crate::protected::{self, Protected};
 use crate::unlock::KeyOptions;
+
+/// How long a command waits for another: a copy may go to a slow disk.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Copy the keyring to FILE; it stays wrapped, and opens with the same keys
 #[derive(clap::Args)]
@@ -67,7 +75,16 @@ impl Backup {
             Proof::Shape(why) => warning = Some(why),
             Proof::Agent(_) => {}
         }
-        let copied = write(directory, &keyring, &bytes, &self.file)?;
+        let copied = {
+            let _alone = alone(directory)?;
+            // Somebody may have been asked for a key meanwhile: what is copied now must be what was
+            // opened.
+            if folder.bytes()? != bytes {
+                let (expected, found) = (keyring.generation().0, folder.read()?.generation().0);
+                return Err(tidelock_keyring::Error::Changed { expected, found }.into());
+            }
+            write(directory, &keyring, &bytes, &self.file)?
+        };
         console::print(format_args!(
             "keyring {}, generation {}, is copied to {}\nchecked: {words}\n",
             keyring.id(),
@@ -100,6 +117,8 @@ impl Backup {
 /// As `tidelock keyring backup`.
 pub(crate) fn copy_again(opened: &Keyring, dir: &Path, file: &Path) -> Result<Copied> {
     let directory = protected::folder(dir)?;
+    let _alone = alone(&directory)?;
+    // Read only now: another command may have changed it again.
     let (protected, folder) = Protected::hold(&directory)?;
     let bytes = folder.bytes()?;
     let keyring = SealedKeyring::parse(&bytes).and_then(known)?;
@@ -109,6 +128,30 @@ pub(crate) fn copy_again(opened: &Keyring, dir: &Path, file: &Path) -> Result<Co
     let both = (&protected.keyring, Some(opened));
     record(both, &protected.path, Event::KeyringBackup, file, &words);
     done
+}
+
+/// No other command copies this keyring until this is dropped: of two, the one that has read the
+/// older keyring would write last. Not the keyring's own lock, since a change of the keyring need
+/// not wait for the disk of a copy: whoever changes it copies it afterwards, as it is then.
+fn alone(directory: &Folder) -> Result<Folder> {
+    let folder = directory.entry(FOLDER).open_folder()?;
+    let until = Instant::now() + PATIENCE;
+    loop {
+        match flock(&folder, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(folder),
+            Err(Errno::WOULDBLOCK | Errno::INTR) if Instant::now() < until => {
+                sleep(Duration::from_millis(20));
+            }
+            Err(Errno::WOULDBLOCK | Errno::INTR) => {
+                let dir = directory.path().display();
+                return Err(Error::refused(
+                    format!("another command is copying the keyring of {dir}"),
+                    "wait until it has ended, then run this again",
+                ));
+            }
+            Err(errno) => return Err(Error::io("lock", folder.path())(errno.into())),
+        }
+    }
 }
 
 fn write(directory: &Folder, keyring: &SealedKeyring, bytes: &[u8], file: &Path) -> Result<Copied> {

@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 
 use tidelock_agent::audit::Event;
-use tidelock_format::Generation;
+use tidelock_format::{Generation, KeyringId};
 use tidelock_keyring::{Keyring, KeyringDir, SealedKeyring};
 
 use super::proof::{Examined, Proof};
@@ -122,7 +122,10 @@ impl Restore {
                  --unopened",
             ));
         }
-        let seen = need.newest.max(present.as_ref().and_then(|present| present.generation));
+        let here = present.as_ref().and_then(|present| present.generation);
+        // Of which keyring an announcement is, only the keyring and the files here show.
+        let ours = need.newest.is_some() || here.is_some();
+        let seen = need.newest.max(here).max(told(directory, backup.id(), ours));
         let older = self.must_be_newer(backup, seen, &need)?;
         let folder = match KeyringDir::create_in(directory, dir) {
             // A keyring is there; whether it may be replaced is decided below.
@@ -153,8 +156,11 @@ impl Restore {
             ),
             other => other.into(),
         })?;
-        // A keyring that was damaged or lost may have announced a later one.
-        let _ = folder.announce(generation);
+        // What another keyring has announced here is not this one's. What this one has is never
+        // lowered: an agent may have told programs of a later one meanwhile.
+        if !ours || folder.announced().is_ok_and(|announced| announced < generation) {
+            let _ = folder.announce(generation);
+        }
         console::print(format_args!(
             "keyring {}, generation {}, is restored to {}\nchecked: {words}\n",
             backup.id(),
@@ -244,6 +250,19 @@ impl Restore {
             );
         }
     }
+}
+
+/// The newest generation that running programs were told of, or that an agent of this keyring
+/// holds: no file need have been sealed under it. Announcements count if they are `ours`.
+fn told(directory: &Folder, id: KeyringId, ours: bool) -> Option<Generation> {
+    let dir = directory.path();
+    let announced = || KeyringDir::open_in(directory, dir).and_then(|it| it.announced()).ok();
+    let agents = Found::all(dir, id, &Programs::of(dir));
+    let held = agents.iter().filter_map(|found| match found {
+        Found::Answers(agent) => Some(Generation(agent.generation)),
+        _ => None,
+    });
+    held.max().max(ours.then(announced).flatten())
 }
 
 impl Need {

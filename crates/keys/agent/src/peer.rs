@@ -99,15 +99,15 @@ impl Program {
         (self.device, self.inode) == (other.device, other.inode)
     }
 
-    /// True unless this user, or a group with anybody but root in it, can put another program into
-    /// this path: neither the file nor a directory above it is the user's, can be written by this
-    /// process, which runs as the same user but perhaps without its groups, or by others.
+    /// True unless root alone can put another program into this path: the file and every directory
+    /// above it are root's, and can be written neither by this process, which runs as the same user
+    /// but perhaps without its groups, nor by others, a group with anybody but root in it included.
     pub(crate) fn is_writable_by(&self, uid: u32) -> bool {
         self.path.ancestors().any(|place| {
             let Ok(found) = fs::metadata(place) else { return true };
-            // In a directory like /tmp nobody renames what is not one's own.
+            // In a directory like /tmp nobody renames what is not one's own, but its owner does.
             let sticky = found.is_dir() && found.mode() & 0o1000 != 0;
-            let owned = uid != 0 && found.uid() == uid;
+            let owned = found.uid() != 0;
             let written = others_write(found.mode(), found.gid(), root_is_alone)
                 || (uid != 0 && may_write(place.as_os_str()));
             owned || (!sticky && written)
@@ -264,6 +264,14 @@ mod tests {
         assert!(writable());
         set(&folder, 0o1775, USER);
         assert!(!writable(), "sticky");
+        // Whoever owns the file or its folder, sticky or not, replaces the program.
+        for (place, mode) in [(&file, 0o755), (&folder, 0o755), (&folder, 0o1755)] {
+            set(place, mode, 0);
+            chown(place, Some(USER), None).unwrap();
+            assert!(writable(), "{} {mode:o}", place.display());
+            set(place, 0o755, 0);
+            assert!(!writable());
+        }
     }
 
     #[test]

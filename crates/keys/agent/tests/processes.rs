@@ -344,6 +344,13 @@ fn a_program_that_its_user_can_replace_is_refused() {
         fs::set_permissions(place, Permissions::from_mode(0o755)).unwrap();
         assert_eq!(world.ask("pg_ctl", "keys").0, 0, "{}", place.display());
     }
+    // By a third user, whose it is.
+    for place in [&shared, &bin] {
+        chown(place, Some(54321), Some(0)).unwrap();
+        assert_eq!(world.ask("pg_ctl", "keys").0, 4, "{}", place.display());
+        chown(place, Some(0), Some(0)).unwrap();
+        assert_eq!(world.ask("pg_ctl", "keys").0, 0, "{}", place.display());
+    }
     // Named for this run by the user, it may be the user's own.
     fs::set_permissions(&bin, Permissions::from_mode(0o755)).unwrap();
     let (socket, named) = (world.socket(), own.to_str().unwrap());

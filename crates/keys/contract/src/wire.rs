@@ -363,7 +363,8 @@ impl fmt::Display for RefusalReason {
         f.write_str(match self {
             Self::NotListed => "the program is not listed",
             Self::Writable => {
-                "the program could be replaced by the user who runs it, or by a group or others"
+                "the program could be replaced by the user who runs it, by its owner, or by a \
+                 group or others"
             }
             Self::OtherUser => "the program runs as another user",
             Self::UnknownProgram => "the program's file cannot be found out",

@@ -208,6 +208,49 @@ fn another_key_file_is_told_from_a_changed_keyring() {
     assert!(matches!(found, Error::NoSlot { kind, .. } if kind == PASSPHRASE));
 }
 
+/// Two slots of one type: a provider that wraps in another way, refuses or fails at the first must
+/// come to its own.
+#[test]
+fn a_slot_that_a_provider_cannot_open_does_not_hide_the_next_of_its_type() {
+    let says: [fn() -> Error; 5] = [
+        || Error::NoSlot { keyring: KeyringId([0; 16]), kind: FILE },
+        || Error::Damaged { what: "a slot's wrapped bytes are not Vault's" },
+        || Error::CommandFailed { command: "unwrap".into(), status: "1".into() },
+        || service(ServiceFault::Denied),
+        || service(ServiceFault::NotFound),
+    ];
+    for says in says {
+        let fixture = fixture();
+        let mut keyring = fixture.place.read().unwrap().unlock(&fixture.file).unwrap();
+        let added = |wrapped: &[u8]| match Payload::from_slice(wrapped) {
+            Some(payload) if wrapped.len() == 64 => Ok(payload),
+            _ => Err(says()),
+        };
+        keyring.add_slot(&Wraps(added)).unwrap();
+        let sealed = SealedKeyring::parse(&keyring.seal().unwrap()).unwrap();
+        assert!(sealed.slots().iter().filter(|slot| slot.terms.kind == FILE).count() == 2);
+        let opened = sealed.unlock(&Wraps(added)).unwrap();
+        assert_eq!(opened.opened_by().unwrap().terms.wrapping, Wrapping::Remote);
+        assert!(sealed.unlock(&fixture.file).is_ok());
+    }
+    // A service that does not answer is not asked again.
+    let fixture = fixture();
+    let asked = Cell::new(0);
+    let mute = Wraps(|_: &[u8]| {
+        asked.set(asked.get() + 1);
+        Err(service(ServiceFault::NoAnswer))
+    });
+    let mut keyring = fixture.place.read().unwrap().unlock(&fixture.file).unwrap();
+    keyring.add_slot(&Given(FILE, [9; 32])).unwrap();
+    let sealed = SealedKeyring::parse(&keyring.seal().unwrap()).unwrap();
+    assert!(matches!(sealed.unlock(&mute), Err(Error::Service { .. })));
+    assert_eq!(asked.get(), 1);
+}
+
+fn service(fault: ServiceFault) -> Error {
+    Error::Service { provider: FILE, fault, why: "refuses (there)".into() }
+}
+
 type Secret32 = tidelock_cipher::Secret<32>;
 
 #[test]

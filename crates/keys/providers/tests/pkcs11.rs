@@ -6,6 +6,8 @@
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use std::fs;
+use std::io::Write;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
@@ -14,12 +16,18 @@ use tidelock_format::KeyringId;
 use tidelock_keyring::{
     Error, Payload, Provider, ServiceFault, SlotId, SlotKind, SlotTerms, Wrapping,
 };
-use tidelock_providers::ProviderChoice;
+use tidelock_providers::{Descriptor, ProviderChoice};
 use tidelock_servers::{Bounded, alone};
 
 const MODULE: &str = "/usr/lib/softhsm/libsofthsm2.so";
 const PIN: &str = "7315-tide";
 const STORE: &str = "TIDELOCK_TEST_STORE";
+/// How SoftHSM's file of a token begins its flags (CKA_OS_TOKENFLAGS): which attribute, and that it
+/// is a number, eight bytes each, the highest first. Eight bytes with the flags follow.
+const FLAGS: [u8; 16] = [0, 0, 0, 0, 0x80, 0, 0x53, 0x4b, 0, 0, 0, 0, 0, 0, 0, 2];
+/// Of bits 16 to 23: CKF_USER_PIN_COUNT_LOW, CKF_USER_PIN_FINAL_TRY.
+const COUNT_LOW: u8 = 1;
+const FINAL_TRY: u8 = 2;
 
 /// A store with one token `one` that has the AES-256 key `pg`, id 01.
 struct Store {
@@ -77,6 +85,29 @@ impl Store {
         fs::write(&path, format!("{pin}\n")).unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
         path
+    }
+
+    /// The file of the only token, and where bits 16 to 23 of its flags are.
+    fn flags(&self) -> (PathBuf, usize) {
+        let mut tokens = fs::read_dir(self.home.join("tokens")).unwrap();
+        let file = tokens.next().unwrap().unwrap().path().join("token.object");
+        let bytes = fs::read(&file).unwrap();
+        let at = bytes.windows(FLAGS.len()).position(|window| window == FLAGS);
+        (file, at.expect("SoftHSM's file of a token has flags") + FLAGS.len() + 5)
+    }
+
+    /// Has a wrong PIN been tried since the last good one?
+    fn was_tried(&self) -> bool {
+        let (file, at) = self.flags();
+        fs::read(file).unwrap()[at] & COUNT_LOW != 0
+    }
+
+    /// SoftHSM never locks a token, but tells what its file says.
+    fn set_final_try(&self) {
+        let (file, at) = self.flags();
+        let mut bytes = fs::read(&file).unwrap();
+        bytes[at] |= FINAL_TRY;
+        fs::write(file, bytes).unwrap();
     }
 
     fn provider(&self, path: &str) -> Box<dyn Provider> {
@@ -181,6 +212,47 @@ fn a_wrong_pin_is_tried_once_and_never_shown() {
         assert_eq!(fault(empty.unwrap(&terms(), &wrapped)).0, ServiceFault::Credentials);
         let loose = store.provider_with("token=one;object=pg", &store.pin_file(PIN, 0o644));
         assert!(matches!(loose.unwrap(&terms(), &wrapped), Err(Error::LooseFile { .. })));
+    });
+}
+
+#[test]
+fn a_pin_that_one_provider_had_refused_is_not_tried_by_another() {
+    with_store("a_pin_that_one_provider_had_refused_is_not_tried_by_another", |store| {
+        let good = store.provider("token=one;object=pg");
+        let wrapped = good.wrap(&terms(), &payload()).unwrap();
+        let wrong = || {
+            let pin = store.pin_file("1234567", 0o600);
+            fault(store.provider_with("token=one;object=pg", &pin).unwrap(&terms(), &wrapped))
+        };
+        let first = wrong();
+        assert!(store.was_tried(), "SoftHSM tells so");
+        assert!(good.unwrap(&terms(), &wrapped).is_ok() && !store.was_tried());
+        assert_eq!(wrong(), first);
+        assert!(!store.was_tried());
+        let other = store.provider_with("token=one;object=pg", &store.pin_file("12345", 0o600));
+        assert_eq!(fault(other.unwrap(&terms(), &wrapped)).0, ServiceFault::Credentials);
+        assert!(store.was_tried(), "another PIN");
+    });
+}
+
+#[test]
+fn the_last_try_of_a_pin_is_a_persons() {
+    with_store("the_last_try_of_a_pin_is_a_persons", |store| {
+        let unattended = store.provider("token=one;object=pg");
+        let wrapped = unattended.wrap(&terms(), &payload()).unwrap();
+        store.set_final_try();
+        let (fault, said) = fault(unattended.unwrap(&terms(), &wrapped));
+        assert_eq!(fault, ServiceFault::Credentials, "{said}");
+        let why = "has one try left for its PIN, which is not used unattended (pkcs11:token=one";
+        assert!(said.contains(why), "{said}");
+        let (reader, mut writer) = std::io::pipe().unwrap();
+        writer.write_all(PIN.as_bytes()).unwrap();
+        drop(writer);
+        let given: Descriptor = reader.as_raw_fd().to_string().parse().unwrap();
+        let uri = format!("pkcs11:token=one;object=pg?module-path={MODULE}");
+        let choice: ProviderChoice = uri.parse().unwrap();
+        let asked = choice.open(Path::new("/nowhere"), Some(&given)).unwrap();
+        assert!(asked.unwrap(&terms(), &wrapped).is_ok());
     });
 }
 

@@ -141,11 +141,12 @@ impl SealedKeyring {
             match slot.open(provider) {
                 Ok(key) => return self.opened_with(key, Some(slot.terms.id)),
                 // Other slots of this type may have another key, or be whole.
-                Err(why @ (Error::WrongKey { .. } | Error::Tampered { .. })) => {
-                    if !matches!(failure, Error::Tampered { .. }) {
+                Err(why) if told_of_a_slot(&why) > 0 => {
+                    if told_of_a_slot(&why) >= told_of_a_slot(&failure) {
                         failure = why;
                     }
                 }
+                // The provider itself is in trouble, whatever the slot.
                 Err(why) => return Err(why),
             }
         }
@@ -172,6 +173,25 @@ impl SealedKeyring {
         let slots = self.slots.clone();
         let (id, generation) = (self.id, self.generation);
         Ok(Keyring { id, generation, layout, policy, data_keys, slots, key, conversion, opened })
+    }
+}
+
+/// How much a failure says of the slot that was tried, the more the better; 0 if it says nothing of
+/// it, but of the provider.
+const fn told_of_a_slot(why: &Error) -> u8 {
+    use crate::error::ServiceFault as Fault;
+    match why {
+        // Made by the same provider in another way.
+        Error::NoSlot { .. } | Error::Damaged { .. } => 1,
+        Error::WrongKey { .. } => 2,
+        Error::CommandFailed { .. }
+        | Error::CommandOutput { .. }
+        | Error::CommandUnwrapped { .. }
+        | Error::KdfBounds { .. }
+        | Error::KdfUnavailable { .. }
+        | Error::Service { fault: Fault::Denied | Fault::NotFound | Fault::Protocol, .. } => 3,
+        Error::Tampered { .. } => 4,
+        _ => 0,
     }
 }
 

@@ -3,7 +3,7 @@
 //! Knows nothing of slots.
 
 use std::io::{self, Read, Write};
-use std::net::{TcpStream, ToSocketAddrs};
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -156,15 +156,9 @@ impl Server {
     }
 
     fn reach(&self) -> io::Result<Timed> {
-        let until = Instant::now() + Duration::from_secs(self.choice.timeout_seconds.into());
-        let mut failure = io::ErrorKind::NotFound.into();
-        for address in (&*self.choice.host, self.choice.port).to_socket_addrs()? {
-            match TcpStream::connect_timeout(&address, left(until)?) {
-                Ok(stream) => return Ok(Timed { stream, until }),
-                Err(why) => failure = why,
-            }
-        }
-        Err(failure)
+        // The name service has timeouts of its own, which leave nothing of a short one.
+        let addresses = (&*self.choice.host, self.choice.port).to_socket_addrs()?;
+        connect(addresses, Duration::from_secs(self.choice.timeout_seconds.into()))
     }
 
     fn distrust(&self, why: &rustls::Error) -> Error {
@@ -201,6 +195,26 @@ impl Write for Timed {
     fn flush(&mut self) -> io::Result<()> {
         self.stream.flush()
     }
+}
+
+/// The first address that answers. One that says nothing leaves the others their share of the time.
+fn connect(
+    addresses: impl ExactSizeIterator<Item = SocketAddr>,
+    time: Duration,
+) -> io::Result<Timed> {
+    let until = Instant::now() + time;
+    let mut failure = io::ErrorKind::NotFound.into();
+    let mut waiting = u32::try_from(addresses.len()).unwrap_or(u32::MAX);
+    for address in addresses {
+        // Never nothing, which the system takes for a mistake.
+        let share = (left(until)? / waiting.max(1)).max(Duration::from_millis(1));
+        match TcpStream::connect_timeout(&address, share) {
+            Ok(stream) => return Ok(Timed { stream, until }),
+            Err(why) => failure = why,
+        }
+        waiting = waiting.saturating_sub(1);
+    }
+    Err(failure)
 }
 
 /// One request, one answer: a TTLV structure tells its length in bytes 4 to 8. `None` if it is too
@@ -241,3 +255,25 @@ fn timed_out() -> io::Error {
 const MAX_WORDS: usize = 200;
 /// A key's answer has a few hundred bytes.
 const MAX_ANSWER: usize = 64 * 1024;
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    /// Where nobody accepts, the kernel takes some connections, and leaves others without an
+    /// answer.
+    #[test]
+    fn an_address_that_says_nothing_leaves_the_next_one_its_share_of_the_time() {
+        const MOST: usize = 900;
+        let listeners = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
+        let [silent, good] = listeners.each_ref().map(|it| it.local_addr().unwrap());
+        let patience = Duration::from_secs(1);
+        let taken = std::iter::from_fn(|| TcpStream::connect_timeout(&silent, patience).ok());
+        let taken: Vec<_> = taken.take(MOST).collect();
+        assert!(taken.len() < MOST, "it takes any number");
+        let reached = connect([silent, good].into_iter(), Duration::from_secs(4)).unwrap();
+        assert_eq!(reached.stream.peer_addr().unwrap(), good);
+    }
+}

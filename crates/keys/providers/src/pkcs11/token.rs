@@ -3,16 +3,18 @@
 //! Every call loads the module, logs in, logs out and ends the module, so that
 //! nothing of it lives on in a process that forks. The PIN goes to the token and nowhere else.
 
-use std::cell::{Cell, OnceCell};
+use std::cell::OnceCell;
+use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
+use aws_lc_rs::digest::{SHA256, digest};
 use cryptoki::context::{CInitializeArgs, CInitializeFlags, Pkcs11};
 use cryptoki::error::{Error as TokenError, RvError};
 use cryptoki::mechanism::aead::GcmParams;
 use cryptoki::mechanism::{Mechanism, MechanismType};
 use cryptoki::object::{Attribute, AttributeType, KeyType, ObjectClass, ObjectHandle};
 use cryptoki::session::{Session, UserType};
-use cryptoki::slot::Slot;
+use cryptoki::slot::{Slot, TokenInfo};
 use cryptoki::types::AuthPin;
 use tidelock_keyring::{Error, Payload, Provider, ServiceFault, SlotKind, SlotTerms, Wrapping};
 use zeroize::Zeroizing;
@@ -29,21 +31,38 @@ const LABEL: &str = "tidelock v1 token key check";
 /// A module is initialised once for a process.
 static MODULE: Mutex<()> = Mutex::new(());
 
+/// A token counts wrong PINs and locks itself: one that was wrong is not tried again by this
+/// process, whichever slot, keyring or part of a command asks.
+static REFUSED: Mutex<Vec<Attempt>> = Mutex::new(Vec::new());
+
 /// Opens slots with a key in a PKCS#11 token.
 pub(super) struct Pkcs11Provider {
     choice: Pkcs11Choice,
     descriptor: Option<Descriptor>,
     /// Asked once, however many slots are tried.
-    pin: OnceCell<AuthPin>,
-    /// A token counts wrong PINs and locks itself: one that was wrong is not tried on another slot.
-    wrong: Cell<bool>,
+    pin: OnceCell<Pin>,
+}
+
+/// A PIN, and its SHA-256, by which it is known again.
+struct Pin {
+    code: AuthPin,
+    digest: Zeroizing<[u8; 32]>,
+}
+
+/// A PIN at a token.
+#[derive(PartialEq, Eq)]
+struct Attempt {
+    module: PathBuf,
+    label: String,
+    serial: String,
+    digest: Zeroizing<[u8; 32]>,
 }
 
 impl Pkcs11Provider {
     /// A PIN that is to be asked is read from `descriptor`, if there is one.
     pub(super) fn new(choice: &Pkcs11Choice, descriptor: Option<&Descriptor>) -> Self {
         let (choice, descriptor) = (choice.clone(), descriptor.cloned());
-        Self { choice, descriptor, pin: OnceCell::new(), wrong: Cell::new(false) }
+        Self { choice, descriptor, pin: OnceCell::new() }
     }
 
     /// Runs `work` with the key, in a session of its own.
@@ -111,22 +130,29 @@ impl Pkcs11Provider {
     }
 
     fn log_in(&self, module: &Pkcs11, slot: Slot, session: &Session) -> Result<(), Error> {
-        if self.wrong.get() {
-            return Err(self.wrong_pin());
-        }
         let info = module
             .get_token_info(slot)
             .map_err(|why| self.token_error("does not describe its token", &why))?;
         if info.user_pin_locked() {
             return Err(self.fault(ServiceFault::Locked, "is locked after too many wrong PINs"));
         }
-        match session.login(UserType::User, Some(self.pin()?)) {
+        let pin = self.pin()?;
+        let attempt = Attempt::of(&self.choice, &info, pin);
+        if attempt.was_refused() {
+            return Err(self.wrong_pin());
+        }
+        if info.user_pin_final_try() && self.choice.pin != PinSource::Ask {
+            // Nobody may be there who knows whether the file is right.
+            let why = "has one try left for its PIN, which is not used unattended";
+            return Err(self.fault(ServiceFault::Credentials, why));
+        }
+        match session.login(UserType::User, Some(&pin.code)) {
             Ok(()) | Err(TokenError::Pkcs11(RvError::UserAlreadyLoggedIn, _)) => Ok(()),
             Err(TokenError::Pkcs11(
                 RvError::PinIncorrect | RvError::PinInvalid | RvError::PinLenRange,
                 _,
             )) => {
-                self.wrong.set(true);
+                attempt.remember();
                 Err(self.wrong_pin())
             }
             Err(why) => Err(self.token_error("does not let the user log in", &why)),
@@ -137,7 +163,7 @@ impl Pkcs11Provider {
         self.fault(ServiceFault::Credentials, "refuses the PIN")
     }
 
-    fn pin(&self) -> Result<&AuthPin, Error> {
+    fn pin(&self) -> Result<&Pin, Error> {
         if let Some(pin) = self.pin.get() {
             return Ok(pin);
         }
@@ -150,7 +176,7 @@ impl Pkcs11Provider {
         let text = text.ok_or_else(|| {
             self.fault(ServiceFault::Credentials, "was given a PIN that is empty or not UTF-8")
         })?;
-        Ok(self.pin.get_or_init(|| AuthPin::from(Box::<str>::from(text))))
+        Ok(self.pin.get_or_init(|| Pin::new(text)))
     }
 
     /// The one AES-256 key with the configured label and id.
@@ -260,6 +286,33 @@ impl Pkcs11Provider {
             _ => ServiceFault::Protocol,
         };
         self.fault(fault, &format!("{what}: {why}"))
+    }
+}
+
+impl Pin {
+    fn new(text: &str) -> Self {
+        let mut known = Zeroizing::new([0; 32]);
+        known.copy_from_slice(digest(&SHA256, text.as_bytes()).as_ref());
+        Self { code: AuthPin::from(Box::<str>::from(text)), digest: known }
+    }
+}
+
+impl Attempt {
+    fn of(choice: &Pkcs11Choice, token: &TokenInfo, pin: &Pin) -> Self {
+        Self {
+            module: choice.module.clone(),
+            label: token.label().to_owned(),
+            serial: token.serial_number().to_owned(),
+            digest: pin.digest.clone(),
+        }
+    }
+
+    fn was_refused(&self) -> bool {
+        REFUSED.lock().unwrap_or_else(PoisonError::into_inner).contains(self)
+    }
+
+    fn remember(self) {
+        REFUSED.lock().unwrap_or_else(PoisonError::into_inner).push(self);
     }
 }
 
