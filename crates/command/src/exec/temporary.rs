@@ -7,6 +7,7 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{Access, access};
 use tidelock_contract::Notice;
 use tidelock_contract::control::notice_beside;
 
@@ -25,7 +26,10 @@ pub(super) fn choose(directories: &[Protected], sockets: &[PathBuf]) -> Option<P
     let serves = |socket: &Path| SERVERS.iter().any(|profile| is_of(profile, socket));
     let (chosen, _) = directories.iter().zip(sockets).find(|(_, socket)| !serves(socket))?;
     match std::env::var_os(VARIABLE) {
-        None => Some(chosen.path.clone()),
+        None => {
+            warn_if_read_only(&chosen.path);
+            Some(chosen.path.clone())
+        }
         Some(given) => {
             warn_if_outside(&given, directories, &chosen.path);
             None
@@ -39,6 +43,20 @@ pub(crate) fn is_of(profile: &str, socket: &Path) -> bool {
     let notice = std::fs::read(notice_beside(socket)).ok();
     let notice = notice.and_then(|bytes| Notice::decode(&bytes).ok());
     notice.is_some_and(|notice| notice.policy.profile() == profile)
+}
+
+/// SQLite goes on to TMPDIR and /var/tmp, without a word, where it may not write.
+fn warn_if_read_only(directory: &Path) {
+    if access(directory, Access::WRITE_OK | Access::EXEC_OK).is_err() {
+        console::warn(
+            format!(
+                "{} cannot be written: temporary files that SQLite makes for large sorts go to \
+                 /var/tmp, and are plain",
+                directory.display()
+            ),
+            format!("PRAGMA temp_store = MEMORY; or {VARIABLE}=DIR, a protected directory"),
+        );
+    }
 }
 
 fn warn_if_outside(given: &OsString, directories: &[Protected], instead: &Path) {
