@@ -28,6 +28,7 @@ use crate::folder::Entry;
 use crate::init::{self, NewDirectory};
 use crate::mysqld::Brand;
 use crate::protected::{self as directory, Protected};
+use crate::rollback;
 use crate::sealed::Keys;
 use crate::server::Server;
 use crate::status::{Found, Programs};
@@ -199,6 +200,7 @@ impl Begin<'_> {
         refuse_use(&self.found)?;
         let (protected, folder) = Protected::hold(&directory::folder(&dir)?)?;
         let mut keyring = self.keys.unlock(&protected)?;
+        rollback::refuse(&protected)?;
         let alone = hold(&dir, &folder)?;
         let locked = instance::lock_out(&dir)?;
         let owner = directory::folder(&dir)?.owner()?;
@@ -263,6 +265,7 @@ fn resume<'h>(
         return Err(other(before, &dir));
     }
     refuse_use(&protected)?;
+    rollback::refuse(&protected)?;
     let alone = hold(&dir, &folder)?;
     let locked = instance::lock_out(&dir)?;
     let owner = directory::folder(&dir)?.owner()?;
@@ -379,18 +382,32 @@ pub(super) fn refuse_sealed(scan: &Scan) -> Result<()> {
 }
 
 /// Keeps a copy of the keyring. An older copy of the same keyring is replaced: an earlier
-/// decryption may have been interrupted here.
+/// decryption may have been interrupted here. A newer one may have keys that this one has not.
 pub(super) fn keep(sealed: &[u8], kept: &Path) -> Result<()> {
     let entry = Entry::of_new_folder(kept)?;
-    let ours = SealedKeyring::parse(sealed)?.id();
-    let is_older = |found: &[u8]| SealedKeyring::parse(found).is_ok_and(|it| it.id() == ours);
-    match entry.read(MOST)? {
-        Some(found) if !is_older(&found) => Err(Error::refused(
-            format!("{} is there already, and is no copy of this keyring", kept.display()),
-            "name another file with --keep-keyring FILE",
-        )),
-        _ => entry.replace(sealed, 0o600, None),
+    let ours = SealedKeyring::parse(sealed)?;
+    if let Some(found) = entry.read(MOST)? {
+        let there = SealedKeyring::parse(&found).ok().filter(|it| it.id() == ours.id());
+        let Some(there) = there else {
+            return Err(Error::refused(
+                format!("{} is there already, and is no copy of this keyring", kept.display()),
+                "name another file with --keep-keyring FILE",
+            ));
+        };
+        let (newer, older) = (there.generation(), ours.generation());
+        if newer > older {
+            return Err(Error::refused(
+                format!(
+                    "{} is a newer copy of this keyring, generation {}: the one here has {}",
+                    kept.display(),
+                    newer.0,
+                    older.0
+                ),
+                "was the keyring put back? else name another file with --keep-keyring FILE",
+            ));
+        }
     }
+    entry.replace(sealed, 0o600, None)
 }
 
 /// What would be done, for programs.

@@ -15,6 +15,7 @@ use crate::error::{Error, Result};
 use crate::init::NewDirectory;
 use crate::owner::Owner;
 use crate::protected::Protected;
+use crate::rollback;
 use crate::unlock::KeyOptions;
 
 /// What would be done.
@@ -90,12 +91,14 @@ impl Decrypt {
     /// Opens the keyring, and looks through the files.
     ///
     /// # Errors
-    /// The keyring does not open; its copy would lie in the directory; what the conversion would
-    /// refuse.
+    /// The keyring does not open, or was rolled back; its copy would lie in the directory; what the
+    /// conversion would refuse.
     pub(crate) fn foresee(&self) -> Result<Opened> {
         let found = Protected::open(&self.dir)?;
         let kept = self.kept(&found)?;
         let keyring = self.keys.unlock(&found)?;
+        // The conversion refuses it, when the server is down already.
+        rollback::refuse(&found)?;
         rights::check(&found.path, keyring.policy(), Owner::of(&found.path)?, Direction::Decrypt)?;
         let half_done = keyring.conversion().is_some();
         // What a killed one has left are other names too.
