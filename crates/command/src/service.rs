@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Subcommand;
 
-pub(crate) use plan::setting;
+pub(crate) use plan::{named_directory, refuse_another_directory, setting};
 pub(crate) use record::replace;
 pub(crate) use scope::fit;
 
@@ -106,10 +106,32 @@ fn units(dir: &Path) -> Vec<Unit> {
     theirs.map(|(unit, _)| unit).collect()
 }
 
+/// Refuses to make `dir`, a canonical path, plain for the unit that is named, or for none, while
+/// another one unlocks it: that would fail at its next start.
+///
+/// # Errors
+/// [`Error::Refused`].
+pub(crate) fn refuse_other_units(named: Option<&str>, dir: &Path) -> Result<()> {
+    let named = named.map(Named::of).transpose()?;
+    let all = units(dir);
+    let Some(unit) = all.first().filter(|_| named.is_none_or(|it| !all.contains(&it.unit))) else {
+        return Ok(());
+    };
+    let dir = dir.display();
+    Err(Error::refused(
+        format!("{unit} unlocks {dir} before it starts, and would not start on plain files"),
+        format!(
+            "name it too, as root: `tidelock unprotect {unit} -D {dir}`; if all is plain or the \
+             unit is gone, `tidelock service remove {unit}`"
+        ),
+    ))
+}
+
 impl ServiceCommand {
     /// # Errors
-    /// There is no such unit, its directory is not protected, somebody changed the files, the
-    /// keyring does not open, the library is not loaded.
+    /// There is no such unit, its directory is not protected or not that of its server, somebody
+    /// changed the files, the keyring does not open, the library is not loaded, rows would lie
+    /// outside.
     pub(crate) fn run(self) -> Result<()> {
         match self {
             Self::Install(install) => install.run(),
@@ -118,6 +140,7 @@ impl ServiceCommand {
                 run::without_library()?;
                 let record = named.installed()?;
                 run::warn_of_changes(&record, &named.unit, &named.root);
+                run::refuse_places(&record, &named.unit, &named.root)?;
                 run::unlock(&record)
             }
             Self::Check(named) => run::check(&named.installed()?),
@@ -132,6 +155,7 @@ impl Install {
     fn run(&self) -> Result<()> {
         let (unit, root) = (&self.named.unit, &self.named.root);
         let target = Target::find(unit, self.dir.as_deref(), root)?;
+        unit.refuse_another_directory(&target.path, root)?;
         let limits =
             Limits { read: self.read_iops.or(self.iops), write: self.write_iops.or(self.iops) };
         let plan = Plan::make(unit, &target, limits, root)?;
@@ -167,6 +191,7 @@ impl Remove {
 pub(crate) fn install(unit: &str, dir: &Path) -> Result<()> {
     let named = Named::of(unit)?;
     let target = Target::find(&named.unit, Some(dir), &named.root)?;
+    named.unit.refuse_another_directory(&target.path, &named.root)?;
     let limits = Limits { read: None, write: None };
     let plan = Plan::make(&named.unit, &target, limits, &named.root)?;
     let old = Record::read(&named.unit, &named.root)?;

@@ -10,7 +10,7 @@ mod control;
 mod leaks;
 mod pgbackrest;
 mod programs;
-mod settings;
+pub(crate) mod settings;
 mod text;
 mod warnings;
 

@@ -102,6 +102,25 @@ fn a_cluster_of_an_image_is_installed_changed_and_removed() {
     assert_eq!(place.run("cd image; find . -type f -exec sha256sum {} + | sort"), before);
 }
 
+#[test]
+fn a_directory_that_is_not_the_clusters_is_refused_with_the_file_that_says_so() {
+    let Some(place) = image() else { return };
+    place.run(
+        "cd image/etc/postgresql/15/main; mkdir conf.d; \
+         echo \"include_dir 'conf.d'\" >> postgresql.conf; \
+         echo \"data_directory = '/srv/plain'\" > conf.d/moved.conf",
+    );
+    let said = place.run(&format!("{CLUSTER} -D /srv/pg"));
+    let file = "image/etc/postgresql/15/main/conf.d/moved.conf";
+    let why = format!("works in /srv/plain, as {file} says, and not in /srv/pg\n");
+    assert!(said.contains(&why) && said.ends_with("[exit 3]\n"), "{said}");
+    let files = place.run("ls image/etc; ls image/etc/tidelock");
+    assert_eq!(files, "postgresql\ntidelock\nkeyrings\n");
+    // By a link it is the same directory.
+    place.run(&format!("ln -s pg image/srv/plain; {CLUSTER} -D /srv/pg"));
+    assert_eq!(place.run(&format!("{DROP_IN} > out || cat out")), "");
+}
+
 /// Each is written, or kept, by a process that was killed at one of its system calls.
 #[test]
 fn an_install_that_is_killed_anywhere_is_repaired_by_the_next() {

@@ -164,3 +164,109 @@ fn an_agent_that_is_alive_does_not_hide_a_damaged_keyring() {
     let Some(said) = unlocked(line) else { return };
     assert_eq!(said, "refused\n");
 }
+
+/// Runs lines of shell in a mount namespace where /run is empty, and /etc a copy without Tidelock.
+fn with_own_etc(place: &Shell, lines: &str) -> String {
+    place.run(&format!(
+        "cat > script << 'END'\n\
+         umask 022\n\
+         mount -t tmpfs none /run || exit 9\n\
+         [ -d etc ] || {{ mkdir etc && cp -a /etc/. etc/ && rm -rf etc/tidelock; }} || exit 9\n\
+         mount --bind etc /etc && mkdir -p /etc/tidelock/installed || exit 9\n\
+         installed() {{ # a unit, and its directory\n\
+         {{ printf 'directory = \"%s\"\\nwritten = []\\n' \"$(pwd -P)/$2\"\n\
+         printf 'socket = \"/run/tidelock/0/unit-%s.sock\"\\n' $1\n\
+         }} > /etc/tidelock/installed/$1.toml\n\
+         }}\n\
+         {lines}\n\
+         END\n\
+         chmod 755 .; unshare -m sh script"
+    ))
+}
+
+/// The directory alone says nothing of what systemd starts later.
+#[test]
+fn a_stopped_server_is_not_made_plain_while_another_unit_unlocks_its_directory() {
+    let Some(place) = machine() else { return };
+    let unprotect = |unit: &str| {
+        let line = format!("installed mydb ours; tidelock unprotect {unit} -D ours --yes");
+        with_own_etc(&place, &line)
+    };
+    let refused = "error: mydb unlocks [HOME]/ours before it starts, and would not start on plain \
+                   files\n\
+                   hint:  name it too, as root: `tidelock unprotect mydb -D [HOME]/ours`; if all \
+                   is plain or the unit is gone, `tidelock service remove mydb`\n[exit 3]\n";
+    assert_eq!(unprotect(""), refused);
+    assert_eq!(unprotect("other"), refused);
+    let named = unprotect("mydb.service");
+    assert!(named.contains("[HOME]/ours is not a protected directory"), "{named}");
+}
+
+/// Lines of shell: a unit of MariaDB, whose option files say what `options` has.
+const MARIADB: &str = r#"
+tidelock init data --profile mariadb --no-recovery > said 2>&1 || cat said
+mkdir -p data/mysql bin; touch data/aria_log_control; installed app data
+echo 'ExecStart={ path=/x/mariadbd ; argv[]=/x/mariadbd ; ignore_errors=no ; }' > bin/shown
+printf '#!/bin/sh\ncat %s/bin/shown\n' "$PWD" > bin/systemctl
+printf '#!/bin/sh\ncat %s/options\n' "$PWD" > bin/my_print_defaults
+chmod +x bin/*; PATH=$PWD/bin:$PATH
+unlock() { tidelock service unlock app; }
+echo "--datadir=$PWD/data" > options; unlock
+"#;
+
+#[test]
+fn a_place_for_rows_that_was_set_later_is_refused_at_the_start() {
+    if machine().is_none() {
+        return;
+    }
+    let place = Shell::new();
+    let said = with_own_etc(&place, &format!("{MARIADB}echo --log-bin=/srv/b >> options; unlock"));
+    assert!(said.starts_with("error: log_bin is /srv/b: rows would lie there plain"), "{said}");
+    assert!(said.ends_with("[exit 3]\n"), "{said}");
+    // Nothing is known then, and the server was fine.
+    let place = Shell::new();
+    let said = with_own_etc(&place, &format!("{MARIADB}rm options; unlock && echo started"));
+    assert!(said.contains("warning: the options of the server of app are unknown"), "{said}");
+    assert!(said.ends_with("started\n"), "{said}");
+}
+
+/// Lines of shell: `check PROGRAM PLACE` says what `service check` does of a main process that has
+/// the library and works there. Any library will do under its name.
+const CHECK: &str = r#"
+mkdir -p sealed/data plain image/etc/tidelock/installed
+printf 'directory = "%s/sealed"\nsocket = "/run/x.sock"\nwritten = []\n' \
+    "$(pwd -P)" > image/etc/tidelock/installed/app.toml
+if ! [ -e postgres ]; then
+    cp /bin/sleep postgres; cp /bin/sleep supervisor
+    cp "$(ls /lib/$(uname -m)-linux-gnu/libm.so.6 /lib64/libm.so.6 2> /dev/null | head -n 1)" libtidelock_preload.so
+fi
+home=$PWD
+check() {
+    (cd "$2" && exec env LD_PRELOAD="$home/libtidelock_preload.so" "$home/$1" 60) > /dev/null 2>&1 &
+    main=$!
+    for try in $(seq 200); do
+        grep -q libtidelock_preload "/proc/$main/maps" && break
+        sleep 0.05
+    done
+    MAINPID=$main tidelock service check app --root image > said 2>&1
+    code=$?
+    kill $main
+    sed 's/process [0-9]*$/process PID/' said
+    return $code
+}
+"#;
+
+#[test]
+fn a_server_of_the_unit_counts_only_where_its_directory_is() {
+    let place = Shell::new();
+    let check = |lines: &str| place.run(&format!("umask 022\n{CHECK}{lines}"));
+    let loaded = "loaded        in process PID\n";
+    let said = check("check postgres sealed; check postgres sealed/data; check supervisor plain");
+    assert_eq!(said, loaded.repeat(3));
+    let said = check("check postgres plain");
+    assert!(said.starts_with("error: the server of the unit (process "), "{said}");
+    assert!(said.contains(") works in [HOME]/plain, not in [HOME]/sealed: all that it"), "{said}");
+    assert!(said.ends_with("[exit 5]\n"), "{said}");
+    // What a link there leads to is protected too.
+    assert_eq!(check("ln -s ../plain sealed/link; check postgres plain"), loaded);
+}

@@ -25,10 +25,12 @@ pub(super) fn is_data_directory(dir: &Path) -> bool {
 pub(super) fn groups(server: &Path, told: &[u8]) -> Result<Vec<String>> {
     let told = String::from_utf8_lossy(told);
     let series = series(&told).ok_or_else(|| {
-        Error::refused(
-            format!("{} does not tell its version: {}", server.display(), told.trim()),
-            "without it, the options that the server reads are unknown",
-        )
+        // No refusal: which options it reads stays unknown.
+        Error::Tool {
+            program: server.display().to_string(),
+            ended: "exit status: 0".to_owned(),
+            said: format!("it does not tell its version: {}", told.trim()),
+        }
     })?;
     let same = ["mysqld", "server", "mysqld_safe", "safe_mysqld"].map(str::to_owned);
     Ok(same.into_iter().chain([format!("mysqld-{series}")]).collect())

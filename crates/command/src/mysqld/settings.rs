@@ -21,7 +21,7 @@ enum Value {
 }
 
 /// Settings that name places for rows, and statements with rows in them: MariaDB's and MySQL's.
-const ROWS: [(&str, Value); 19] = [
+const ROWS: [(&str, Value); 21] = [
     ("tmpdir", Value::Places),
     ("innodb_tmpdir", Value::Place),
     ("slave_load_tmpdir", Value::Place),
@@ -38,6 +38,9 @@ const ROWS: [(&str, Value); 19] = [
     ("relay_log_info_file", Value::Place),
     ("log_tc", Value::Place),
     ("wsrep_data_home_dir", Value::Place),
+    // MyRocks.
+    ("rocksdb_datadir", Value::Place),
+    ("rocksdb_wal_dir", Value::Place),
     // MySQL's own.
     ("replica_load_tmpdir", Value::Place),
     ("innodb_doublewrite_dir", Value::Place),
@@ -45,7 +48,8 @@ const ROWS: [(&str, Value); 19] = [
     ("innodb_redo_log_archive_dirs", Value::Labelled),
 ];
 /// Logs that people and their tools read: they hold statements.
-const LOGS: [&str; 2] = ["general_log_file", "slow_query_log_file"];
+const LOGS: [&str; 4] =
+    ["general_log_file", "slow_query_log_file", "server_audit_file_path", "sql_error_log_filename"];
 const DIRECTORY: &str = "datadir";
 const BINARY_LOG: &str = "log_bin";
 const BINARY_LOG_INDEX: &str = "log_bin_index";
@@ -216,18 +220,29 @@ fn switched_off(option: &[u8]) -> Option<&'static str> {
     [BINARY_LOG, GALERA].into_iter().find(|setting| setting.as_bytes() == name)
 }
 
-/// A name with one letter for `-` and `_`.
+/// A name with one letter for `-` and `_`. Each option of a plugin has a second name that begins
+/// with `plugin_` (`construct_options` in sql_plugin.cc).
 fn name_of(text: &[u8]) -> Vec<u8> {
     let name: Vec<u8> = text.iter().map(|byte| if *byte == b'-' { b'_' } else { *byte }).collect();
-    name.strip_prefix(b"loose_").map(<[u8]>::to_vec).unwrap_or(name)
+    let bare = name.strip_prefix(b"loose_").unwrap_or(&name);
+    bare.strip_prefix(b"plugin_").unwrap_or(bare).to_vec()
 }
 
 /// The rest that matters.
 const OTHER: [&str; 5] = [DIRECTORY, GALERA, TRANSFER, PROVIDER, BINARY_LOG_INDEX];
 /// No setting of these can be named by fewer letters.
 const SHORTEST: usize = 4;
-/// Names of other settings that are the beginning of ours.
-const OTHERS: [&[u8]; 3] = [b"slow_query_log", b"general_log", b"wsrep_provider"];
+/// Names of other settings that are the beginning of ours, those that switch a plugin on included.
+const OTHERS: [&[u8]; 8] = [
+    b"slow_query_log",
+    b"general_log",
+    b"wsrep_provider",
+    b"innodb",
+    b"aria",
+    b"rocksdb",
+    b"server_audit",
+    b"sql_error_log",
+];
 
 fn is_cut(setting: &str, name: &[u8]) -> bool {
     setting.as_bytes().starts_with(name) && !OTHERS.contains(&name)
@@ -277,6 +292,16 @@ mod tests {
         ] {
             assert_eq!(outside(options), ["tmpdir /x"], "{options:?}");
         }
+        for options in [
+            &["--rocksdb_wal_dir=/x"][..],
+            &["--plugin-rocksdb-wal-dir=/x"],
+            &["--loose-plugin-rocksdb_wal_dir", "/x"],
+            // What switches the plugin on is no place, and takes no word behind it.
+            &["--rocksdb-wal-dir=/x", "--rocksdb=ON", "--plugin-rocksdb=FORCE"],
+            &["--rocksdb", "--rocksdb-wal-dir=/x", "--plugin-dir=/usr/lib/plugin"],
+        ] {
+            assert_eq!(outside(options), ["rocksdb_wal_dir /x"], "{options:?}");
+        }
         assert!(outside(&["--tmpdir=/x", "--tmpdir=/d/tmp"]).is_empty());
         assert_eq!(settings(&["--data-dir=/no", "-h/a"]).directory(), Some("/a".into()));
         assert_eq!(settings(&["--datadir", "/a", "--datadir="]).directory(), None);
@@ -293,6 +318,7 @@ mod tests {
             &["--innodb-data-file-path=ibdata1:12M:autoextend"],
             &["--innodb-data-home-dir=", "--innodb-data-file-path=/d/ibdata1:12M"],
             &["--character-set-server=utf8mb4", "--tmp-table-size=64M"],
+            &["--rocksdb-datadir=./#rocksdb", "--rocksdb-wal-dir="],
         ] {
             assert_eq!(outside(options), [""; 0], "{options:?}");
         }
@@ -319,9 +345,15 @@ mod tests {
             assert_eq!(outside(&[&option]), [format!("{setting} /x/ibdata2")]);
         }
         assert_eq!(outside(&["--log-bin=/d/../x/bin"]), ["log_bin /d/../x/bin"]);
-        let logs = settings(&["--slow-query-log-file=/var/log/slow.log"]);
-        let strays = logs.outside(Path::new("/d"), &[Path::new("/d")]);
-        assert!(strays.len() == 1 && !strays[0].rows);
+        for setting in LOGS {
+            let logs = settings(&[&format!("--{}=/var/log/x.log", setting.replace('_', "-"))]);
+            let strays = logs.outside(Path::new("/d"), &[Path::new("/d")]);
+            assert!(strays.len() == 1 && strays[0].setting == setting && !strays[0].rows);
+        }
+        let (audit, errors) = ("--server-audit-file-path=/x", "--sql_error_log_filename=/x");
+        for on in ["--server-audit=FORCE_PLUS_PERMANENT", "--sql-error-log=ON"] {
+            assert_eq!(outside(&[audit, errors, on]).len(), 2, "{on}");
+        }
     }
 
     #[test]

@@ -82,10 +82,12 @@ fn printed(mut command: Command) -> Result<Vec<u8>> {
     if told.status.success() {
         return Ok(told.stdout);
     }
-    Err(Error::refused(
-        format!("{} did not read the server's options: {}", program.display(), told.status),
-        "what it says above names the file and the line",
-    ))
+    // No refusal: what it is asked for stays unknown.
+    Err(Error::Tool {
+        program: program.display().to_string(),
+        ended: told.status.to_string(),
+        said: "it did not read the server's options; what it says above names the file".to_owned(),
+    })
 }
 
 fn is_first(argument: &OsString) -> bool {

@@ -9,6 +9,7 @@ use super::outside;
 use crate::begun::Lock;
 use crate::error::{Error, Result};
 use crate::postgres::{Address, Instance, Running, Session, options};
+use crate::service;
 
 /// Versions whose programs were tried (docs/platforms.md).
 const VERSIONS: std::ops::RangeInclusive<u32> = 13..=18;
@@ -69,6 +70,10 @@ impl Engine for Instance {
     }
 
     fn notes(&self, user: Option<&str>, _: Option<&str>) -> Result<String> {
+        if let Some(cluster) = &self.cluster {
+            let (unit, folder) = (cluster.unit(), cluster.folder());
+            service::refuse_another_directory(&unit, &folder, &self.dir, Path::new("/"))?;
+        }
         let Some(running) = Running::on(&self.dir) else { return Ok(String::new()) };
         outside::refuse_log_inside(&self.dir, running.pid)?;
         let mut session = open(self, &running, user)?;

@@ -1,7 +1,6 @@
 //! Which server is meant, and how it is stopped and started: a Debian cluster, another unit of
 //! systemd, or a directory whose server has no unit.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -90,15 +89,14 @@ impl Which {
 
 /// That of a cluster, by its configuration.
 pub(crate) fn data_directory(cluster: &Cluster) -> Result<PathBuf> {
-    let file = cluster.folder().join("postgresql.conf");
-    let text = fs::read_to_string(&file).map_err(Error::io("read", &file))?;
-    let dir = service::setting(&text, "data_directory").ok_or_else(|| {
+    let folder = cluster.folder();
+    let (dir, _) = service::named_directory(&folder)?.ok_or_else(|| {
         Error::refused(
-            format!("{} has no data_directory", file.display()),
+            format!("{} has no data_directory", folder.join("postgresql.conf").display()),
             "name the data directory itself",
         )
     })?;
-    Ok(dir.into())
+    Ok(dir)
 }
 
 impl Target {

@@ -54,6 +54,7 @@ impl Unprotect {
             command.arg("--without-keys");
             return tidelock(command, "migration");
         }
+        service::refuse_other_units(target.unit.as_deref(), target.dir())?;
         let lock = PROTECTION.lock(target.dir())?;
         target.engine.hold(&lock)?;
         let mut opened = self.look(&target)?;

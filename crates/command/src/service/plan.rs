@@ -15,9 +15,12 @@ use crate::mysqld::{self, Brand, Unseen};
 use crate::service::record::{Record, Written};
 use crate::service::target::Target;
 use crate::service::{before, start, upgrade};
+use crate::status::settings::Found;
 
 /// The address of a socket has no more bytes.
 const MAX_SOCKET: usize = 107;
+/// The configuration of a Debian cluster, in its folder.
+const CONFIG: &str = "postgresql.conf";
 
 /// The name of a unit, without `.service`.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -78,6 +81,11 @@ impl Unit {
         mysqld::is_unit(&self.0)
     }
 
+    /// True if its server is MariaDB's or MySQL's, by its name or by what lies in its directory.
+    pub(super) fn is_mysqld_on(&self, dir: &Path) -> bool {
+        self.is_mysqld() || Brand::of(dir).is_some()
+    }
+
     /// Where a Debian cluster, MariaDB or MySQL has its data.
     ///
     /// # Errors
@@ -90,12 +98,76 @@ impl Unit {
         let folder = self.cluster_folder().ok_or_else(|| {
             ask(&format!("{self} is not a Debian cluster, so its directory is unknown"))
         })?;
-        let file = below(root, &folder.join("postgresql.conf"));
-        let text = fs::read_to_string(&file).map_err(Error::io("read", &file))?;
-        setting(&text, "data_directory")
-            .map(PathBuf::from)
-            .ok_or_else(|| ask(&format!("{} has no data_directory", file.display())))
+        let folder = below(root, &folder);
+        let (dir, _) = named_directory(&folder)?.ok_or_else(|| {
+            ask(&format!("{} has no data_directory", folder.join(CONFIG).display()))
+        })?;
+        Ok(dir)
     }
+
+    /// For a Debian cluster: as [`refuse_another_directory`].
+    ///
+    /// # Errors
+    /// The same.
+    pub(super) fn refuse_another_directory(&self, dir: &Path, root: &Path) -> Result<()> {
+        match self.cluster_folder() {
+            Some(folder) => refuse_another_directory(&self.0, &below(root, &folder), dir, root),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The data directory that the configuration of a Debian cluster names, with the file that has the
+/// line, which may be one that it includes. postgresql.auto.conf has none: it lies there.
+///
+/// # Errors
+/// [`Error::Io`].
+pub(crate) fn named_directory(folder: &Path) -> Result<Option<(PathBuf, PathBuf)>> {
+    let file = folder.join(CONFIG);
+    // A file that cannot be read has no settings for `Found`.
+    fs::read_to_string(&file).map_err(Error::io("read", &file))?;
+    let mut found = Found(Vec::new());
+    found.file(&file, 0);
+    let mut all = found.0.into_iter();
+    let named = all.find(|it| it.name == "data_directory" && !it.value.is_empty());
+    Ok(named.map(|it| (it.value.into(), it.from)))
+}
+
+/// Refuses `dir` for a Debian cluster whose configuration in `folder` names another directory: the
+/// server would work there, and all of it would be plain.
+///
+/// # Errors
+/// [`Error::Refused`]; [`Error::Io`].
+pub(crate) fn refuse_another_directory(
+    unit: &str,
+    folder: &Path,
+    dir: &Path,
+    root: &Path,
+) -> Result<()> {
+    let named = match named_directory(folder) {
+        Err(why) if why.is_not_found() => None,
+        named => named?,
+    };
+    let Some((named, file)) = named else { return Ok(()) };
+    if real(&below(root, &named)) == real(&below(root, dir)) {
+        return Ok(());
+    }
+    Err(Error::refused(
+        format!(
+            "the server of {unit} works in {}, as {} says, and not in {}",
+            named.display(),
+            file.display(),
+            dir.display()
+        ),
+        format!("name that directory, or have data_directory there name {}", dir.display()),
+    ))
+}
+
+/// Without links, also where the end of the path is still to be made.
+fn real(path: &Path) -> PathBuf {
+    let there = path.ancestors().find_map(|it| Some((it.canonicalize().ok()?, it)));
+    let real = there.and_then(|(real, it)| Some(real.join(path.strip_prefix(it).ok()?)));
+    real.unwrap_or_else(|| path.to_path_buf())
 }
 
 /// The last value of a setting in PostgreSQL's syntax.
@@ -188,7 +260,7 @@ impl Plan {
                 let _ = writeln!(text, "LoadCredentialEncrypted={credential}");
             }
         }
-        if unit.is_mysqld() || Brand::of(&below(root, &target.path)).is_some() {
+        if unit.is_mysqld_on(&below(root, &target.path)) {
             if root == Path::new("/") {
                 mysqld::check_unit(&unit.to_string(), &target.path, Unseen::Warn)?;
             }
@@ -251,6 +323,36 @@ mod tests {
         ] {
             assert_eq!(setting(text, "data_directory").as_deref(), value);
         }
+    }
+
+    #[test]
+    fn a_cluster_has_the_directory_that_any_of_its_files_names_last() {
+        let home = tempfile::tempdir().unwrap();
+        let root = home.path();
+        let folder = root.join("etc");
+        for dir in ["etc/conf.d", "plain", "sealed"] {
+            fs::create_dir_all(root.join(dir)).unwrap();
+        }
+        std::os::unix::fs::symlink("sealed", root.join("link")).unwrap();
+        let judge = |dir: &str| {
+            let judged = refuse_another_directory("u", &folder, Path::new(dir), root);
+            judged.map_err(|why| (why.exit_code(), why.to_string()))
+        };
+        // What is not there says nothing.
+        assert_eq!(judge("/sealed"), Ok(()));
+        let main = folder.join(CONFIG);
+        fs::write(&main, "data_directory = '/sealed'\ninclude_dir 'conf.d'\n").unwrap();
+        assert_eq!(judge("/sealed"), Ok(()));
+        assert_eq!(judge("/link"), Ok(()));
+        let (code, why) = judge("/plain").unwrap_err();
+        let told = [main.display().to_string(), "/sealed,".into(), "not in /plain".into()];
+        assert!(code == 3 && told.iter().all(|it| why.contains(it)), "{why}");
+        let other = folder.join("conf.d/other.conf");
+        fs::write(&other, "data_directory '/link/to-be'\n").unwrap();
+        assert_eq!(judge("/sealed/to-be"), Ok(()));
+        fs::write(&other, "data_directory = '/plain'\n").unwrap();
+        assert!(judge("/sealed").unwrap_err().1.contains(&other.display().to_string()));
+        assert_eq!(named_directory(&folder).unwrap(), Some(("/plain".into(), other)));
     }
 
     #[test]

@@ -1,10 +1,12 @@
 //! What an installed unit runs before and after its server starts.
 
+use std::fs;
 use std::io;
 use std::os::unix::process::CommandExt;
-use std::path::Path;
-use std::process::Command;
-use std::thread::sleep;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::mpsc;
+use std::thread::{self, sleep};
 use std::time::{Duration, Instant};
 
 use tidelock_agent::server::Options;
@@ -16,6 +18,7 @@ use crate::audit::trail;
 use crate::console;
 use crate::error::{Error, Result};
 use crate::init::open_or_make;
+use crate::mysqld::{self, Unseen};
 use crate::owner::Owner;
 use crate::rollback;
 use crate::server::{Loaded, Server};
@@ -23,10 +26,16 @@ use crate::service::plan::Unit;
 use crate::service::record::Record;
 use crate::service::{before, fit};
 use crate::unlock;
-use crate::whereabouts::works_in;
+use crate::whereabouts::{Identity, works_in};
 
 /// A server may take a while to write its process id.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// As long as a start may wait for what systemd and the option files say.
+const LOOK: Duration = Duration::from_secs(10);
+/// Servers' programs, which work in their data directory. Another one may start such a server.
+const SERVERS: [&str; 4] = ["postgres", "mariadbd", "mysqld", "mysqld-debug"];
+/// How the kernel marks a program that was replaced while it runs.
+const REPLACED: &str = " (deleted)";
 
 /// Unlocks without a terminal, and leaves an agent that runs as the owner of the directory. As root
 /// the credentials of the unit are read before that.
@@ -114,6 +123,79 @@ pub(super) fn warn_of_changes(record: &Record, unit: &Unit, root: &Path) {
     }
 }
 
+/// What a look at a server's options has shown.
+enum Look {
+    Fine,
+    /// What would lie outside, and what to do.
+    Refused(String, String),
+    /// Nothing, for this reason.
+    Failed(String),
+}
+
+/// Refuses places outside of the directory that the unit names for rows of MariaDB or MySQL now:
+/// somebody may have set one since it was installed. A look that fails says nothing against a
+/// server that was fine then: that is told, and the server starts.
+///
+/// # Errors
+/// [`Error::Refused`].
+pub(super) fn refuse_places(record: &Record, unit: &Unit, root: &Path) -> Result<()> {
+    let (name, dir) = (unit.to_string(), record.directory.clone());
+    // The programs of an image do not run here.
+    if root != Path::new("/") || !unit.is_mysqld_on(&dir) {
+        return Ok(());
+    }
+    let look = move || {
+        if !is_told(&name) {
+            return Look::Failed("systemd does not say what the unit starts".to_owned());
+        }
+        match mysqld::check_unit(&name, &dir, Unseen::Start) {
+            Ok(()) => Look::Fine,
+            Err(Error::Refused { what, hint }) => Look::Refused(what, hint),
+            Err(why) => Look::Failed(why.to_string()),
+        }
+    };
+    let why = match within(LOOK, look) {
+        Some(Look::Fine) => return Ok(()),
+        Some(Look::Refused(what, hint)) => return Err(Error::refused(what, hint)),
+        Some(Look::Failed(why)) => why,
+        None => format!("nothing was said of them within {} s", LOOK.as_secs()),
+    };
+    console::warn(
+        format!("the options of the server of {unit} are unknown: {why}"),
+        format!(
+            "where they name places outside of {}, rows are plain there; `tidelock service \
+             install {unit}` looks at them again",
+            record.directory.display()
+        ),
+    );
+    Ok(())
+}
+
+/// False if systemd runs and is silent. What it would add to the option files is unknown then, and
+/// by these alone a good server may look bad.
+fn is_told(unit: &str) -> bool {
+    if !Path::new("/run/systemd/system").is_dir() {
+        return true;
+    }
+    let mut command = Command::new("systemctl");
+    command.args(["show", unit, "--property=ExecStart"]);
+    command.stdin(Stdio::null()).stderr(Stdio::null());
+    command.output().is_ok_and(|told| told.status.success() && !told.stdout.is_empty())
+}
+
+/// What `work` comes to. If that takes longer, it goes on for nobody.
+fn within<T: Send + 'static>(
+    limit: Duration,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Option<T> {
+    let (done, result) = mpsc::channel();
+    thread::spawn(move || {
+        // Nobody may be waiting any more.
+        let _ = done.send(work());
+    });
+    result.recv_timeout(limit).ok()
+}
+
 /// Makes the unit's socket lead to that of the keyring, as the user whose folder it is.
 fn publish(unit: &Path, socket: &Path, command: &AgentCommand) -> Result<()> {
     let Some((uid, gid)) = command.user else { return crate::agent::publish(unit, socket) };
@@ -136,27 +218,85 @@ fn publish(unit: &Path, socket: &Path, command: &AgentCommand) -> Result<()> {
     }
 }
 
-/// Waits for the server and looks whether the library is in it.
+/// Waits for the server and looks whether the library is in it, and whether it works there.
 ///
 /// # Errors
-/// [`Error::WithoutLibrary`] if it is not; [`Error::NoServer`] or [`Error::LibraryUnknown`].
+/// [`Error::WithoutLibrary`] if it is not; [`Error::Verification`] if it works elsewhere;
+/// [`Error::NoServer`] or [`Error::LibraryUnknown`].
 pub(super) fn check(record: &Record) -> Result<()> {
     let until = Instant::now() + PATIENCE;
+    let dir = &record.directory;
     // What systemd takes for the main process: the server, or what will start it.
-    let main = std::env::var("MAINPID").ok().and_then(|pid| pid.parse().ok());
+    let main: Option<u32> = std::env::var("MAINPID").ok().and_then(|pid| pid.parse().ok());
     loop {
-        match server_of(&record.directory, main) {
-            Server::Running { pid, library: Loaded::Yes, .. } => {
-                return console::print(format_args!("loaded        in process {pid}\n"));
-            }
-            Server::Running { pid, library: Loaded::No, .. } => {
+        // A server may still be on its way to the directory.
+        let elsewhere = main.and_then(|pid| Some((pid, works_elsewhere(pid, dir)?)));
+        match (server_of(dir, main), elsewhere) {
+            (Server::Running { pid, library: Loaded::No, .. }, _) => {
                 return Err(Error::WithoutLibrary { pid });
             }
+            (Server::Running { pid, library: Loaded::Yes, .. }, None) => {
+                return console::print(format_args!("loaded        in process {pid}\n"));
+            }
             _ if Instant::now() < until => sleep(Duration::from_millis(200)),
-            Server::Running { pid, .. } => return Err(Error::LibraryUnknown { pid }),
-            Server::Stopped => return Err(Error::NoServer { dir: record.directory.clone() }),
+            (_, Some((pid, place))) => return Err(in_another(pid, &place, dir)),
+            (Server::Running { pid, .. }, None) => return Err(Error::LibraryUnknown { pid }),
+            (Server::Stopped, None) => return Err(Error::NoServer { dir: dir.clone() }),
         }
     }
+}
+
+fn in_another(pid: u32, place: &Path, dir: &Path) -> Error {
+    Error::Verification {
+        what: format!(
+            "the server of the unit (process {pid}) works in {}, not in {}: all that it writes is \
+             plain",
+            place.display(),
+            dir.display()
+        ),
+        hint: format!(
+            "name {} as the server's data directory; or protect the one that it has, and name that \
+             with `tidelock service install UNIT -D DIR`",
+            dir.display()
+        ),
+    }
+}
+
+/// Where a server works, if that is neither `dir` nor below it, nor behind a link there: what such
+/// a link leads to is protected with it. Nothing of another program, which may start a server.
+fn works_elsewhere(pid: u32, dir: &Path) -> Option<PathBuf> {
+    let process = PathBuf::from(format!("/proc/{pid}"));
+    let program = fs::read_link(process.join("exe")).ok()?;
+    let name = program.file_name()?.to_str()?;
+    if !SERVERS.contains(&name.strip_suffix(REPLACED).unwrap_or(name)) {
+        return None;
+    }
+    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+    let links = entries.map(|entry| entry.path()).filter(|path| path.is_symlink());
+    let mut roots = vec![Identity::of(dir).ok()?];
+    roots.extend(links.filter_map(|link| Identity::of(&link).ok()));
+    let place = process.join("cwd");
+    if lies_in(&place, &roots).ok()? {
+        return None;
+    }
+    fs::read_link(place).ok()
+}
+
+/// True if one of `roots` is this directory or above it. By device and inode, since the process may
+/// have other paths; `..` is taken where the process has the directory.
+fn lies_in(place: &Path, roots: &[Identity]) -> io::Result<bool> {
+    let mut at = place.to_path_buf();
+    let mut here = Identity::of(&at)?;
+    while !roots.contains(&here) {
+        at.push("..");
+        let above = Identity::of(&at)?;
+        // The root is above itself.
+        if above == here {
+            return Ok(false);
+        }
+        here = above;
+    }
+    Ok(true)
 }
 
 /// The main process, if it works in the directory; else the server that does. A main process that
@@ -168,5 +308,42 @@ fn server_of(dir: &Path, main: Option<u32>) -> Server {
     match (Server::on(dir), main) {
         (Server::Stopped, Some(pid)) => Server::process(pid),
         (server, _) => server,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_look_that_takes_too_long_is_given_up() {
+        assert_eq!(within(PATIENCE, || 1), Some(1));
+        let (_held, never) = mpsc::channel::<()>();
+        assert_eq!(within(Duration::from_millis(20), move || never.recv().is_ok()), None);
+    }
+
+    #[test]
+    fn a_directory_lies_in_what_is_above_it_by_any_path() {
+        let home = tempfile::tempdir().unwrap();
+        let (outer, other) = (home.path().join("outer"), home.path().join("other"));
+        fs::create_dir_all(outer.join("a/b")).unwrap();
+        fs::create_dir(&other).unwrap();
+        std::os::unix::fs::symlink(outer.join("a/b"), other.join("link")).unwrap();
+        let roots = [Identity::of(&outer).unwrap()];
+        for (place, inside) in
+            [(outer.clone(), true), (outer.join("a/b"), true), (other.clone(), false)]
+        {
+            assert_eq!(lies_in(&place, &roots).unwrap(), inside, "{}", place.display());
+        }
+        // Where a link leads, and not where it stands.
+        assert!(lies_in(&other.join("link"), &roots).unwrap());
+        assert!(lies_in(&home.path().join("none"), &roots).is_err());
+    }
+
+    /// Not every program that systemd takes for the main process is a server.
+    #[test]
+    fn a_program_that_is_no_server_works_anywhere() {
+        let home = tempfile::tempdir().unwrap();
+        assert_eq!(works_elsewhere(std::process::id(), home.path()), None);
     }
 }

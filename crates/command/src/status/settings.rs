@@ -24,10 +24,10 @@ const MAX_DEPTH: u32 = 10;
 
 /// A setting and where its value comes from.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
-pub(super) struct Setting {
-    pub(super) name: String,
-    pub(super) value: String,
-    pub(super) from: PathBuf,
+pub(crate) struct Setting {
+    pub(crate) name: String,
+    pub(crate) value: String,
+    pub(crate) from: PathBuf,
 }
 
 impl Setting {
@@ -56,10 +56,10 @@ pub(super) fn of(dir: &Path) -> Vec<Setting> {
     found.0
 }
 
-struct Found(Vec<Setting>);
+pub(crate) struct Found(pub(crate) Vec<Setting>);
 
 impl Found {
-    fn file(&mut self, path: &Path, depth: u32) {
+    pub(crate) fn file(&mut self, path: &Path, depth: u32) {
         let Ok(text) = fs::read_to_string(path) else { return };
         if depth > MAX_DEPTH {
             return;
