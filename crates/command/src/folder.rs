@@ -301,7 +301,10 @@ impl Entry {
     }
 
     /// Takes the name of another entry of the folder, which nothing may have yet.
-    fn become_new(&self, name: &Self) -> rustix::io::Result<()> {
+    ///
+    /// # Errors
+    /// The system's, [`Errno::EXIST`] if something has it.
+    pub(crate) fn become_new(&self, name: &Self) -> rustix::io::Result<()> {
         let (folder, flags) = (&self.folder, RenameFlags::NOREPLACE);
         match renameat_with(folder, &self.name, folder, &name.name, flags) {
             // A file system that cannot do that has links, perhaps.

@@ -27,9 +27,12 @@ mod start;
 mod unit;
 
 use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-use procfs::process::all_processes;
+use procfs::process::{Process, all_processes};
 use tidelock_contract::control::{FOLDER, programs_beside};
 use tidelock_keyring::Profile;
 
@@ -49,7 +52,8 @@ use unit::Started;
 
 /// Where the server keeps its data when nobody tells it: Debian's builds and upstream's.
 const DEFAULT_DIRECTORY: &str = "/var/lib/mysql";
-/// The server's programs.
+/// The server's programs. None has more than 15 bytes, to which the kernel cuts the name of a
+/// process.
 const SERVERS: [&str; 3] = ["mariadbd", "mysqld", "mysqld-debug"];
 /// Programs that start one, with the options of a server.
 const STARTERS: [&str; 4] =
@@ -81,7 +85,7 @@ pub(crate) fn prepare(
     let name = called.file_name().and_then(OsStr::to_str);
     if name.is_some_and(|name| SERVERS.contains(&name) || STARTERS.contains(&name)) {
         let server = if brand == Brand::MySql { called } else { &program.called };
-        let listed = std::fs::read_to_string(programs_beside(socket)).unwrap_or_default();
+        let listed = fs::read_to_string(programs_beside(socket)).unwrap_or_default();
         let listed: Vec<String> = listed.lines().map(str::to_owned).collect();
         let start = Start { brand, server, arguments, run_as: None };
         check(&start, &roots, Some(&listed), Datadir::Told)?;
@@ -110,13 +114,57 @@ fn packaged(brand: Brand) -> Start<'static> {
     Start { brand, server: Path::new(brand.packaged()), arguments: &[], run_as: None }
 }
 
-/// The server that works in a data directory: that is its current directory.
+/// The server that works in a data directory: that is its current directory. Only one that shows
+/// that, so that no other server is stopped.
 pub(crate) fn server_on(dir: &Path) -> Option<u32> {
     Brand::of(dir)?;
     let all = all_processes().ok()?.flatten();
     let servers = all.filter(|process| process.exe().is_ok_and(|program| is_server(&program)));
     let mut pids = servers.filter_map(|process| u32::try_from(process.pid).ok());
     pids.find(|pid| works_in(*pid, dir).unwrap_or(false))
+}
+
+/// A server that may work in a data directory: one of its owner that shows neither its program nor
+/// its current directory. To a user without its capabilities no process does, and Debian's unit of
+/// MariaDB has CAP_IPC_LOCK.
+pub(crate) fn hidden_server_on(dir: &Path) -> Option<u32> {
+    let brand = Brand::of(dir)?;
+    let owner = Owner::of(dir).ok()?;
+    let inode = |name: &str| fs::metadata(dir.join(name)).map(|found| found.ino()).ok();
+    let ours: Vec<u64> = brand.locked().into_iter().filter_map(inode).collect();
+    let locks = fs::read_to_string("/proc/locks").unwrap_or_default();
+    let all = all_processes().ok()?.flatten();
+    let hidden = all.filter(|process| is_hidden_server(process, owner.uid));
+    let mut pids = hidden.filter_map(|process| u32::try_from(process.pid).ok());
+    pids.find(|pid| may_lock(&locks, *pid, &ours))
+}
+
+/// What anybody sees of a process: its name and whose it is.
+fn is_hidden_server(process: &Process, user: u32) -> bool {
+    let proc = Path::new("/proc").join(process.pid.to_string());
+    let hides = |name: &str| {
+        let shown = fs::read_link(proc.join(name));
+        shown.is_err_and(|why| why.kind() == io::ErrorKind::PermissionDenied)
+    };
+    let name = fs::read_to_string(proc.join("comm")).unwrap_or_default();
+    SERVERS.contains(&name.trim_end())
+        && (hides("exe") || hides("cwd"))
+        && process.status().is_ok_and(|status| status.euid == user)
+}
+
+/// A server locks files of its directory. False for a process that has locks, by the kernel's table
+/// of all, and none on one of these inodes: it works elsewhere. Their devices are not compared,
+/// because Btrfs shows another one there.
+fn may_lock(table: &str, pid: u32, inodes: &[u64]) -> bool {
+    let pid = pid.to_string();
+    let locked = table.lines().filter_map(|line| {
+        // Number, kind, mode, access, process, device:inode, range. One that waits has a `->` more.
+        let mut fields = line.split_ascii_whitespace().skip(4);
+        fields.next().filter(|holder| *holder == pid)?;
+        fields.next()?.rsplit(':').next()?.parse::<u64>().ok()
+    });
+    let locked: Vec<u64> = locked.collect();
+    locked.is_empty() || locked.iter().any(|inode| inodes.contains(inode))
 }
 
 /// True for a server's program, as the kernel names that of a process.
@@ -131,6 +179,8 @@ pub(crate) enum Unseen {
     Refuse,
     /// Its files may be sealed already.
     Warn,
+    /// The same at a start: where no option names a directory, `service check` looks.
+    Start,
 }
 
 /// For a unit whose server is to run on `dir`: looks at what the server there was started with, and
@@ -150,7 +200,9 @@ pub(crate) fn check_unit(unit: &str, dir: &Path, unseen: Unseen) -> Result<()> {
     let listed = listed_in(dir, brand)?;
     let judge = |start: &Start<'_>| {
         // Only the package's own place is known where no option names one.
-        let unnamed = running.is_some() || start.server != Path::new(brand.packaged());
+        let unnamed = running.is_some()
+            || unseen == Unseen::Start
+            || start.server != Path::new(brand.packaged());
         let place = Datadir::OfUnit { unit, here: unnamed };
         check(start, &[dir], listed.as_deref(), place)
     };
@@ -278,6 +330,24 @@ mod tests {
         }
         for other in ["/usr/bin/mysqldump", "/usr/bin/mariadbd-safe-helper", "/x/mariadbd.old"] {
             assert!(!is_server(Path::new(other)), "{other}");
+        }
+    }
+
+    #[test]
+    fn a_hidden_server_that_locks_files_elsewhere_is_not_ours() {
+        let table = "1: POSIX  ADVISORY  WRITE 41 fe:00:7001 0 EOF\n\
+                     2: POSIX  ADVISORY  WRITE 42 fe:00:7003 0 EOF\n\
+                     2: -> POSIX  ADVISORY  WRITE 43 fe:00:7003 0 EOF\n\
+                     3: FLOCK  ADVISORY  WRITE 41 00:2e:7002 0 EOF\n";
+        for (pid, inodes, may) in [
+            (41, [7001, 7009], true),
+            (41, [7002, 7009], true),
+            (42, [7001, 7002], false),
+            // Those that lock nothing, or wait, may be starting.
+            (43, [7001, 7002], true),
+            (7001, [7001, 7002], true),
+        ] {
+            assert_eq!(may_lock(table, pid, &inodes), may, "{pid} {inodes:?}");
         }
     }
 }

@@ -25,7 +25,7 @@ mod unprotect;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use rustix::fs::renameat;
+use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use crate::begun::{Begun, Lock};
@@ -232,10 +232,17 @@ impl Protect {
         };
         if record.stage == Stage::Converting {
             target.stop(&record.triggers).map_err(stopped("stop"))?;
+            // What somebody has put there since the plan is none of this call.
+            if !is_protected(dir)
+                && let Err(why) = self.keys.refuse_existing()
+            {
+                return Err(self.start_again(target, &record, None, why));
+            }
             if let Err(why) = self.encrypt(target, lock) {
+                let recovery = record.recovery_file.as_deref();
                 return Err(match is_protected(dir) {
                     true => stopped("conversion")(why),
-                    false => self.start_again(target, &record, why),
+                    false => self.start_again(target, &record, recovery, why),
                 });
             }
             record.stage = Stage::Converted;
@@ -268,10 +275,17 @@ impl Protect {
         ))
     }
 
-    /// Nothing is sealed, and the server goes on as it was.
-    fn start_again(&self, target: &Target, record: &Record, why: Error) -> Error {
+    /// Nothing is sealed, and the server goes on as it was; `recovery` is where the conversion may
+    /// have written its recovery key.
+    fn start_again(
+        &self,
+        target: &Target,
+        record: &Record,
+        recovery: Option<&Path>,
+        why: Error,
+    ) -> Error {
         let started = || -> Result<()> {
-            set_aside(record.recovery_file.as_deref())?;
+            set_aside(recovery)?;
             target.start_triggers(&record.triggers);
             if record.was_running {
                 let user = self.username.as_deref();
@@ -399,8 +413,8 @@ fn absolute(file: Option<&Path>) -> Result<Option<PathBuf>> {
     file.map(|file| std::path::absolute(file).map_err(Error::io("find", file))).transpose()
 }
 
-/// A recovery key that a call wrote which was cut off before there was a keyring: it opens nothing,
-/// and would be in the way. Only its name changes: whose it is cannot be proven.
+/// A recovery key that a call wrote which ended before there was a keyring opens nothing, and would
+/// be in the way. Only its name changes, to one that is free: it may be another directory's.
 fn set_aside(recovery: Option<&Path>) -> Result<()> {
     let Some(file) = recovery else { return Ok(()) };
     let entry = match Entry::of(file) {
@@ -410,16 +424,31 @@ fn set_aside(recovery: Option<&Path>) -> Result<()> {
     if !entry.exists()? {
         return Ok(());
     }
-    let mut unused = entry.name().to_owned();
-    unused.push(".unused");
-    let folder = entry.folder();
-    renameat(folder, entry.name(), folder, &unused)
-        .map_err(|errno| Error::io("rename", file)(errno.into()))?;
+    let mut number = 1;
+    let unused = loop {
+        let mut name = entry.name().to_owned();
+        name.push(".unused");
+        if number > 1 {
+            name.push(format!("-{number}"));
+        }
+        let unused = entry.folder().entry(name);
+        match entry.become_new(&unused) {
+            Ok(()) => break unused.path(),
+            Err(Errno::EXIST) => number += 1,
+            Err(errno) => return Err(Error::io("rename", file)(errno.into())),
+        }
+    };
     console::warn(
-        format!("{} was written before there was a keyring: it opens nothing", file.display()),
-        "it is called NAME.unused now, and can be removed",
+        format!(
+            "{} was in the way, and is called {} now: a call that ended before there was a \
+             keyring may have written it",
+            file.display(),
+            unused.display()
+        ),
+        "it may be the recovery key of another directory: try it there with `--recovery-file` \
+         before you remove it",
     );
-    folder.sync()
+    entry.folder().sync()
 }
 
 /// The second copy, if one is wanted.
@@ -468,5 +497,30 @@ fn span(seconds: Option<f64>) -> String {
         Some(seconds) if seconds < 90.0 => format!("about {:.0} s", seconds.max(1.0)),
         Some(seconds) if seconds < 5400.0 => format!("about {:.0} min", seconds / 60.0),
         Some(seconds) => format!("about {:.1} h", seconds / 3600.0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn a_recovery_key_that_is_set_aside_takes_no_others_place() {
+        let home = tempfile::tempdir().unwrap();
+        let file = home.path().join("recovery");
+        for text in ["one", "two", "three"] {
+            fs::write(&file, text).unwrap();
+            set_aside(Some(&file)).unwrap();
+        }
+        assert!(!file.exists());
+        for (name, text) in [("unused", "one"), ("unused-2", "two"), ("unused-3", "three")] {
+            let kept = fs::read_to_string(file.with_extension(name)).unwrap();
+            assert_eq!(kept, text, "{name}");
+        }
+        // Nothing is there, or no place for it.
+        set_aside(Some(&file)).unwrap();
+        set_aside(Some(&home.path().join("no/recovery"))).unwrap();
     }
 }

@@ -41,14 +41,15 @@ pub(crate) enum Loaded {
     /// No: the process does not see sealed files as plain.
     #[serde(rename = "not_loaded")]
     No,
-    /// The process is somebody else's.
+    /// The process is somebody else's, or hidden.
     CannotBeTold,
 }
 
 impl Server {
-    /// The server that works in `dir`: PostgreSQL's says so in a file, another is looked for.
+    /// The server that works in `dir`: PostgreSQL's says so in a file, another is looked for. One
+    /// that may work there and is hidden counts: that none runs is not said on a guess.
     pub(crate) fn on(dir: &Path) -> Self {
-        match mysqld::server_on(dir) {
+        match mysqld::server_on(dir).or_else(|| mysqld::hidden_server_on(dir)) {
             Some(pid) => Self::process(pid),
             None => Self::of_postmaster(dir),
         }

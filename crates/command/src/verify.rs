@@ -8,6 +8,7 @@
 mod deep;
 mod examine;
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::thread::sleep;
@@ -19,7 +20,7 @@ use tidelock_keyring::Keyring;
 
 use crate::console;
 use crate::error::{Error, Result};
-use crate::protected::Protected;
+use crate::protected::{Protected, is_protected};
 use crate::sealed::Keys;
 use crate::server::Server;
 use crate::unlock::KeyOptions;
@@ -72,6 +73,8 @@ pub(crate) struct Counts {
     pub(crate) sealed: u64,
     pub(crate) empty: u64,
     pub(crate) plain: u64,
+    /// Removed before they were read, or a disk went away with them.
+    pub(crate) gone: u64,
 }
 
 impl Verify {
@@ -128,12 +131,15 @@ pub(crate) fn verify(
     for found in &files {
         let mut outcome = look(&examiner, found, &mut second_looks);
         if let (Some(search), Some(coverage)) = (search, &mut report.coverage) {
-            search.file(found, keyring, coverage, &mut outcome.problems);
+            search.file(found, keyring, coverage, &mut outcome);
         }
         bar.inc(found.metadata.len());
         report.add(outcome);
     }
     bar.finish_and_clear();
+    if report.files.gone > 0 {
+        report.look_again(&protected.path);
+    }
     Ok(report)
 }
 
@@ -157,11 +163,24 @@ impl Output {
             examine::Kind::Sealed => self.files.sealed += 1,
             examine::Kind::Empty => self.files.empty += 1,
             examine::Kind::Plain => self.files.plain += 1,
-            examine::Kind::Gone => {}
+            examine::Kind::Gone => self.files.gone += 1,
         }
         self.bytes_read += outcome.bytes_read;
         self.problems.extend(outcome.problems);
         self.notes.extend(outcome.notes);
+    }
+
+    /// Files are gone. A server removes some; where a disk went away with them, that is a problem,
+    /// as it would have been at the beginning.
+    fn look_again(&mut self, dir: &Path) {
+        let mut missing = Vec::new();
+        if !is_protected(dir) {
+            let why = io::Error::other("its keyring is gone: is its disk not mounted any more?");
+            missing.push(Finding::unreadable(dir, &why));
+        }
+        walk::files(dir, &mut |path, why| missing.push(Finding::unreadable(path, &why)));
+        missing.retain(|found| self.problems.iter().all(|known| known.file != found.file));
+        self.problems.append(&mut missing);
     }
 
     fn tell(&self) -> Result<()> {
@@ -175,9 +194,14 @@ impl Output {
         if let Some(coverage) = &self.coverage {
             text += &deep::table(coverage);
         }
-        let Counts { sealed, empty, plain } = self.files;
+        let Counts { sealed, empty, plain, gone } = self.files;
+        let removed = match gone {
+            0 => String::new(),
+            _ => format!(", {gone} removed meanwhile"),
+        };
         text += &format!(
-            "{sealed} sealed, {empty} empty, {plain} plain by the profile; {} read; {}, {}\n",
+            "{sealed} sealed, {empty} empty, {plain} plain by the profile{removed}; {} read; {}, \
+             {}\n",
             console::bytes(self.bytes_read),
             console::count(self.problems.len(), "problem"),
             console::count(self.notes.len(), "note"),
@@ -230,4 +254,51 @@ impl Output {
 /// A name in a line of its own.
 fn shown(name: &str) -> tidelock_ffi::Shown<'_> {
     tidelock_ffi::Shown(name.as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    use tidelock_contract::control::FOLDER;
+    use tidelock_keyring::KEYRING;
+
+    use super::*;
+
+    fn gone() -> Outcome {
+        Outcome {
+            kind: examine::Kind::Gone,
+            bytes_read: 0,
+            problems: Vec::new(),
+            notes: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn files_that_a_disk_took_along_are_counted_and_their_place_is_named_once() {
+        let home = tempfile::tempdir().unwrap();
+        let (dir, far) = (home.path().join("data"), home.path().join("far"));
+        fs::create_dir_all(dir.join(FOLDER)).unwrap();
+        fs::write(dir.join(FOLDER).join(KEYRING), "a keyring").unwrap();
+        fs::create_dir(&far).unwrap();
+        symlink("../far", dir.join("link")).unwrap();
+        let mut report = Output::default();
+        report.add(gone());
+        report.look_again(&dir);
+        assert_eq!(report.files.gone, 1);
+        assert!(report.problems.is_empty(), "a server may have removed it");
+
+        fs::remove_dir(&far).unwrap();
+        for _ in 0..2 {
+            report.look_again(&dir);
+            assert_eq!(report.problems.len(), 1);
+        }
+        assert_eq!(report.problems[0].file, dir.join("link").display().to_string());
+        assert!(report.verdict(&dir).is_err_and(|why| matches!(why, Error::Unread { .. })));
+
+        fs::remove_dir_all(&dir).unwrap();
+        report.look_again(&dir);
+        assert!(report.problems[1].what.contains("its keyring is gone"));
+    }
 }

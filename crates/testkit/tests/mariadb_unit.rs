@@ -203,6 +203,13 @@ fn the_packaged_unit_starts_sealed_and_plain_again() -> Result<()> {
     search(&marker, Arm::Sealed, &[&dir])?;
     let drop_in = format!("/etc/systemd/system/{unit}.service.d");
     ensure(Path::new(&drop_in).exists(), || "no drop-in".into())?;
+    // What is set later is judged at each start.
+    let unit_is_told = |verb: &str| server.by_root(&place, &systemctl).args([verb, &*unit]);
+    unit_is_told("stop").run()?;
+    let refused = unit_is_told("start").env("MYSQLD_OPTS", &elsewhere).fails()?;
+    ensure(refused.stderr.contains("slave_load_tmpdir is /tmp"), || refused.text())?;
+    unit_is_told("start").run()?;
+    ensure(server.sql("CHECKSUM TABLE d.t")? == wanted, || "the table differs".into())?;
 
     let told = tidelock("unprotect").run()?;
     ensure(told.stdout.contains("without the library"), || told.text())?;

@@ -263,14 +263,44 @@ fn killed_between_recovery_key_and_keyring_protect_goes_on() -> Result<()> {
     let call = tidelock(&place, "protect", dir, &more)?;
     ensure(kill_at(call.spawn()?, begun)?, || "it was not killed".into())?;
     ensure(!dir.join(".tidelock/keyring").exists(), || "there is a keyring already".into())?;
-    // As a conversion leaves it that is killed there.
+    // As a conversion leaves it that is killed there, and one before it.
     place.write(&recovery, "opens nothing")?;
+    place.write(&place.join("home/recovery.unused"), "an earlier one")?;
     let done = again(|| tidelock(&place, "protect", dir, &more))?;
     ensure(done.status.success(), || done.text())?;
-    let aside = fs::read_to_string(place.join("home/recovery.unused"));
-    ensure(aside.is_ok_and(|text| text == "opens nothing"), || done.text())?;
+    for (name, kept) in [("unused", "an earlier one"), ("unused-2", "opens nothing")] {
+        let aside = fs::read_to_string(recovery.with_extension(name));
+        ensure(aside.is_ok_and(|text| text == kept), || format!("{name}: {}", done.text()))?;
+    }
     let opens = place.tool(place.programs()?.command).args(["cat", "--recovery-file", &file]);
     opens.arg(dir.join("global/pg_control")).run().map(drop)
+}
+
+/// A call for another directory may write one while a person reads the plan.
+#[test]
+fn a_recovery_key_that_was_written_since_the_plan_is_left_alone() -> Result<()> {
+    let place = Workspace::new()?;
+    let cluster = Cluster::started(&place, "main", Arm::Plain)?;
+    let (dir, recovery) = (cluster.dir(), place.join("home/recovery"));
+    let key = format!("file:{}", place.join("home/key").display());
+    let file = recovery.display().to_string();
+    let more = ["--provider", &*key, "--recovery-file", &*file, "--no-keyring-copy"];
+    let mut call = tidelock(&place, "protect", dir, &more)?.spawn()?;
+    while call.runs() && !reached("it has begun", dir) {
+        thread::sleep(Duration::from_millis(1));
+        call.check_limit()?;
+    }
+    // It waits for the server's end now.
+    place.write(&recovery, "opens another directory")?;
+    let told = call.wait()?;
+    ensure(told.status.code() == Some(3), || told.text())?;
+    ensure(told.stderr.contains("is there already"), || told.text())?;
+    ensure(told.stdout.contains("nothing is sealed"), || told.text())?;
+    let kept = fs::read_to_string(&recovery);
+    ensure(kept.is_ok_and(|text| text == "opens another directory"), || told.text())?;
+    ensure(!recovery.with_extension("unused").exists(), || told.text())?;
+    ensure(!dir.join(".tidelock").exists(), || "a keyring was made".into())?;
+    cluster.expect("SELECT 1", "1")
 }
 
 /// By a copy, there and back; the server stops for the switchover only.

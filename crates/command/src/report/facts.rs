@@ -47,7 +47,7 @@ impl Facts<'_> {
             "profile": keyring.policy().profile(),
             "verdict": {
                 "sealed": problems == 0,
-                "words": words(problems, left_out.len()),
+                "words": words(problems, left_out.len(), found.files.gone),
             },
             "cipher": {
                 "name": unlocked["cipher"], "unit": tidelock_format::UNIT, "library": "AWS-LC",
@@ -58,7 +58,8 @@ impl Facts<'_> {
             "server": server(&seen["server"]),
             "files": {
                 "sealed": found.files.sealed, "empty": found.files.empty,
-                "plain": found.files.plain, "bytes_read": found.bytes_read,
+                "plain": found.files.plain, "gone": found.files.gone,
+                "bytes_read": found.bytes_read,
             },
             "deep": found.coverage.is_some(),
             "coverage": found.coverage,
@@ -80,7 +81,7 @@ impl Facts<'_> {
 }
 
 /// What the page begins with.
-fn words(problems: usize, left_out: usize) -> String {
+fn words(problems: usize, left_out: usize, gone: u64) -> String {
     let others = match left_out {
         0 => String::new(),
         _ => format!(
@@ -88,10 +89,15 @@ fn words(problems: usize, left_out: usize) -> String {
             console::count(left_out, "folder")
         ),
     };
+    let but = match gone {
+        0 => String::new(),
+        1 => " but 1 that was removed meanwhile".to_owned(),
+        _ => format!(" but {gone} that were removed meanwhile"),
+    };
     match problems {
         0 => format!(
-            "Every {} was read: its header, key, MAC and size are as they must be, and no file is \
-             plain that the policy wants sealed.{others}",
+            "Every {}{but} was read: its header, key, MAC and size are as they must be, and no \
+             file is plain that the policy wants sealed.{others}",
             if left_out == 0 { "file" } else { "file of this cluster" }
         ),
         _ => format!("{} below.{others}", console::count(problems, "problem")),
@@ -128,7 +134,7 @@ fn server(seen: &Value) -> String {
             format!("process {pid} runs WITHOUT the library: what it writes is plain")
         }
         (Some("running"), Some(pid), _) => {
-            format!("process {pid} runs; whether with the library could not be seen")
+            format!("process {pid} seems to run here; whether with the library could not be seen")
         }
         _ => "no server was running".to_owned(),
     }
@@ -167,12 +173,27 @@ mod tests {
 
     #[test]
     fn a_verdict_does_not_claim_folders_that_were_left_out() {
-        assert!(words(0, 0).starts_with("Every file was read: "));
-        assert!(words(0, 0).ends_with("wants sealed."));
+        assert!(words(0, 0, 0).starts_with("Every file was read: "));
+        assert!(words(0, 0, 0).ends_with("wants sealed."));
         for problems in [0, 2] {
-            let told = words(problems, 1);
+            let told = words(problems, 1, 0);
             assert!(told.contains("Not looked at: 1 folder of clusters"), "{told}");
             assert!(!told.contains("Every file was read"), "{told}");
         }
+    }
+
+    #[test]
+    fn a_verdict_does_not_claim_files_that_were_gone() {
+        let told = words(0, 0, 3);
+        assert!(told.starts_with("Every file but 3 that were removed meanwhile was read: "));
+        let told = words(0, 1, 1);
+        assert!(told.starts_with("Every file of this cluster but 1 that was removed meanwhile"));
+    }
+
+    #[test]
+    fn only_a_stopped_server_is_called_stopped() {
+        assert_eq!(server(&json!({"state": "stopped"})), "no server was running");
+        let hidden = json!({"state": "running", "pid": 7, "library": "cannot_be_told"});
+        assert!(server(&hidden).starts_with("process 7 seems to run here"));
     }
 }

@@ -8,7 +8,7 @@ use tidelock_contract::Decision;
 use tidelock_evidence::{Coverage, Form, Kind, Markers, Scan, Seen};
 use tidelock_keyring::Keyring;
 
-use super::examine::Finding;
+use super::examine::{self, Finding, Outcome};
 use crate::console;
 use crate::error::{Error, Result};
 use crate::walk::Found;
@@ -77,14 +77,16 @@ impl Deep {
 }
 
 impl Search<'_> {
-    /// Reads one file past header and key, counts it, and adds what looks plain to `problems`.
+    /// Reads one file past header and key, counts it, and adds what looks plain to the problems of
+    /// its `outcome`. One that is not there any more is gone, whatever it was before.
     pub(super) fn file(
         &self,
         found: &Found,
         keyring: &Keyring,
         coverage: &mut Coverage,
-        problems: &mut Vec<Finding>,
+        outcome: &mut Outcome,
     ) {
+        let problems = &mut outcome.problems;
         let policy = keyring.policy();
         let (form, plain) = match policy.decide(found.name_bytes()) {
             Decision::Plain(_) => (Form::Plain, true),
@@ -95,7 +97,10 @@ impl Search<'_> {
         };
         let seen = match self.read(found, form) {
             Ok(seen) => seen,
-            Err(why) if why.kind() == io::ErrorKind::NotFound => return,
+            Err(why) if why.kind() == io::ErrorKind::NotFound => {
+                outcome.kind = examine::Kind::Gone;
+                return;
+            }
             // The same file was read just before.
             Err(why) => return problems.push(Finding::unreadable(&found.path, &why)),
         };

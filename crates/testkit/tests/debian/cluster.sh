@@ -22,6 +22,13 @@ is_not tidelock protect postgresql@$version-one --no-recovery --no-keyring-copy 
 is_not tidelock migrate postgresql@$version-one $data/two --no-recovery --yes
 cp -p "$home/environment" $environment
 is_not tidelock migrate postgresql@$version-one "$data/a:b" --no-recovery --yes
+# The server would start on its own directory, and stay plain.
+install -d -o postgres -g postgres -m 700 $data/other
+cp -p $data/one/PG_VERSION $data/other
+if said=$(tidelock protect postgresql@$version-one -D $data/other --no-recovery \
+    --no-keyring-copy --yes 2>&1); then exit 1; fi
+is contains "$said" "not in $data/other"
+rm -r $data/other
 is_not sealed $data/one
 is_not [ -e $data/two ]
 expect running 1000 "SELECT count(*) FROM t"
