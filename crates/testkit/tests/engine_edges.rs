@@ -22,6 +22,21 @@ fn open(engine: &Engine, path: &str, flags: i32) -> Result<i32, Errno> {
     engine.open(Fd::CWD, &c(path), flags, 0o600)
 }
 
+/// And a file of that size at `path`, open.
+fn start_with_5000_bytes(path: &str) -> (Rc<SimDisk>, Rc<Engine>, i32) {
+    let (disk, engine) = start();
+    let fd = open(&engine, path, O_RDWR_CREAT).expect("it opens");
+    let sealed = file(&engine, fd).expect("it is sealed");
+    sealed.pwrite(&data(1, 5000), 0).expect("written");
+    drop(sealed);
+    (disk, engine, fd)
+}
+
+/// Bytes on the disk before a file's first one.
+fn header(disk: &SimDisk) -> usize {
+    usize::try_from(disk.layout().data_offset()).expect("small")
+}
+
 /// Bytes that begin a page, as a server's buffers do.
 fn aligned(len: usize) -> (Vec<u8>, usize) {
     let bytes = vec![0; len + 4096];
@@ -104,14 +119,11 @@ fn a_write_into_a_hole_that_stops_within_a_unit_leaves_no_garbage() {
             .flat_map(|path| [1, 100, 1024, 1040, 4095].map(|stop| (path, stop)))
         {
             for (at, len) in [(8192, 100), (8192 + 3000, 100), (8000, 300), (4096, 5000)] {
-                let (disk, engine) = start();
-                let fd = open(&engine, path, O_RDWR_CREAT).expect("it opens");
+                let (disk, engine, fd) = start_with_5000_bytes(path);
                 let sealed = file(&engine, fd).expect("it is sealed");
-                sealed.pwrite(&data(1, 5000), 0).expect("written");
                 sealed.set_len(20_000).expect("extended");
                 let before = read_all(&disk.process(), path).expect("read");
-                let start = usize::try_from(disk.layout().data_offset()).expect("small");
-                disk.limit_size(Some(start + 8192 + stop));
+                disk.limit_size(Some(header(&disk) + 8192 + stop));
                 let count = sealed.pwrite(&data(2, len), at).unwrap_or(0);
                 disk.limit_size(None);
                 let mut expected = before;
@@ -134,12 +146,9 @@ fn a_write_into_a_hole_that_stops_within_a_unit_leaves_no_garbage() {
 fn a_write_that_stops_in_the_last_block_of_a_file_leaves_the_blocks_before_it() {
     with_room(|| {
         for path in ["/pg/paged/1", "/pg/bytes/1"] {
-            let (disk, engine) = start();
-            let fd = open(&engine, path, O_RDWR_CREAT).expect("it opens");
+            let (disk, engine, fd) = start_with_5000_bytes(path);
             let sealed = file(&engine, fd).expect("it is sealed");
-            sealed.pwrite(&data(1, 5000), 0).expect("written");
-            let start = usize::try_from(disk.layout().data_offset()).expect("small");
-            disk.limit_size(Some(start + 5000));
+            disk.limit_size(Some(header(&disk) + 5000));
             let count = sealed.pwrite(&data(2, 30), 4970).unwrap_or(0);
             disk.limit_size(None);
             let found = read_all(&disk.process(), path).expect("read");
@@ -154,17 +163,14 @@ fn a_write_that_stops_in_the_last_block_of_a_file_leaves_the_blocks_before_it() 
 fn a_call_that_cannot_move_the_end_leaves_it_where_it_was() {
     with_room(|| {
         for path in ["/pg/paged/1", "/pg/bytes/1"] {
-            let (disk, engine) = start();
-            let fd = open(&engine, path, O_RDWR_CREAT).expect("it opens");
+            let (disk, engine, fd) = start_with_5000_bytes(path);
             let sealed = file(&engine, fd).expect("it is sealed");
-            sealed.pwrite(&data(1, 5000), 0).expect("written");
-            let start = usize::try_from(disk.layout().data_offset()).expect("small");
-            disk.limit_size(Some(start + 8192));
+            disk.limit_size(Some(header(&disk) + 8192));
             assert_eq!(sealed.set_len(100_000), Err(Errno::FBIG), "{path}");
             assert_eq!(sealed.allocate(0, 0, 100_000), Err(Errno::FBIG), "{path}");
             assert_eq!(sealed.size().map(|size| size.0), Ok(5000), "{path}");
             assert!(sealed.pwrite(&data(2, 100), 8192 + 100).is_err(), "{path}");
-            disk.limit_size(Some(start + 5600));
+            disk.limit_size(Some(header(&disk) + 5600));
             assert!(sealed.pwrite(&data(2, 100), 6000).is_err(), "{path}");
             disk.limit_size(None);
             assert_eq!(sealed.size().map(|size| size.0), Ok(5000), "{path}");
@@ -180,10 +186,8 @@ fn a_call_that_cannot_move_the_end_leaves_it_where_it_was() {
 fn what_is_allocated_beyond_the_end_is_given_back() {
     with_room(|| {
         for path in ["/pg/paged/1", "/pg/bytes/1"] {
-            let (disk, engine) = start();
-            let fd = open(&engine, path, O_RDWR_CREAT).expect("it opens");
+            let (disk, engine, fd) = start_with_5000_bytes(path);
             let sealed = file(&engine, fd).expect("it is sealed");
-            sealed.pwrite(&data(1, 5000), 0).expect("written");
             let allocated = || disk.inspect(path, |file| file.allocated());
             let before = allocated();
             for free in ["ftruncate to the same size", "a hole behind the end"] {
