@@ -15,10 +15,13 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 use std::rc::Rc;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{
-    AtFlags, CWD, Dir, FileType, Gid, Mode, OFlags, RenameFlags, Stat, Uid, fchmod, fchown, fstat,
-    linkat, mkdirat, openat, readlinkat, renameat, renameat_with, statat, unlinkat,
+    AtFlags, CWD, Dir, FileType, FlockOperation, Gid, Mode, OFlags, RenameFlags, Stat, Uid, fchmod,
+    fchown, flock, fstat, linkat, mkdirat, openat, readlinkat, renameat, renameat_with, statat,
+    unlinkat,
 };
 use rustix::io::Errno;
 
@@ -469,6 +472,23 @@ fn link(path: &Path) -> Error {
 /// Gives an open file away.
 pub(crate) fn give(file: &File, owner: Owner) -> io::Result<()> {
     Ok(fchown(file, Some(Uid::from_raw(owner.uid)), Some(Gid::from_raw(owner.gid)))?)
+}
+
+/// Locks a file or folder for this process alone, and waits for so long.
+///
+/// # Errors
+/// The system's, [`Errno::WOULDBLOCK`] if another process still has it.
+pub(crate) fn lock_within(file: &impl AsFd, patience: Duration) -> rustix::io::Result<()> {
+    let until = Instant::now() + patience;
+    loop {
+        match flock(file, FlockOperation::NonBlockingLockExclusive) {
+            Err(Errno::WOULDBLOCK | Errno::INTR) if Instant::now() < until => {
+                sleep(Duration::from_millis(20));
+            }
+            Err(Errno::INTR) => return Err(Errno::WOULDBLOCK),
+            done => return done,
+        }
+    }
 }
 
 #[cfg(test)]

@@ -42,7 +42,7 @@ use crate::exec::{Program, is_of};
 use crate::owner::Owner;
 use crate::protected::Protected;
 use crate::run_as::RunAs;
-use crate::whereabouts::works_in;
+use crate::whereabouts::{program_name, works_in};
 pub(crate) use brand::Brand;
 pub(crate) use instance::{Answer, Instance};
 pub(crate) use mariadb::refuse_socket;
@@ -58,8 +58,6 @@ const SERVERS: [&str; 3] = ["mariadbd", "mysqld", "mysqld-debug"];
 /// Programs that start one, with the options of a server.
 const STARTERS: [&str; 4] =
     ["mariadbd-safe", "mysqld_safe", "mariadb-install-db", "mysql_install_db"];
-/// How the kernel marks a program that was replaced while it runs.
-const REPLACED: &str = " (deleted)";
 /// Units of packages: Debian's of MariaDB and its aliases, those of MySQL.
 const UNITS: [&str; 3] = ["mariadb", "mysql", "mysqld"];
 
@@ -168,9 +166,8 @@ fn may_lock(table: &str, pid: u32, inodes: &[u64]) -> bool {
 }
 
 /// True for a server's program, as the kernel names that of a process.
-fn is_server(program: &Path) -> bool {
-    let name = program.file_name().and_then(OsStr::to_str).unwrap_or_default();
-    SERVERS.contains(&name.strip_suffix(REPLACED).unwrap_or(name))
+pub(crate) fn is_server(program: &Path) -> bool {
+    SERVERS.contains(&program_name(program))
 }
 
 /// What to do if nothing shows the options of a unit's server.

@@ -4,6 +4,7 @@
 //! container's /var/lib/mysql reads like the machine's. So equal texts prove nothing, and different
 //! ones neither.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -27,6 +28,13 @@ impl Identity {
         let found = fs::metadata(path)?;
         Ok(Self { device: found.dev(), inode: found.ino() })
     }
+}
+
+/// The name of a program, as the kernel tells that of a process: without the mark of one that was
+/// replaced while it runs. Empty for a name that is not UTF-8.
+pub(crate) fn program_name(program: &Path) -> &str {
+    let name = program.file_name().and_then(OsStr::to_str).unwrap_or_default();
+    name.strip_suffix(" (deleted)").unwrap_or(name)
 }
 
 /// True if `dir` is the current directory of a process.

@@ -5,17 +5,16 @@ use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use rustix::fs::{FlockOperation, OFlags, flock};
+use rustix::fs::OFlags;
 use rustix::io::Errno;
 use tidelock_contract::control::FOLDER;
 use tidelock_keyring::KEYRING;
 use tidelock_providers::Places;
 
 use crate::error::{Error, Result};
-use crate::folder::{Entry, Folder};
+use crate::folder::{Entry, Folder, lock_within};
 use crate::init::nearby;
 use crate::init::undo::Undo;
 use crate::owner::Owner;
@@ -221,21 +220,13 @@ fn open_folder(path: &Path) -> io::Result<File> {
 }
 
 fn lock_one(file: File, path: &Path) -> Result<File> {
-    let until = Instant::now() + PATIENCE;
-    loop {
-        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => return Ok(file),
-            Err(Errno::WOULDBLOCK | Errno::INTR) if Instant::now() < until => {
-                sleep(Duration::from_millis(20));
-            }
-            Err(Errno::WOULDBLOCK | Errno::INTR) => {
-                return Err(Error::refused(
-                    format!("another command is making a directory at {}", path.display()),
-                    "wait until it has ended, then run this again",
-                ));
-            }
-            Err(errno) => return Err(Error::io("lock", path)(errno.into())),
-        }
+    match lock_within(&file, PATIENCE) {
+        Ok(()) => Ok(file),
+        Err(Errno::WOULDBLOCK) => Err(Error::refused(
+            format!("another command is making a directory at {}", path.display()),
+            "wait until it has ended, then run this again",
+        )),
+        Err(errno) => Err(Error::io("lock", path)(errno.into())),
     }
 }
 

@@ -4,10 +4,8 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use tidelock_agent::audit::Event;
 use tidelock_contract::control::FOLDER;
@@ -18,7 +16,7 @@ use super::proof::{Examined, Proof};
 use super::{Copies, Copy, MAX, earlier, is_same_filesystem, record};
 use crate::console;
 use crate::error::{Error, Result};
-use crate::folder::{Entry, Folder};
+use crate::folder::{Entry, Folder, lock_within};
 use crate::protected::{self, Protected};
 use crate::unlock::KeyOptions;
 
@@ -135,22 +133,13 @@ pub(crate) fn copy_again(opened: &Keyring, dir: &Path, file: &Path) -> Result<Co
 /// not wait for the disk of a copy: whoever changes it copies it afterwards, as it is then.
 fn alone(directory: &Folder) -> Result<Folder> {
     let folder = directory.entry(FOLDER).open_folder()?;
-    let until = Instant::now() + PATIENCE;
-    loop {
-        match flock(&folder, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => return Ok(folder),
-            Err(Errno::WOULDBLOCK | Errno::INTR) if Instant::now() < until => {
-                sleep(Duration::from_millis(20));
-            }
-            Err(Errno::WOULDBLOCK | Errno::INTR) => {
-                let dir = directory.path().display();
-                return Err(Error::refused(
-                    format!("another command is copying the keyring of {dir}"),
-                    "wait until it has ended, then run this again",
-                ));
-            }
-            Err(errno) => return Err(Error::io("lock", folder.path())(errno.into())),
-        }
+    match lock_within(&folder, PATIENCE) {
+        Ok(()) => Ok(folder),
+        Err(Errno::WOULDBLOCK) => Err(Error::refused(
+            format!("another command is copying the keyring of {}", directory.path().display()),
+            "wait until it has ended, then run this again",
+        )),
+        Err(errno) => Err(Error::io("lock", folder.path())(errno.into())),
     }
 }
 

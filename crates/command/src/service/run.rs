@@ -26,16 +26,12 @@ use crate::service::plan::Unit;
 use crate::service::record::Record;
 use crate::service::{before, fit};
 use crate::unlock;
-use crate::whereabouts::{Identity, works_in};
+use crate::whereabouts::{Identity, program_name, works_in};
 
 /// A server may take a while to write its process id.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// As long as a start may wait for what systemd and the option files say.
 const LOOK: Duration = Duration::from_secs(10);
-/// Servers' programs, which work in their data directory. Another one may start such a server.
-const SERVERS: [&str; 4] = ["postgres", "mariadbd", "mysqld", "mysqld-debug"];
-/// How the kernel marks a program that was replaced while it runs.
-const REPLACED: &str = " (deleted)";
 
 /// Unlocks without a terminal, and leaves an agent that runs as the owner of the directory. As root
 /// the credentials of the unit are read before that.
@@ -267,8 +263,7 @@ fn in_another(pid: u32, place: &Path, dir: &Path) -> Error {
 fn works_elsewhere(pid: u32, dir: &Path) -> Option<PathBuf> {
     let process = PathBuf::from(format!("/proc/{pid}"));
     let program = fs::read_link(process.join("exe")).ok()?;
-    let name = program.file_name()?.to_str()?;
-    if !SERVERS.contains(&name.strip_suffix(REPLACED).unwrap_or(name)) {
+    if !mysqld::is_server(&program) && program_name(&program) != "postgres" {
         return None;
     }
     let entries = fs::read_dir(dir).into_iter().flatten().flatten();

@@ -274,7 +274,8 @@ hooks {
         print::vdprintf_chk(fd: c_int, flag: c_int, format: *const c_char, list: *mut c_void) ->
             c_int: __vdprintf_chk;
     }
-    "The link of a descriptor below /proc/self/fd tells the sealed file, not the anchor." {
+    "A link of a protected directory takes its target along before the program gets a name; that \
+        of a descriptor below /proc/self/fd tells the sealed file, not the anchor." {
         proc::readlink(path: *const c_char, into: *mut c_char, len: size_t) -> ssize_t: readlink;
         proc::readlinkat(at: c_int, path: *const c_char, into: *mut c_char, len: size_t) -> ssize_t:
             readlinkat;
@@ -282,8 +283,6 @@ hooks {
             ssize_t: __readlink_chk;
         proc::readlinkat_chk(at: c_int, path: *const c_char, into: *mut c_char, len: size_t, room:
             size_t) -> ssize_t: __readlinkat_chk;
-    }
-    "A link of a protected directory takes its target along before the program gets its name." {
         proc::realpath(path: *const c_char, into: *mut c_char) -> *mut c_char: realpath;
         proc::realpath_chk(path: *const c_char, into: *mut c_char, room: size_t) -> *mut c_char:
             __realpath_chk;
