@@ -206,6 +206,24 @@ fn databases_behind_links_further_down_are_sealed_though_the_program_resolves_th
     assert!(seen.files >= 5 && seen.findings.is_empty(), "{seen:?}");
 }
 
+/// What lies behind one that is not known would be plain.
+#[test]
+fn a_program_does_not_start_with_more_links_out_of_the_directory_than_it_can_know() {
+    let Some(place) = Place::new() else { return };
+    let link = |number: u32| {
+        let far = place.place.plain().join(format!("far{number}"));
+        fs::create_dir(&far).unwrap();
+        std::os::unix::fs::symlink(&far, place.dir.join(format!("link{number}"))).unwrap();
+    };
+    (0..120).for_each(link);
+    place.sql("CREATE TABLE t (x)");
+    (120..130).for_each(link);
+    let refused = run(place.exec("sqlite3").args([&place.database(), "SELECT * FROM t"]));
+    let told = String::from_utf8_lossy(&refused.stderr);
+    assert_eq!(refused.status.code(), Some(3), "{told}");
+    assert!(told.contains("too many links lead out of") && told.contains("hint:"), "{told}");
+}
+
 /// `make demo-sqlite`, on what the tests are built with.
 #[test]
 fn every_step_of_the_demo_passes() {
