@@ -9,8 +9,8 @@ mod paired;
 
 use std::collections::BTreeMap;
 
-pub(crate) use family::of_aspect;
 pub use family::{Aspect, Family, Kind, families, families_beside_own};
+pub(crate) use family::{of_aspect, of_trials};
 pub(crate) use paired::{Paired, absolute, noise, paired};
 
 use crate::error::Result;
@@ -114,20 +114,38 @@ pub(crate) fn told(
     if !control {
         return Err(format!("no control of at least {LEAST_BLOCKS} blocks tells what is noise"));
     }
-    void.map_or(Ok(()), |control| {
-        Err(format!("void, because two equal servers differ: the control is {control}"))
-    })
+    void.map_or(Ok(()), |control| Err(because_void(&control)))
 }
 
-/// The control where it is not plain: its interval excludes 1.
-pub(crate) fn void(control: Option<&Estimate>) -> Option<Interval> {
-    let wide = control?.interval(CONTROL_PART);
+/// Why nothing is said where the control is not plain.
+pub(crate) fn because_void(control: &Interval) -> String {
+    format!("void, because two equal servers differ: the control is {control}")
+}
+
+/// The control where it is not plain: its interval excludes 1. It is one of so many that the
+/// chance of a void one `among` them all is [`VOID_BY_CHANCE`].
+pub(crate) fn void(control: Option<&Estimate>, among: usize) -> Option<Interval> {
+    let wide = control?.interval(1.0 - VOID_BY_CHANCE / among.max(1) as f64);
     (!wide.holds(1.0)).then_some(wide)
+}
+
+/// Why `metric` of an arm and its base is not all of what they took, so that their ratio would say
+/// nothing; `None` where it is. Whatever is compared with the arm that the control repeats needs
+/// the control too.
+pub(crate) fn uncounted(
+    experiment: &Experiment,
+    metric: &Metric,
+    (arm, base): (&str, &str),
+) -> Option<String> {
+    let is_equal = paired::equal_arm(experiment) == Some(base);
+    let control = is_equal && experiment.arms.iter().any(|arm| arm == CONTROL);
+    let arms = [arm, base, if control { CONTROL } else { base }];
+    if metric.name == CPU { experiment.uncounted(&arms) } else { None }
 }
 
 /// Every comparison that the trials of `experiment` allow: each arm but the base, each cell, each
 /// metric that has a better direction. A throughput at a fixed rate is what was asked for, and is
-/// none.
+/// none; CPU time of which the kernel's threads have a part is no whole one.
 #[must_use]
 pub fn compare(experiment: &Experiment, trials: &[Trial]) -> Vec<Comparison> {
     let Some((base, others)) = experiment.arms.split_first() else { return Vec::new() };
@@ -167,7 +185,8 @@ fn against(
         for metric in crate::metric::METRICS.iter().filter(is_result) {
             let noise = noise(experiment, metric, &trials);
             let equal = noise.estimate().filter(|_| noise.pairs.len() >= LEAST_BLOCKS);
-            for arm in arms {
+            let counted = |arm: &&String| uncounted(experiment, metric, (arm, base)).is_none();
+            for arm in arms.iter().filter(counted) {
                 let found = paired(metric, (&trials, arm), (&trials, base));
                 let estimate = found.estimate();
                 let Some(ratio) = interval(&found.pairs, estimate.as_ref()) else { continue };
@@ -185,7 +204,7 @@ fn against(
                     pairs: found.pairs,
                     without_ratio: found.without_ratio,
                     control: equal.map(|equal| equal.interval(PART)),
-                    void: void(equal.as_ref()).filter(|_| arm != CONTROL),
+                    void: void(equal.as_ref(), 1).filter(|_| arm != CONTROL),
                     unlimited: of_both.copied().find_map(not_in_force),
                 });
             }
@@ -224,13 +243,13 @@ pub(crate) fn phase_of(experiment: &Experiment, workload: &str, metric: &Metric)
         }
         return Phase::EqualWork;
     }
-    let paced = metric.name == "cpu_per_unit" && has(Phase::EqualWork);
+    let paced = metric.name == CPU && has(Phase::EqualWork);
     if paced { Phase::EqualWork } else { Phase::Capacity }
 }
 
 /// Whether the cells of `workload` were to have equal work.
 pub(crate) fn is_paced(experiment: &Experiment, workload: &str) -> bool {
-    let cpu = crate::metric::find("cpu_per_unit");
+    let cpu = crate::metric::find(CPU);
     cpu.is_some_and(|cpu| phase_of(experiment, workload, cpu) == Phase::EqualWork)
 }
 
@@ -302,12 +321,12 @@ pub(crate) fn outliers(pairs: &[(u32, f64)]) -> Vec<u32> {
 pub const LEAST_BLOCKS: usize = 5;
 /// The part of all cases in which an interval holds the truth.
 pub const PART: f64 = 0.95;
-/// The same of the interval by which a control voids its cell: one cell in a hundred by chance.
-const CONTROL_PART: f64 = 0.99;
-/// The chance that a cell is void by chance alone.
-pub(crate) const VOID_BY_CHANCE: f64 = 1.0 - CONTROL_PART;
+/// How often equal servers void a cell: the interval of its control holds 1 in all other cases.
+pub(crate) const VOID_BY_CHANCE: f64 = 0.01;
 /// Below this chance a difference is one.
 const SIGNIFICANT: f64 = 1.0 - PART;
+/// The metric of CPU time, by which arms are compared first.
+const CPU: &str = "cpu_per_unit";
 /// Name of the arm that is plain once more.
 pub const CONTROL: &str = "control";
 /// Name of the unmodified server.

@@ -6,7 +6,7 @@ use tidelock_servers::Arm;
 use tidelock_servers::mysqld::{Brand, own_is_possible, program_of, sealed_is_possible};
 
 use crate::error::{Error, Result};
-use crate::experiment::{Engine, Experiment, OwnArm, VolumeType, Work};
+use crate::experiment::{Engine, Experiment, OwnArm, Work};
 use crate::host::{GocryptfsMount, Volume};
 use crate::manifest::{Machine, PlannedArm};
 
@@ -189,23 +189,34 @@ fn missing(experiment: &Experiment, arm: &Definition, machine: &Machine) -> Opti
     }
 }
 
-/// What the volumes of this experiment's arms keep from being said on this machine.
+/// What the places of this experiment's arms keep from being said on this machine: volumes of the
+/// lab, and directories of the user's.
 #[must_use]
 pub(crate) fn limits_of_volumes(experiment: &Experiment, machine: &Machine) -> Vec<String> {
-    let encrypted = |own: &&OwnArm| {
-        let kernel_encrypts = own.volume.is_some_and(|kind| kind != VolumeType::Ext4);
-        kernel_encrypts && experiment.arms.contains(&own.name)
+    let those = |fits: fn(&OwnArm) -> bool| {
+        let all = experiment.own_arms.iter().filter(|own| experiment.arms.contains(&own.name));
+        let names: Vec<&str> = all.filter(|own| fits(own)).map(|own| own.name.as_str()).collect();
+        (!names.is_empty()).then(|| names.join(", "))
     };
-    let arms: Vec<&str> =
-        experiment.own_arms.iter().filter(encrypted).map(|own| own.name.as_str()).collect();
-    if arms.is_empty() {
-        return Vec::new();
+    let mut limits: Vec<String> = Vec::new();
+    if let Some(arms) = those(|own| own.on.is_some()) {
+        let all: Vec<&str> = experiment.arms.iter().map(String::as_str).collect();
+        limits.push(if experiment.uncounted(&all).is_none() {
+            "all arms lie on one directory: what the kernel does there in threads of its own is in \
+             the CPU time of none of them"
+                .into()
+        } else {
+            format!(
+                "{arms}: no control group counts what the kernel does there in threads of its own, \
+                 so only throughput and latency can be compared with arms elsewhere, not CPU time"
+            )
+        });
     }
-    let arms = arms.join(", ");
-    let mut limits = vec![format!(
+    let Some(arms) = those(OwnArm::kernel_encrypts) else { return limits };
+    limits.push(format!(
         "{arms}: the kernel encrypts in threads of its own, which no control group counts, so \
          only throughput and latency can be compared, not CPU time"
-    )];
+    ));
     let has_aes = machine.cpu_features.iter().any(|feature| feature == "aes");
     let ciphers = std::fs::read_to_string("/proc/crypto").unwrap_or_default();
     if has_aes && !uses_aes_instructions(&ciphers) {
@@ -246,6 +257,7 @@ fn sealed_missing(brand: Brand) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::experiment::VolumeType;
     use crate::synthetic::experiment;
 
     fn own(bin: &str) -> OwnArm {
@@ -299,6 +311,25 @@ mod tests {
         peers.own_arms = vec![arm(VolumeType::Luks)];
         let limits = limits_of_volumes(&peers, &Machine::default());
         assert!(limits.len() == 1 && limits[0].starts_with("fork: the kernel"), "{limits:?}");
+    }
+
+    #[test]
+    fn a_directory_of_the_user_s_limits_what_can_be_said_wherever_its_arms_lie() {
+        let mut peers = experiment(&["plain", "fork"]);
+        let arm = |name: &str| OwnArm {
+            name: name.into(),
+            bin: None,
+            on: Some("/mnt/zfs".into()),
+            ..own("")
+        };
+        peers.own_arms = vec![arm("fork")];
+        let limits = limits_of_volumes(&peers, &Machine::default());
+        assert!(limits.len() == 1 && limits[0].starts_with("fork: no control"), "{limits:?}");
+        peers.own_arms.push(arm("plain"));
+        let limits = limits_of_volumes(&peers, &Machine::default());
+        assert!(limits.len() == 1 && limits[0].starts_with("all arms lie"), "{limits:?}");
+        peers.arms = vec!["sealed".into()];
+        assert!(limits_of_volumes(&peers, &Machine::default()).is_empty(), "it is not measured");
     }
 
     #[test]

@@ -101,6 +101,21 @@ impl Experiment {
     pub fn stands_in(&self, factor: &str) -> bool {
         self.stands_for.contains_key(factor)
     }
+
+    /// Why the CPU time of these arms cannot be compared; `None` if it can. What the kernel does
+    /// for a directory of the user's is in no arm's CPU time, and so has to be there for all.
+    #[must_use]
+    pub fn uncounted(&self, arms: &[&str]) -> Option<String> {
+        let own = |name: &str| self.own_arms.iter().find(|own| own.name == name);
+        let on = |name: &str| own(name).and_then(|own| own.on.as_deref());
+        let encrypted = arms.iter().find(|name| own(name).is_some_and(OwnArm::kernel_encrypts));
+        let elsewhere = || {
+            let differ = arms.windows(2).any(|two| on(two[0]) != on(two[1]));
+            arms.iter().find(|name| differ && on(name).is_some())
+        };
+        let name = encrypted.or_else(elsewhere)?;
+        Some(format!("CPU time of {name} is not counted: threads of the kernel have a part of it"))
+    }
 }
 
 /// Size of an experiment.
@@ -199,6 +214,12 @@ pub enum VolumeType {
 }
 
 impl OwnArm {
+    /// Whether the lab puts it on a volume that the kernel encrypts, in threads of its own.
+    #[must_use]
+    pub const fn kernel_encrypts(&self) -> bool {
+        matches!(self.volume, Some(VolumeType::Luks | VolumeType::Fscrypt))
+    }
+
     /// The parameters of its `dsn`; none without one.
     ///
     /// # Errors

@@ -11,7 +11,7 @@
 //!
 //! A control that is too wide, a loss beyond the limit that could be chance, more void cells than
 //! chance explains, and whatever was planned and not measured or was measured without its limits,
-//! is undecided: the time that was given ran out.
+//! is undecided: the time that was given ran out. So is CPU time that is not counted.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -21,7 +21,7 @@ use statrs::distribution::{Binomial, DiscreteCDF as _};
 
 use crate::analysis::{
     Aspect, CONTROL, Comparison, Family, Kind, VOID_BY_CHANCE, compare, families, is_paced,
-    phase_of, planned_cells,
+    phase_of, planned_cells, uncounted,
 };
 use crate::error::{Error, Result};
 use crate::experiment::{Engine, Experiment};
@@ -299,7 +299,9 @@ fn settle(lines: &mut [Line], compared: &[(&Experiment, &[Comparison])]) {
         .collect();
     let void = lines.iter().filter(|line| line.is_void).count();
     let sound = lines.iter().filter(|line| line.cell.is_some() && line.chance.is_some()).count();
-    let void_by_chance = chance_of_void(void, void + sound) > SIGNIFICANT;
+    let stops = compared.iter().any(|(experiment, _)| experiment.stop.control_precision.is_some());
+    let each = if stops { VOID_WHERE_IT_STOPS } else { VOID_BY_CHANCE };
+    let void_by_chance = chance_of_void(void, void + sound, each) > SIGNIFICANT;
     let open = |line: &Line| {
         let cell = line.cell.as_ref()?;
         if line.chance.is_none() && !(line.is_void && void_by_chance) {
@@ -322,9 +324,10 @@ fn settle(lines: &mut [Line], compared: &[(&Experiment, &[Comparison])]) {
     }
 }
 
-/// How likely so many or more of these cells are void where all servers are equal.
-fn chance_of_void(void: usize, cells: usize) -> f64 {
-    let all = Binomial::new(VOID_BY_CHANCE, cells as u64).expect("a chance from 0 to 1");
+/// How likely so many or more of these cells are void where all servers are equal, and `each` is so
+/// with this chance.
+fn chance_of_void(void: usize, cells: usize, each: f64) -> f64 {
+    let all = Binomial::new(each, cells as u64).expect("a chance from 0 to 1");
     void.checked_sub(1).map_or(1.0, |less| all.sf(less as u64))
 }
 
@@ -414,14 +417,21 @@ fn lines_of(
                 && t.metrics.contains_key(metric.name)
         })
     };
+    let uncounted = |metric: &Metric| {
+        let base = experiment.arms.first()?;
+        uncounted(experiment, metric, (&options.arm, base))
+    };
     let mut lines = Vec::new();
     for cell in planned_cells(experiment, Phase::Capacity)? {
         for choice in basis.of(&cell) {
             let before = lines.len();
             for metric in choice {
                 let found = comparisons.iter().find(|c| c.cell == cell && c.metric == *metric);
-                if let Some(comparison) = found {
-                    lines.push(line(experiment, comparison, options.max_loss));
+                if let Some(why) = uncounted(metric) {
+                    let why = format!("{why}; use --metric {THROUGHPUT}");
+                    lines.push(not_told(Some(cell.clone()), Some(metric.name), &why));
+                } else if let Some(comparison) = found {
+                    lines.push(line((experiment, results.finished), comparison, options.max_loss));
                 } else if some_arm_has(&cell, metric) {
                     lines.push(not_told(Some(cell.clone()), Some(metric.name), "not measured"));
                 }
@@ -439,9 +449,14 @@ fn lines_of(
     Ok(lines)
 }
 
-fn line(experiment: &Experiment, comparison: &Comparison, max_loss: f64) -> Line {
+/// `finished` says whether the run came to the end of its plan.
+fn line(
+    (experiment, finished): (&Experiment, bool),
+    comparison: &Comparison,
+    max_loss: f64,
+) -> Line {
     let blocks = comparison.pairs.len();
-    let lacks = lacks(experiment, comparison);
+    let lacks = lacks((experiment, finished), comparison);
     let sound = comparison.told().is_ok() && comparison.unlimited.is_none() && lacks.is_none();
     let (outcome, why_not) = match sound {
         true => judged(comparison.estimate.map(|_| comparison.ratio), comparison.control, max_loss),
@@ -464,15 +479,16 @@ fn line(experiment: &Experiment, comparison: &Comparison, max_loss: f64) -> Line
 }
 
 /// What a comparison lacks of its planned blocks. A precision ends them by a rule that knows
-/// nothing of the arm; whoever ends a run by hand may have looked.
-fn lacks(experiment: &Experiment, comparison: &Comparison) -> Option<String> {
+/// nothing of the arm, and does so only in a run that came to its end: whoever ends one by hand may
+/// have looked.
+fn lacks((experiment, finished): (&Experiment, bool), comparison: &Comparison) -> Option<String> {
     let work = experiment.workload.get(comparison.cell.workload().split('/').next()?)?;
-    let by_rule =
-        comparison.phase == Phase::EqualWork && experiment.stop.control_precision.is_some();
+    if comparison.phase == Phase::EqualWork && experiment.stop.control_precision.is_some() {
+        return (!finished).then(|| "; the run did not come to the end of its plan".into());
+    }
     let planned = plan::blocks(experiment, work, comparison.phase) as usize;
     let measured = comparison.pairs.len() + comparison.without_ratio.len();
-    (!by_rule && measured < planned)
-        .then(|| format!("; {measured} of {planned} planned blocks were measured"))
+    (measured < planned).then(|| format!("; {measured} of {planned} planned blocks were measured"))
 }
 
 impl fmt::Display for Line {
@@ -517,6 +533,9 @@ impl fmt::Display for Gate {
     }
 }
 
+/// The chance that a cell is void where the control's width ended its blocks: it is a little too
+/// sure then, by the simulation in `statistics`.
+const VOID_WHERE_IT_STOPS: f64 = 0.02;
 /// The chance of failing a build whose arms cost exactly the limit. Families and cells share it.
 const SIGNIFICANT: f64 = 0.05;
 /// Why a loss beyond the limit is undecided.

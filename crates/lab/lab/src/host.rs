@@ -39,6 +39,7 @@ pub use device::DeviceNumber;
 pub use gocryptfs::GocryptfsMount;
 pub use group::Group;
 pub use leftovers::{end_users, remove_dir, remove_leftovers};
+pub(crate) use owner::private_dir;
 pub use program::run_program;
 pub use sampler::{CpuTimes, Sampler, Samples};
 pub use throttle::Throttle;

@@ -282,18 +282,22 @@ pub(crate) fn trial_seconds(work: &Work, cell: &Cell) -> Result<(f64, f64)> {
     let levels = &cell.0;
     // Programs of others take whole seconds.
     let whole = |seconds: &Param| seconds.number::<u32>(levels).map(f64::from);
-    // What surrounds a trial, and the slower units, are those of the run of 2026-11-23 that is kept
+    // What surrounds a trial, and the slower units, are those of the run of 2026-11-26 that is kept
     // in lab/runs.
     Ok(match work {
         Work::Pgbench(pgbench) if !settles(work) => (whole(&pgbench.seconds)?, 0.2),
-        Work::Pgbench(pgbench) if pgbench.reindex => (whole(&pgbench.seconds)?, 2.5),
+        Work::Pgbench(pgbench) if pgbench.reindex => {
+            let scale = pgbench.scale.number::<f64>(levels)?;
+            (whole(&pgbench.seconds)?, 0.5 + 0.075 * scale)
+        }
         Work::Pgbench(pgbench) => (whole(&pgbench.seconds)?, 0.4),
         Work::Sql(sql) => (sql.rows.number::<f64>(levels)? * 1.5e-6, 0.2),
         Work::Mysqlslap(slap) => (slap.queries.number::<f64>(levels)? * 2.6e-4, 0.2),
         // A start of the client, and pages that are written out.
         Work::Sysbench(work) if work.script.is_oltp() => (whole(&work.seconds)?, 1.0),
         Work::Sysbench(work) => (work.rows.number::<f64>(levels)? * 2e-6, 1.0),
-        Work::Billing(billing) => (billing.records.number::<f64>(levels)? * 1.4e-4, 2.8),
+        // Phases wait for the disk, at the limit that its cells have.
+        Work::Billing(billing) => (billing.records.number::<f64>(levels)? * 2.3e-4, 4.0),
         Work::Crypto(crypto) => (whole(&crypto.seconds)?, 0.1),
     })
 }

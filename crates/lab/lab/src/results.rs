@@ -8,8 +8,11 @@
 //! Trials are paired within a block, and only if they were measured in one sitting, on the same
 //! servers. A block that an interruption cut in two is measured again as a whole: then the trials
 //! of its latest sitting count, and what the earlier one had of it stays in the file unread.
+//! `counted` has what else does not count.
 
-use std::collections::BTreeMap;
+mod counted;
+
+use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
@@ -17,7 +20,9 @@ use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Result};
 use crate::manifest::Manifest;
-use crate::trial::{Cell, Phase, Trial, WORKLOAD};
+use crate::plan;
+use crate::trial::{Phase, Trial};
+pub(crate) use counted::{block_of, instances};
 
 /// Everything of a run that was read.
 #[derive(Clone, Debug)]
@@ -30,6 +35,13 @@ pub struct Results {
     pub trials: Vec<Trial>,
     /// Lines that are no trials: number from 1, and why.
     pub broken: Vec<(usize, String)>,
+    /// Blocks that were cut before all arms had been measured; their trials are left out.
+    pub cut: usize,
+    /// How often the lab was started for it.
+    pub sittings: u32,
+    /// Whether the lab came to the end of the plan. A run of before this was written has not that
+    /// mark, and says `false`.
+    pub finished: bool,
 }
 
 impl Results {
@@ -63,28 +75,43 @@ impl Results {
                 Err(why) => broken.push((number + 1, why.to_string())),
             }
         }
-        Ok(Self { dir: dir.into(), manifest, trials: of_latest_sittings(trials), broken })
+        let sittings = trials.iter().map(|trial: &Trial| trial.sitting + 1).max().unwrap_or(0);
+        let trials = counted::of_latest_sittings(trials);
+        let (mut trials, cut) = counted::of_whole_blocks(&manifest, trials);
+        counted::drop_sparse_percentiles(&mut trials);
+        let finished = dir.join(FINISHED).is_file();
+        Ok(Self { dir: dir.into(), manifest, trials, broken, cut, sittings, finished })
     }
 }
 
-/// Without what a later sitting measured again.
-fn of_latest_sittings(mut trials: Vec<Trial>) -> Vec<Trial> {
-    let mut latest = BTreeMap::new();
-    for trial in &trials {
-        let sitting = latest.entry(block_of(trial)).or_insert(trial.sitting);
-        *sitting = trial.sitting.max(*sitting);
+impl Results {
+    /// Blocks that were planned where something can be measured here, and how many of them were
+    /// not. Those that a precision ends are planned by nobody.
+    #[must_use]
+    pub fn blocks(&self) -> (usize, usize) {
+        let measured: BTreeSet<_> = self.trials.iter().map(block_of).collect();
+        let (mut all, mut missing) = (0, 0);
+        for planned in &self.manifest.experiments {
+            let experiment = &planned.experiment;
+            let cells = plan::cells(experiment).unwrap_or_default();
+            for cell in cells.iter().filter(|_| !instances(planned).is_empty()) {
+                for phase in Phase::ALL {
+                    let work = experiment.workload.get(cell.workload());
+                    let by_rule =
+                        phase == Phase::EqualWork && experiment.stop.control_precision.is_some();
+                    let blocks =
+                        work.filter(|_| !by_rule).map_or(0, |w| plan::blocks(experiment, w, phase));
+                    let is_missing = |block: &u32| {
+                        let block = (experiment.name.clone(), cell.clone(), phase, *block);
+                        !measured.contains(&block)
+                    };
+                    all += blocks as usize;
+                    missing += (0..blocks).filter(is_missing).count();
+                }
+            }
+        }
+        (all, missing)
     }
-    trials.retain(|trial| latest.get(&block_of(trial)) == Some(&trial.sitting));
-    trials
-}
-
-/// What is measured as a whole: all parts of a workload (`billing/phase1`) in all arms.
-pub(crate) fn block_of(trial: &Trial) -> (String, Cell, Phase, u32) {
-    let mut cell = trial.cell.clone();
-    if let Some((work, _)) = trial.cell.workload().split_once('/') {
-        cell.0.insert(WORKLOAD.into(), work.into());
-    }
-    (trial.experiment.clone(), cell, trial.phase, trial.block)
 }
 
 /// Appends trials.
@@ -169,6 +196,27 @@ impl Writer {
     }
 }
 
+/// Marks a run whose plan came to its end.
+///
+/// # Errors
+/// When the mark cannot be written.
+pub(crate) fn finish(dir: &Path) -> Result<()> {
+    whole(dir, FINISHED, b"", Existing::Replaced)
+}
+
+/// Takes the mark away, if it is there: the run goes on.
+///
+/// # Errors
+/// When it cannot be removed.
+pub(crate) fn go_on(dir: &Path) -> Result<()> {
+    match fs::remove_file(dir.join(FINISHED)) {
+        Err(why) if why.kind() != std::io::ErrorKind::NotFound => {
+            Err(Error::io(format!("removing {}", dir.join(FINISHED).display()))(why))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// What becomes of a file that is there already.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Existing {
@@ -211,6 +259,8 @@ pub const FORMAT: u32 = 1;
 pub const MANIFEST: &str = "run.json";
 /// Name of the results.
 pub const RESULTS: &str = "results.jsonl";
+/// Name of the mark of a run whose plan came to its end.
+const FINISHED: &str = "finished";
 
 #[cfg(test)]
 mod tests {
@@ -272,13 +322,23 @@ mod tests {
     }
 
     #[test]
-    fn the_parts_of_a_workload_are_of_one_block() {
-        let mut run = Synthetic::new(1);
-        run.arm("plain", "billing/phase1", 1.0).arm("plain", "billing/phase2", 1.0);
-        run.trials[1].sitting = 1;
-        let left = of_latest_sittings(run.trials);
-        assert_eq!(left.len(), 1);
-        assert_eq!(left[0].cell.workload(), "billing/phase2");
+    fn a_sitting_whose_only_block_was_cut_keeps_its_number() {
+        let dir = tempfile::tempdir().unwrap();
+        let run = run();
+        let mut writer = Writer::create(dir.path(), &run.manifest).unwrap();
+        let late = |trial: &Trial| Trial { sitting: 1, ..trial.clone() };
+        let (cut, whole): (Vec<&Trial>, Vec<&Trial>) =
+            run.trials.iter().partition(|t| t.block == 2);
+        writer.add_all(&whole.into_iter().cloned().collect::<Vec<_>>()).unwrap();
+        writer.add(&late(cut[0])).unwrap();
+        let read = Results::read(dir.path()).unwrap();
+        assert_eq!((read.trials.len(), read.cut, read.sittings), (4, 1, 2));
+        assert!(!read.finished);
+        finish(dir.path()).unwrap();
+        assert!(Results::read(dir.path()).unwrap().finished);
+        go_on(dir.path()).unwrap();
+        go_on(dir.path()).unwrap();
+        assert!(!Results::read(dir.path()).unwrap().finished);
     }
 
     #[test]

@@ -21,7 +21,6 @@ mod servers;
 mod trial;
 mod warm_up;
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Path, PathBuf};
@@ -38,10 +37,11 @@ use crate::experiment::{Experiment, Size, Work};
 use crate::manifest::{Machine, Manifest, Planned};
 use crate::phrase::LEAST_FOR_PUBLICATION;
 use crate::plan;
-use crate::results::{self, Existing, FORMAT, Results, Writer};
+use crate::results::{self, Existing, FORMAT, Results, Writer, instances};
 use crate::trial::{Cell, Phase, Trial};
 
 pub(crate) use cell::settles;
+pub(crate) use machine::OURS;
 pub use machine::machine;
 pub use precision::MOST_BLOCKS;
 pub(crate) use trial::WARM;
@@ -121,7 +121,7 @@ fn limits(experiment: &Experiment, machine: &Machine) -> Vec<String> {
 pub fn start(manifest: &Manifest, options: &Options, progress: &mut dyn Progress) -> Result<()> {
     check_programs(manifest)?;
     let only = lock::take(&options.work)?;
-    clean_up(options, &only, progress);
+    clean_up(manifest, options, &only, progress);
     let writer = Writer::create(&options.out, manifest)?;
     note_work(options)?;
     note_minutes(options)?;
@@ -150,18 +150,16 @@ fn check_programs(manifest: &Manifest) -> Result<()> {
 pub fn resume(options: &Options, progress: &mut dyn Progress) -> Result<()> {
     let only = lock::take(&options.work)?;
     let writer = Writer::append(&options.out)?;
-    let Results { manifest, trials, .. } = Results::read(&options.out)?;
+    let Results { manifest, trials, sittings: sitting, .. } = Results::read(&options.out)?;
     let differences = machine::differences(&manifest, &options.work);
     if !differences.is_empty() {
         return Err(Error::OtherMachine { path: options.out.clone(), differences });
     }
     check_programs(&manifest)?;
-    clean_up(options, &only, progress);
+    clean_up(&manifest, options, &only, progress);
     note_work(options)?;
     note_minutes(options)?;
     let until = until(options.minutes.or_else(|| noted_minutes(&options.out)));
-    let sitting = trials.iter().map(|trial| trial.sitting + 1).max().unwrap_or(0);
-    let trials = of_whole_blocks(&manifest, trials);
     Lab { manifest: &manifest, options, only, writer, until, trials, sitting }.run(progress)
 }
 
@@ -191,41 +189,26 @@ fn until(minutes: Option<u32>) -> Option<Instant> {
     minutes.map(|minutes| Instant::now() + Duration::from_secs(u64::from(minutes) * 60))
 }
 
-/// The trials of blocks that were measured in all arms: only they can be paired.
-fn of_whole_blocks(manifest: &Manifest, mut trials: Vec<Trial>) -> Vec<Trial> {
-    let mut measured: BTreeMap<_, BTreeSet<(String, u32, Cell)>> = BTreeMap::new();
-    for trial in &trials {
-        let parts = measured.entry(results::block_of(trial)).or_default();
-        parts.insert((trial.arm.clone(), trial.instance, trial.cell.clone()));
-    }
-    let is_whole = |trial: &Trial| {
-        let Some(planned) =
-            manifest.experiments.iter().find(|p| p.experiment.name == trial.experiment)
-        else {
-            return true;
-        };
-        let block = results::block_of(trial);
-        let parts = match planned.experiment.workload.get(block.1.workload()) {
-            Some(Work::Billing(_)) => crate::work::billing::PHASES.len(),
-            _ => 1,
-        };
-        let has = measured.get(&block).map_or(0, BTreeSet::len);
-        has >= instances(planned).len() * parts
-    };
-    trials.retain(is_whole);
-    trials
-}
-
 /// Ends and removes what a lab that was killed left behind: servers, mounts, loop devices, control
 /// groups. Only with the lock, so that none of it is in use.
-fn clean_up(options: &Options, only: &lock::Only, progress: &mut dyn Progress) {
+fn clean_up(
+    manifest: &Manifest,
+    options: &Options,
+    only: &lock::Only,
+    progress: &mut dyn Progress,
+) {
     for dir in only.left.iter().filter(|dir| dir.is_dir()) {
         progress.preparing(&format!("ending the servers of an earlier lab in {}", dir.display()));
         for bystander in crate::host::end_users(dir) {
             progress.note(&bystander);
         }
     }
-    for what in crate::host::remove_leftovers(&[&options.work]) {
+    let arms = manifest.experiments.iter().flat_map(|planned| &planned.experiment.own_arms);
+    let mut bases: Vec<&Path> = arms.filter_map(|own| own.on.as_deref()).map(Path::new).collect();
+    bases.push(&options.work);
+    bases.sort_unstable();
+    bases.dedup();
+    for what in crate::host::remove_leftovers(&bases) {
         progress.note(&what);
     }
     for dir in only.left.iter().filter(|dir| dir.is_dir()) {
@@ -258,12 +241,13 @@ impl Lab<'_> {
         }
         progress.planned(all, all - missing);
         if missing > 0 {
+            results::go_on(&self.options.out)?;
             self.pre_flight(progress)?;
         }
         for planned in &self.manifest.experiments {
             self.experiment(planned, progress)?;
         }
-        Ok(())
+        results::finish(&self.options.out)
     }
 
     fn experiment(&mut self, planned: &Planned, progress: &mut dyn Progress) -> Result<()> {
@@ -356,18 +340,6 @@ fn base_cell(experiment: &Experiment, trial: &Trial) -> Cell {
         cell.0.insert(crate::trial::WORKLOAD.into(), work);
     }
     cell
-}
-
-/// The servers that can be measured here.
-fn instances(planned: &Planned) -> Vec<plan::Instance> {
-    plan::instances(&planned.experiment, &measurable(planned))
-}
-
-/// Names of the arms that can be measured here.
-fn measurable(planned: &Planned) -> Vec<String> {
-    let mut seen = BTreeSet::new();
-    let arms = planned.arms.iter().filter(|arm| arm.missing.is_none());
-    arms.map(|arm| arm.name.clone()).filter(|name| seen.insert(name.clone())).collect()
 }
 
 /// Where the servers' data lies if nobody says: the directory for temporary files.

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::experiment::{Engine, Experiment, Limits, Size, Stop};
+use crate::experiment::{Engine, Experiment, Limits, OwnArm, Size, Stop};
 use crate::manifest::{Machine, Manifest, Planned, PlannedArm};
 use crate::results::Results;
 use crate::trial::{Cell, Phase, Trial, WORKLOAD, Warning, WarningKind};
@@ -105,6 +105,25 @@ pub(crate) fn experiment(arms: &[&str]) -> Experiment {
     }
 }
 
+/// An arm of the experiment's own that is like `plain`.
+pub(crate) fn own_arm(name: &str) -> OwnArm {
+    OwnArm {
+        name: name.into(),
+        title: String::new(),
+        like: "plain".into(),
+        bin: None,
+        env: BTreeMap::new(),
+        needs_cpu: Vec::new(),
+        settings: BTreeMap::new(),
+        initdb: Vec::new(),
+        sql: None,
+        restart: false,
+        on: None,
+        volume: None,
+        dsn: None,
+    }
+}
+
 /// A run of the experiment, with all `arms` present.
 pub(crate) fn results(run: Synthetic, arms: &[&str]) -> Results {
     let planned =
@@ -124,5 +143,13 @@ pub(crate) fn results(run: Synthetic, arms: &[&str]) -> Results {
         machine: Machine { name: "here".into(), ..Machine::default() },
         experiments: vec![planned],
     };
-    Results { dir: "run".into(), manifest, trials: run.trials, broken: Vec::new() }
+    Results {
+        dir: "run".into(),
+        manifest,
+        trials: run.trials,
+        broken: Vec::new(),
+        cut: 0,
+        sittings: 1,
+        finished: true,
+    }
 }

@@ -148,4 +148,6 @@ pub enum WarningKind {
     Unlimited,
     /// CPU time was counted in ticks of the clock, by processes, and not in nanoseconds.
     CoarseClock,
+    /// The servers' files were not read into the page cache before the block: they do not fit.
+    ColdCache,
 }

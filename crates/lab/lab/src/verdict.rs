@@ -4,7 +4,8 @@
 //! A claim speaks of one or more cells. Each block gives one ratio, the geometric mean over these
 //! cells, and the interval is over blocks: see `measured`. How the ratio is judged stands in
 //! `rule`; nothing is claimed without a control, with one that differs from plain, from fewer than
-//! five blocks, where a cell was not measured, or where a limit was not in force.
+//! five blocks, where a cell was not measured, or where a limit was not in force. A control of one
+//! cell alone is enough to void a claim of many.
 
 mod measured;
 mod rule;
@@ -12,7 +13,7 @@ mod rule;
 use measured::Measured;
 use serde::{Deserialize, Serialize};
 
-use crate::analysis::{interval, told};
+use crate::analysis::{interval, told, uncounted};
 use crate::experiment::{Claim, Experiment, LevelsAgainst, Param};
 use crate::manifest::PlannedArm;
 use crate::phrase;
@@ -101,6 +102,12 @@ fn judge_one(
         verdict.why = format!("there is no metric {}", claim.metric);
         return verdict;
     };
+    let alone = claim.levels_against.is_some() || claim.figure.is_some();
+    let against = if alone { &claim.arm } else { &claim.against };
+    if let Some(why) = uncounted(experiment, metric, (&claim.arm, against)) {
+        verdict.why = not_comparable(experiment, claim, arms).unwrap_or(why);
+        return verdict;
+    }
     let measured = match Measured::of(experiment, claim, metric, trials) {
         Ok(measured) => measured,
         Err(why) => {
@@ -141,7 +148,8 @@ fn conclude(claim: &Claim, verdict: &Verdict, measured: &Measured) -> (Conclusio
         return (Conclusion::Undecided, why.into());
     };
     let count = verdict.pairs.len();
-    let told = told(count, *without_ratio, measured.has_controls(), measured.void());
+    let told = told(count, *without_ratio, measured.has_controls(), None)
+        .and_then(|()| measured.void().map_or(Ok(()), Err));
     let of_cost = claim.levels_against.is_none() && claim.figure.is_none();
     let (conclusion, why) = match (told, !of_cost) {
         (Ok(()), two) => match (rule::apply(&claim.expect, &ours), two) {

@@ -83,7 +83,11 @@ impl Programs {
         Ok(Self { command: copy(&found.command)?, library: copy(&found.library)? })
     }
 
-    fn built() -> Result<Self> {
+    /// Both where they have to be, as [`Programs::check`] does.
+    ///
+    /// # Errors
+    /// As [`Programs::check`].
+    pub fn built() -> Result<Self> {
         let dir = built_dir()?;
         let above = dir.parent().unwrap_or(&dir);
         let library = [dir.clone(), above.join("lib/tidelock"), above.join("lib")]

@@ -28,10 +28,13 @@ pub struct Cluster<'p> {
     env: Vec<(String, String)>,
     /// The connection service file of a server that is not ours.
     service: Option<PathBuf>,
+    /// `io_method`, where it is not the server's own default: it is new in 18.
+    io_method: Option<String>,
 }
 
 impl<'p> Cluster<'p> {
-    /// A directory that the caller fills, keyring included.
+    /// A directory that the caller fills, keyring included. Its server has the `io_method` that
+    /// `TIDELOCK_PG_IO_METHOD` names: long tests choose it so for every server.
     ///
     /// # Errors
     /// When the socket directory cannot be made.
@@ -40,7 +43,8 @@ impl<'p> Cluster<'p> {
         let log = workspace.join(&format!("{name}.log"));
         let dir = workspace.join(name);
         let (bin, env, service) = (None, Vec::new(), None);
-        Ok(Self { workspace, arm, dir, sockets, log, bin, env, service })
+        let io_method = env::var(IO_METHOD).ok().filter(|method| method != "default");
+        Ok(Self { workspace, arm, dir, sockets, log, bin, env, service, io_method })
     }
 
     /// A server elsewhere, which clients reach by these parameters of libpq (`host`, `sslmode`),
@@ -89,6 +93,14 @@ impl<'p> Cluster<'p> {
     pub fn with(mut self, bin: Option<PathBuf>, env: Vec<(String, String)>) -> Self {
         self.bin = bin;
         self.env = env;
+        self
+    }
+
+    /// The same with PostgreSQL's default of `io_method`, whatever `TIDELOCK_PG_IO_METHOD` says: a
+    /// server that is measured has the settings that are recorded, and no others.
+    #[must_use]
+    pub fn with_its_own_io_method(mut self) -> Self {
+        self.io_method = None;
         self
     }
 
@@ -199,10 +211,8 @@ impl<'p> Cluster<'p> {
     pub fn listen_here(&self) -> Result<()> {
         self.set("listen_addresses", "")?;
         self.set("unix_socket_directories", &self.sockets.display().to_string())?;
-        // Long tests choose it for every server: the setting is new in 18.
-        match env::var("TIDELOCK_PG_IO_METHOD") {
-            Ok(method) if method != "default" => self.set("io_method", &method)?,
-            _ => {}
+        if let Some(method) = &self.io_method {
+            self.set("io_method", method)?;
         }
         self.set("port", "5432")
     }
@@ -456,6 +466,8 @@ impl<'p> Cluster<'p> {
     }
 }
 
+/// The variable by which long tests choose `io_method`.
+const IO_METHOD: &str = "TIDELOCK_PG_IO_METHOD";
 /// Name of the only service in its file.
 const SERVICE: &str = "lab";
 /// The longest time in which a server starts: it may have to recover first.
@@ -478,5 +490,29 @@ impl Drop for Cluster<'_> {
             let _ = process.wait_gone(Duration::from_secs(10));
             process.reap();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_measured_server_has_no_io_method_that_the_environment_chose() {
+        let place = Workspace::new().unwrap();
+        let settings = |cluster: &Cluster<'_>| {
+            fs::create_dir(cluster.dir()).unwrap();
+            fs::write(cluster.dir().join("postgresql.conf"), "").unwrap();
+            cluster.listen_here().unwrap();
+            fs::read_to_string(cluster.dir().join("postgresql.conf")).unwrap()
+        };
+        let under_test = |name: &str| {
+            let mut cluster = Cluster::at(&place, name, Arm::Plain).unwrap();
+            cluster.io_method = Some("sync".into());
+            cluster
+        };
+        assert!(settings(&under_test("tested")).contains("io_method = 'sync'\n"));
+        let measured = under_test("measured").with_its_own_io_method();
+        assert!(!settings(&measured).contains("io_method"));
     }
 }

@@ -232,16 +232,22 @@ fn of_experiment(
         if found.is_empty() && aspect != Aspect::Throughput && is_paced(experiment, name) {
             left_out += 1;
         }
-        let mut of_trials = cell.clone();
-        of_trials.0.insert(WORKLOAD.into(), name.into());
         for c in found {
             match c.estimate.filter(|_| c.told().is_ok() && c.unlimited.is_none()) {
-                Some(estimate) => trials.entry(of_trials.clone()).or_default().push(estimate),
+                Some(estimate) => trials.entry(of_trials(cell)).or_default().push(estimate),
                 None => left_out += 1,
             }
         }
     }
     (trials, left_out)
+}
+
+/// The cell of its trials: phases of the batch engine, `billing/phase1`, share theirs.
+pub(crate) fn of_trials(cell: &Cell) -> Cell {
+    let mut whole = cell.clone();
+    let name = cell.workload().split('/').next().unwrap_or_default();
+    whole.0.insert(WORKLOAD.into(), name.into());
+    whole
 }
 
 #[cfg(test)]

@@ -22,8 +22,9 @@ pub(crate) struct Paired {
     /// Percent of CPU time that the hypervisor took in the trials of the one, less that of the
     /// other, for each of `pairs`; empty where it is not known.
     steal: Vec<f64>,
-    /// For each arm of two servers the logarithms of the one over the other, block by block.
-    servers: Vec<Vec<f64>>,
+    /// For each of both arms, where it has two servers, the logarithms of the one over the other,
+    /// block by block.
+    servers: [Vec<f64>; 2],
 }
 
 impl Paired {
@@ -31,7 +32,7 @@ impl Paired {
     pub(crate) fn estimate(&self) -> Option<Estimate> {
         let logs: Vec<f64> = self.pairs.iter().map(|(_, ratio)| ratio.ln()).collect();
         let steal = (!self.steal.is_empty()).then_some(&*self.steal);
-        Some(Estimate::of(&logs, steal)?.with_servers(&self.servers))
+        Some(Estimate::of(&logs, steal)?.with_servers([&self.servers[0], &self.servers[1]]))
     }
 }
 
@@ -39,7 +40,7 @@ impl Paired {
 pub(crate) fn paired(metric: &Metric, of: (&[&Trial], &str), to: (&[&Trial], &str)) -> Paired {
     let second = (to.1 == PLAIN && of.1 != CONTROL && of.1 != PLAIN).then_some(CONTROL);
     let (of, to) = (Side::of(metric, of, None), Side::of(metric, to, second));
-    let mut paired = Paired { servers: [&of, &to].map(Side::servers).into(), ..Paired::default() };
+    let mut paired = Paired { servers: [&of, &to].map(Side::servers), ..Paired::default() };
     for (block, trials) in &of.blocks {
         let Some(others) = to.blocks.get(block) else { continue };
         let ratio = match (value(trials), value(others)) {
@@ -144,7 +145,7 @@ pub(crate) fn noise(experiment: &Experiment, metric: &Metric, trials: &[&Trial])
 
 /// The arm that the control repeats: `plain`, or a base that is like it. `None` where there is
 /// neither, and so nothing that two equal arms could be seen to differ by.
-fn equal_arm(experiment: &Experiment) -> Option<&str> {
+pub(super) fn equal_arm(experiment: &Experiment) -> Option<&str> {
     let base = experiment.arms.first()?;
     let like_plain = |own: &OwnArm| own.name == *base && own.like == PLAIN;
     if experiment.arms.iter().any(|arm| arm == PLAIN) {

@@ -8,6 +8,7 @@ use serde_json::Value;
 use super::relation::Condition;
 use crate::experiment::Experiment;
 use crate::manifest::{Machine, Manifest};
+use crate::run::OURS;
 
 /// What is not the same in two runs.
 #[derive(Debug, Default)]
@@ -53,11 +54,21 @@ impl Differences {
         note("kernel", &a.kernel, &b.kernel);
         note("system", &a.system, &b.system);
         note("file system", &a.file_system, &b.file_system);
+        if !a.disk.is_empty() && !b.disk.is_empty() {
+            note("disk", &a.disk, &b.disk);
+        }
         note("root", &a.root, &b.root);
         for (key, [a, b]) in unequal(&a.versions, &b.versions) {
+            // A run of before they were noted.
+            if key.starts_with(OURS) && (a.is_none() || b.is_none()) {
+                continue;
+            }
             let text = |version: Option<&String>| version.cloned().unwrap_or_default();
-            let what = format!("version of {key}");
-            self.note(Some(Condition::Versions), &what, &text(a), &text(b));
+            let (what, is) = match key.starts_with(OURS) {
+                true => (key.to_owned(), None),
+                false => (format!("version of {key}"), Some(Condition::Versions)),
+            };
+            self.note(is, &what, &text(a), &text(b));
         }
     }
 

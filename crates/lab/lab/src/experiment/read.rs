@@ -15,7 +15,7 @@ use crate::trial::WORKLOAD;
 /// # Errors
 /// [`Error::Experiment`] with the line for what is not TOML, unknown keys, wrong types; and for
 /// what contradicts itself: an arm, a metric, a factor or a level that nothing defines, an arm that
-/// is there twice, no arm at all.
+/// is there twice or whose name no directory of a server can have, no arm at all.
 pub fn read(name: &str, text: &str, size: Size) -> Result<Experiment> {
     let broken = |why: String| Error::Experiment { name: name.into(), why };
     let mut table: Table = toml::from_str(text).map_err(|e| broken(e.to_string()))?;
@@ -103,9 +103,7 @@ fn replace(whole: &mut Table, part: &Table) {
 }
 
 fn check(experiment: &Experiment, in_some_size: &Known) -> Result<(), String> {
-    let known = |arm: &String| {
-        BUILT_IN.contains(&arm.as_str()) || experiment.own_arms.iter().any(|own| own.name == *arm)
-    };
+    let known = |arm: &str| is_known(experiment, arm);
     if experiment.arms.is_empty() || experiment.workload.is_empty() {
         return Err("it needs at least one arm and one workload".into());
     }
@@ -128,6 +126,7 @@ fn check(experiment: &Experiment, in_some_size: &Known) -> Result<(), String> {
         }
     }
     for (at, own) in experiment.own_arms.iter().enumerate() {
+        check_name(experiment, &own.name)?;
         let before = &experiment.own_arms[..at];
         if before.iter().any(|other| other.name == own.name) {
             return Err(format!("two arms are named `{}`", own.name));
@@ -160,6 +159,38 @@ fn check(experiment: &Experiment, in_some_size: &Known) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+fn is_known(experiment: &Experiment, arm: &str) -> bool {
+    BUILT_IN.contains(&arm) || experiment.own_arms.iter().any(|own| own.name == arm)
+}
+
+/// A server's directory has the name of its arm, `NAME-2` for the second one, beside directories
+/// and files of other names.
+fn check_name(experiment: &Experiment, name: &str) -> Result<(), String> {
+    let is_first = |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit();
+    let is_next = |letter: char| is_first(letter) || ['-', '_'].contains(&letter);
+    if !name.starts_with(is_first) || !name.chars().all(is_next) {
+        return Err(format!(
+            "arm `{name}`: a name has small letters, digits, `-` and `_`, and begins with a letter \
+             or a digit"
+        ));
+    }
+    let begins = BEGINNINGS.iter().any(|beginning| name.starts_with(beginning));
+    if TAKEN.contains(&name) || begins {
+        return Err(format!("arm `{name}` has the name of a directory of the lab's own"));
+    }
+    let second = name.strip_suffix("-2").filter(|_| experiment.stop.servers == 2);
+    if let Some(first) = second.filter(|first| is_known(experiment, first)) {
+        return Err(format!("arm `{name}` has the name of the second server of `{first}`"));
+    }
+    let has_schema = |first: &&str| {
+        experiment.own_arms.iter().any(|own| own.name == **first && own.dsn.is_some())
+    };
+    match name.strip_suffix("-schema").filter(has_schema) {
+        Some(first) => Err(format!("arm `{name}` has a name that the lab uses for `{first}`")),
+        None => Ok(()),
+    }
 }
 
 /// A level or a workload may be one that this size lacks, but some size has it.
@@ -239,6 +270,13 @@ fn check_own(experiment: &Experiment, own: &OwnArm) -> Result<(), String> {
 /// Arms that need no definition. `control` is plain once more; `own` is the engine's own
 /// encryption.
 pub const BUILT_IN: [&str; 6] = ["plain", "control", "idle", "sealed", "gocryptfs", "own"];
+
+/// What lies beside the directories of servers: homes, programs, files of the batch engine.
+const TAKEN: [&str; 4] = ["home", "root", "shelf", "market"];
+
+/// How names begin that are made there: sockets of servers, pipes of sysbench, copies of MySQL,
+/// volumes and mounts.
+const BEGINNINGS: [&str; 4] = ["s-", "p-", "own-", "tidelock-lab-"];
 
 #[cfg(test)]
 mod tests {
@@ -337,6 +375,32 @@ mod tests {
         ] {
             assert!(refused(&text).contains(why), "{}", refused(&text));
         }
+    }
+
+    #[test]
+    fn an_arm_has_a_name_that_a_directory_can_have_beside_others() {
+        let own = |name: &str| format!("[[arm]]\nname = '{name}'\ntitle = ''\nlike = 'plain'\n");
+        let text = |name: &str, stop: &str| format!("{TEXT}\n{stop}\n{}", own(name));
+        for name in ["fork", "pg-tde", "a_2", "17", "fork-2", "homes", "sealed-schema"] {
+            read("t", &text(name, ""), Size::Small).unwrap();
+        }
+        for name in ["", "../up", "/tmp", "a/b", ".", "a.log", "Fork", "a b", "-D", "_a", "\u{e9}"]
+        {
+            let why = refused(&text(name, ""));
+            assert!(why.contains(&format!("arm `{name}`: a name has")), "{why}");
+        }
+        for name in ["home", "shelf", "root", "market", "s-x", "p-x", "own-x", "tidelock-lab-7-7-x"]
+        {
+            assert!(refused(&text(name, "")).contains("of the lab's own"), "{name}");
+        }
+        for name in ["sealed-2", "fork-2"] {
+            let text = text(name, "servers = 2") + &own("fork");
+            assert!(refused(&text).contains("name of the second server of"), "{name}");
+        }
+        read("t", &text("peer-2", "servers = 2"), Size::Small).unwrap();
+        let far = text("far-schema", "") + &own("far") + "dsn = 'host=a'\n";
+        let why = refused(&far.replace("\"none\"", "\"postgresql\""));
+        assert!(why.contains("`far-schema` has a name that the lab uses for `far`"), "{why}");
     }
 
     #[test]

@@ -1,9 +1,9 @@
 //! Gates over runs with a known truth.
 
 use super::*;
-use crate::experiment::{Billing, Crypto, Param, Sql, Work};
+use crate::experiment::{Billing, Crypto, OwnArm, Param, Sql, Work};
 use crate::manifest::PlannedArm;
-use crate::synthetic::{Synthetic, results};
+use crate::synthetic::{Synthetic, own_arm, results};
 
 /// A run of the workloads `select` and `insert`, in which sealed has these speeds.
 fn run(select: f64, insert: f64, noise: f64) -> Results {
@@ -435,5 +435,23 @@ fn options_choose_and_unknown_ones_are_refused() {
     assert!(gate(&results, &Options::new(2.0)).is_err());
     let mut options = Options::new(0.03);
     options.arm = "control".into();
+    assert_eq!(gate(&results, &options).unwrap().outcome, Outcome::Passed);
+}
+
+#[test]
+fn cpu_time_that_is_not_counted_is_undecided_and_throughput_is_judged() {
+    let mut results = run(1.0, 1.0, 0.005);
+    let on = Some("/mnt/zfs".into());
+    results.manifest.experiments[0].experiment.own_arms = vec![OwnArm { on, ..own_arm("sealed") }];
+    let mut options = Options::new(0.03);
+    let by_default = gate(&results, &options).unwrap();
+    assert_eq!(by_default.outcome, Outcome::Undecided, "{by_default}");
+    for line in &by_default.lines {
+        let why = "CPU time of sealed is not counted: threads of the kernel have a part of it; use \
+                   --metric throughput";
+        assert_eq!((line.metric, &*line.why, line.ratio), (Some("cpu_per_unit"), why, None));
+    }
+    assert_eq!(by_default.lines.len(), 2);
+    options.metrics = vec!["throughput".into()];
     assert_eq!(gate(&results, &options).unwrap().outcome, Outcome::Passed);
 }

@@ -30,6 +30,8 @@ pub struct Group {
     dirs: BTreeMap<Controller, PathBuf>,
     seats: Vec<Seat>,
     caps: Caps,
+    /// Whether the limit of memory is in force.
+    limits_memory: bool,
     throttle: Option<Throttle>,
 }
 
@@ -63,6 +65,7 @@ impl Group {
             dirs: BTreeMap::new(),
             seats: Vec::new(),
             caps: Caps::default(),
+            limits_memory: false,
             throttle: None,
         };
         for controller in [Controller::Cpu, Controller::Cpuacct, Controller::Memory, Controller::Io]
@@ -115,15 +118,17 @@ impl Group {
     }
 
     /// Swap is closed to the group, else the limit would only be one on speed.
-    fn limit_memory(&self, caps: &Caps) -> Result<(), Unlimited> {
+    fn limit_memory(&mut self, caps: &Caps) -> Result<(), Unlimited> {
         let Some(bytes) = caps.memory_mib.map(|mib| (mib << 20).to_string()) else { return Ok(()) };
         let (dir, version) = self.dir(Controller::Memory)?;
         let (limit, with_swap, swap) = match version {
             Version::V1 => ("memory.limit_in_bytes", "memory.memsw.limit_in_bytes", &*bytes),
             Version::V2 => ("memory.max", "memory.swap.max", "0"),
         };
-        set(&dir.join(limit), &bytes)?;
         let with_swap = dir.join(with_swap);
+        set(&dir.join(limit), &bytes)?;
+        // In force whatever becomes of swap.
+        self.limits_memory = true;
         // Kernels without swap accounting have no such file.
         if with_swap.exists() { set(&with_swap, swap) } else { Ok(()) }
     }
@@ -180,10 +185,10 @@ impl Group {
         ours.map(|seat| processes_in(&seat.dir)).unwrap_or_default()
     }
 
-    /// Whether memory is limited, page cache included.
+    /// Whether memory is limited, page cache included: not where the kernel refused the limit.
     #[must_use]
     pub fn limits_memory(&self) -> bool {
-        self.caps.memory_mib.is_some()
+        self.limits_memory
     }
 
     /// CPU seconds, user and system, that its processes have used in it; ended ones too.

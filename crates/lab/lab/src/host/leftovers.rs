@@ -32,7 +32,7 @@ use super::throttle::Throttle;
 use super::volume::users_of;
 
 /// Removes them wherever they are mounted, and directories below `bases` that nothing is mounted
-/// in; a sentence for each.
+/// in, once what the dead lab runs there was ended; a sentence for each.
 #[must_use]
 pub fn remove_leftovers(bases: &[&Path]) -> Vec<String> {
     let mut told = Vec::new();
@@ -51,7 +51,10 @@ pub fn remove_leftovers(bases: &[&Path]) -> Vec<String> {
         let detached = run_program(Command::new("losetup").arg("--detach").arg(&device));
         told.push(said(&format!("{} of {}", device.display(), image.display()), detached.err()));
     }
-    dirs.extend(bases.iter().flat_map(|base| left_in(base)));
+    for dir in bases.iter().flat_map(|base| left_in(base)).filter(|dir| owned(dir)) {
+        told.extend(end_users(&dir));
+        dirs.insert(dir);
+    }
     told.extend(dirs.iter().filter(|dir| owned(dir)).map(|dir| remove_dir(dir)));
     for tree in Hierarchy::here().trees() {
         remove_groups(&tree.root, &tree.own, &mut told);

@@ -5,7 +5,11 @@
 //! field 22 of /proc/PID/stat), without which a later process with the same id would be taken for
 //! it.
 
+use std::io;
+use std::path::Path;
+
 use procfs::process::Process;
+use tempfile::TempDir;
 
 /// Start of the name of every directory and control group that a lab makes.
 const PREFIX: &str = "tidelock-lab-";
@@ -14,6 +18,14 @@ const PREFIX: &str = "tidelock-lab-";
 pub(super) fn name(what: &str) -> String {
     let lab = std::process::id();
     format!("{PREFIX}{lab}-{}-{what}", start_of(lab).unwrap_or(0))
+}
+
+/// A directory of this lab in `base`, which belongs to us and is removed on drop.
+///
+/// # Errors
+/// When it cannot be made.
+pub(crate) fn private_dir(base: &Path, what: &str) -> io::Result<TempDir> {
+    tempfile::Builder::new().prefix(&name(&format!("{what}-"))).tempdir_in(base)
 }
 
 /// Whether a lab made this and no longer lives.
@@ -41,7 +53,14 @@ mod tests {
     #[test]
     fn what_is_ours_is_not_left_and_what_a_dead_lab_made_is() {
         assert!(!is_left(&name("volume-x")));
+        let base = tempfile::tempdir().unwrap();
+        let made = private_dir(base.path(), "on").unwrap();
+        let made = made.path().file_name().unwrap().to_str().unwrap();
+        assert!(made.contains("-on-") && !is_left(made), "{made}");
+        // What the next lab sees once this one is dead.
         let me = std::process::id();
+        let dead = made.replacen(&me.to_string(), "4194305", 1);
+        assert!(is_left(&dead), "{dead}");
         assert!(is_left(&format!("{PREFIX}{me}-1-volume-x")), "another process had this id");
         assert!(is_left(&format!("{PREFIX}4194305-77-group")), "no process has this id");
         for other in ["tidelock-lab", "tidelock-lab-", "tidelock-lab-x-1-y", "tidelock-lab-7", "a"]

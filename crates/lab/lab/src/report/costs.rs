@@ -161,17 +161,19 @@ impl Costs {
     }
 
     fn sentences(&self) -> String {
-        let told = self.cells - self.untold - self.hidden;
+        let told = self.losses + self.gains + self.same;
+        let unlimited = self.cells - told - self.untold - self.hidden;
+        let without_limits = (unlimited > 0)
+            .then(|| format!("in {} a limit of the experiment was not in force", cells(unlimited)));
         if self.cells == 0 {
             return "This run says nothing of the cost of sealing: no cell has both a sealed server \
                     and a plain one."
                 .into();
         }
-        if told == 0 && self.hidden > 0 {
-            return format!(
-                "This run says nothing of the cost of sealing: {}.",
-                self.noise().unwrap_or_default()
-            );
+        if told == 0 && (self.hidden > 0 || unlimited > 0) {
+            // With both, what noise hides is among the caveats.
+            let why = without_limits.or_else(|| self.noise()).unwrap_or_default();
+            return format!("This run says nothing of the cost of sealing: {why}.");
         }
         if told == 0 {
             return format!(
@@ -212,6 +214,7 @@ impl Costs {
             let most = if self.gains == 1 { "" } else { "the most was " };
             said.push(format!("In {} it had more: {most}{words}, in {place}.", self.gains));
         }
+        said.extend(without_limits.map(|text| format!("Not counted: {text}.")));
         said.join(" ")
     }
 
@@ -261,6 +264,13 @@ impl Costs {
             let all = results.trials.len();
             caveats.push(format!(
                 "Something may have disturbed {warned} of {all} trials; all are kept"
+            ));
+        }
+        if results.cut > 0 {
+            let blocks = if results.cut == 1 { "block was" } else { "blocks were" };
+            caveats.push(format!(
+                "{} {blocks} cut before all arms were measured, and not used",
+                results.cut
             ));
         }
         let broken = results.broken.len();
@@ -328,7 +338,8 @@ fn largest(counted: &[Counted<'_>], direction: Finding) -> Option<Largest> {
     })
 }
 
-/// What was planned and has no trial in some arm that can be measured here, by experiment.
+/// What was planned and has no trial in some arm that can be measured here, by experiment: cells,
+/// or blocks where no cell is missing.
 fn not_measured(results: &Results) -> Option<String> {
     let (mut all, mut missing, mut of) = (0, 0, Vec::new());
     for of_plan in &results.manifest.experiments {
@@ -342,12 +353,16 @@ fn not_measured(results: &Results) -> Option<String> {
             of.push(format!("{absent} of {} in {}", here.len(), experiment.name));
         }
     }
-    (missing > 0).then(|| {
-        format!(
+    if missing > 0 {
+        return Some(format!(
             "The run is not whole: {missing} of {all} planned cells were not measured in all arms \
              ({})",
             of.join(", ")
-        )
+        ));
+    }
+    let (all, missing) = results.blocks();
+    (missing > 0).then(|| {
+        format!("The run is not whole: {missing} of {all} planned blocks were not measured")
     })
 }
 

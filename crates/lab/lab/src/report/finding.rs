@@ -1,7 +1,7 @@
 //! What may be said of one comparison: a loss, a gain, no difference, or nothing.
 //!
 //! Which comparison says nothing is decided where it is made (`Comparison::told`). Such a one is
-//! still shown, and marked.
+//! still shown, and marked, as is one whose limits were not in force.
 
 use crate::analysis::Comparison;
 
@@ -16,10 +16,15 @@ pub(super) enum Finding {
     Same(f64),
     /// Too little was measured.
     Untold,
+    /// A limit of the experiment was not in force, so it is another experiment.
+    Unlimited,
 }
 
 impl Finding {
     pub(super) fn of(comparison: &Comparison) -> Self {
+        if comparison.unlimited.is_some() {
+            return Self::Unlimited;
+        }
         if comparison.told().is_err() {
             return Self::Untold;
         }
@@ -69,6 +74,14 @@ mod tests {
                 assert_eq!(found, finding, "{kept} blocks of {few}");
             }
         }
+    }
+
+    #[test]
+    fn a_loss_without_the_limits_of_the_experiment_is_none_of_it() {
+        let mut run = Synthetic::new(10);
+        run.arm("plain", "select", 1.0).arm("control", "select", 1.0);
+        run.arm("sealed", "select", 0.5).unlimited("select");
+        assert_eq!(found(&run, &["plain", "control", "sealed"]), Finding::Unlimited);
     }
 
     #[test]

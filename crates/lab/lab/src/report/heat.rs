@@ -137,7 +137,7 @@ fn tile(aspect: Aspect, c: &Comparison) -> Tile {
             ("wide", format!("<{:.0}", (under * 100.0).ceil()), 0.0)
         }
         Finding::Same(_) => ("wide", "~".into(), 0.0),
-        Finding::Untold => ("untold", "?".into(), 0.0),
+        Finding::Untold | Finding::Unlimited => ("untold", "?".into(), 0.0),
     };
     Tile { aspect, state, text, title, strength }
 }

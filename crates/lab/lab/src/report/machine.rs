@@ -59,7 +59,10 @@ struct Compared {
     control: Option<(f64, f64)>,
     /// How likely equal arms are to differ so much in one of the experiment's cells.
     chance: f64,
-    /// `loss`, `gain`, `same`, or `untold` where too little was measured to say any of these.
+    /// Why a limit of the experiment was not in force in some of the trials.
+    unlimited: Option<String>,
+    /// `loss`, `gain`, `same`, `untold` where too little was measured to say any of these, or
+    /// `unlimited` where a limit of the experiment was not in force.
     finding: &'static str,
 }
 
@@ -100,6 +103,7 @@ impl From<Comparison> for Compared {
             Finding::Gain => "gain",
             Finding::Same(_) => "same",
             Finding::Untold => "untold",
+            Finding::Unlimited => "unlimited",
         };
         Self {
             cell: c.cell.0,
@@ -113,6 +117,7 @@ impl From<Comparison> for Compared {
             outliers: c.outliers,
             control: c.control.map(|control| (control.low, control.high)),
             chance: c.chance,
+            unlimited: c.unlimited,
             finding,
         }
     }
@@ -160,7 +165,29 @@ fn field(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::field;
+    use super::{Compared, field};
+    use crate::analysis::compare;
+    use crate::synthetic::{Synthetic, experiment};
+
+    #[test]
+    fn what_was_measured_without_its_limits_says_so_and_no_loss() {
+        let mut run = Synthetic::new(10);
+        for workload in ["select", "insert"] {
+            run.arm("plain", workload, 1.0).arm("control", workload, 1.0);
+            run.arm("sealed", workload, 0.5);
+        }
+        run.unlimited("select");
+        let all = compare(&experiment(&["plain", "control", "sealed"]), &run.trials);
+        for compared in all.into_iter().filter(|c| c.arm == "sealed").map(Compared::from) {
+            let said = serde_json::to_value(&compared).unwrap();
+            let (unlimited, finding) = match said["cell"]["workload"].as_str() {
+                Some("select") => (Some("it needs root"), "unlimited"),
+                _ => (None, "loss"),
+            };
+            assert_eq!(said["unlimited"].as_str(), unlimited, "{said}");
+            assert_eq!(said["finding"].as_str(), Some(finding), "{said}");
+        }
+    }
 
     #[test]
     fn a_field_with_a_comma_or_a_quote_stays_one_field() {

@@ -2,7 +2,8 @@
 
 use super::equal_work::Bench;
 use super::servers::Servers;
-use super::{Lab, Progress, trial, warm_up};
+use super::warm_up::{self, PageCache};
+use super::{Lab, Progress, trial};
 use crate::error::{Error, Result};
 use crate::experiment::{Experiment, Pgbench, Script, Sysbench, SysbenchScript, Work};
 use crate::manifest::Planned;
@@ -35,9 +36,12 @@ impl Lab<'_> {
             steps.iter().partition(|step| step.phase == Phase::EqualWork);
         let (capacity, fixed): (Vec<_>, Vec<_>) =
             others.into_iter().partition(|step| step.phase == Phase::Capacity);
-        self.one_by_one(planned, cell, servers, &capacity, progress)?;
-        self.equal_work(planned, cell, servers, &paced, progress)?;
-        self.one_by_one(planned, cell, servers, &fixed, progress)
+        // Once for all blocks: what is free changes, and warm and cold blocks are not alike.
+        let servers = &*servers;
+        let cache = PageCache::of(&servers.servers);
+        self.one_by_one(planned, cell, (servers, &cache), &capacity, progress)?;
+        self.equal_work(planned, cell, (servers, &cache), &paced, progress)?;
+        self.one_by_one(planned, cell, (servers, &cache), &fixed, progress)
     }
 
     /// Trials of one server each.
@@ -45,7 +49,7 @@ impl Lab<'_> {
         &mut self,
         planned: &Planned,
         cell: &Cell,
-        servers: &Servers<'_>,
+        (servers, cache): (&Servers<'_>, &PageCache),
         steps: &[&plan::Step],
         progress: &mut dyn Progress,
     ) -> Result<()> {
@@ -58,7 +62,7 @@ impl Lab<'_> {
                 continue;
             }
             if warm != Some(step.block) {
-                warm_up::page_cache(&servers.servers);
+                cache.fill(&servers.servers);
                 warm = Some(step.block);
             }
             progress.trial(&experiment.name, step, plan::blocks(experiment, work, step.phase));
@@ -67,7 +71,8 @@ impl Lab<'_> {
                 Phase::FixedRate => Some(RATE * self.capacity(experiment, cell)?),
             };
             let server = servers.of(&step.arm, step.instance)?;
-            let measured = trial::measure(server, work, step, rate, &self.options.stop)?;
+            let mut measured = trial::measure(server, work, step, rate, &self.options.stop)?;
+            cache.tell(&mut measured);
             self.keep(experiment, step, measured, progress)?;
         }
         Ok(())
@@ -78,7 +83,7 @@ impl Lab<'_> {
         &mut self,
         planned: &Planned,
         cell: &Cell,
-        servers: &Servers<'_>,
+        (servers, cache): (&Servers<'_>, &PageCache),
         steps: &[&plan::Step],
         progress: &mut dyn Progress,
     ) -> Result<()> {
@@ -96,7 +101,7 @@ impl Lab<'_> {
             let blocks = experiment.stop.equal_work_blocks;
             progress.trial(&experiment.name, first, blocks);
             let (stop, seed) = (&self.options.stop, self.manifest.seed);
-            warm_up::page_cache(&servers.servers);
+            cache.fill(&servers.servers);
             let bench = match &mut bench {
                 Some(bench) => bench,
                 none => {
@@ -111,7 +116,8 @@ impl Lab<'_> {
                     )?)
                 }
             };
-            for (step, measured) in block.iter().zip(bench.block(block, stop)?) {
+            for (step, mut measured) in block.iter().zip(bench.block(block, stop)?) {
+                cache.tell(&mut measured);
                 self.keep(experiment, step, measured, progress)?;
             }
         }

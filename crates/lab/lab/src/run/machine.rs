@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use tidelock_servers::Bounded as _;
 use tidelock_servers::mysqld::{Brand, program_of};
+use tidelock_servers::{Bounded as _, Programs};
 
 use crate::arm::programs;
 use crate::experiment::Experiment;
@@ -39,7 +39,22 @@ pub fn machine(work: &Path) -> Machine {
         .collect();
     // MariaDB answers to MySQL's name too.
     versions.retain(|name, told| name != "mysql" || !told.contains("MariaDB"));
+    versions.extend(built());
     Machine::read(work, versions)
+}
+
+/// What is measured as sealed, by the first bytes of its SHA-256: two builds may have one version
+/// and one commit. Nothing where it is not built.
+fn built() -> Vec<(String, String)> {
+    let Ok(programs) = Programs::built() else { return Vec::new() };
+    let one = |name: &str, path: &Path| {
+        let bytes = std::fs::read(path).ok()?;
+        let sum = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, &bytes);
+        let hex: String = sum.as_ref().iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+        Some((format!("{OURS}{name}"), format!("SHA-256 {hex}...")))
+    };
+    let library = one("library", &programs.library);
+    library.into_iter().chain(one("command", &programs.command)).collect()
 }
 
 /// The same with the versions of other builds that arms of `experiments` run.
@@ -91,6 +106,11 @@ fn between(then: &Machine, now: &Machine) -> Vec<String> {
         ("cpu features", then.cpu_features.join(" "), now.cpu_features.join(" ")),
         ("kernel", then.kernel.clone(), now.kernel.clone()),
         ("file system", then.file_system.clone(), now.file_system.clone()),
+        (
+            "disk",
+            then.disk.clone(),
+            if then.disk.is_empty() { String::new() } else { now.disk.clone() },
+        ),
         ("root", root(then.root).into(), root(now.root).into()),
     ];
     let differs = fields.iter().filter(|(_, then, now)| then != now);
@@ -129,6 +149,9 @@ fn without_directory(program: &Path, told: &str) -> String {
     dir.and_then(|dir| line.strip_prefix(&dir)).unwrap_or(line).to_owned()
 }
 
+/// Before the names of Tidelock's own parts among the versions.
+pub(crate) const OURS: &str = "tidelock ";
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -143,6 +166,7 @@ mod tests {
             memory_mib: 4000,
             kernel: "6.1".into(),
             file_system: "ext4".into(),
+            disk: "one, 32 GiB".into(),
             versions: BTreeMap::from([
                 ("postgresql".into(), "15.20".into()),
                 ("gocryptfs".into(), "2.4".into()),
@@ -152,6 +176,8 @@ mod tests {
         };
         let same = Machine { memory_mib: 3990, name: "x".into(), ..then.clone() };
         assert!(between(&then, &same).is_empty());
+        // A run of before disks were noted.
+        assert!(between(&Machine { disk: String::new(), ..then.clone() }, &same).is_empty());
         let now = Machine {
             cpu: "B".into(),
             cpus: 4,
@@ -159,6 +185,7 @@ mod tests {
             memory_mib: 8000,
             kernel: "6.2".into(),
             file_system: String::new(),
+            disk: "other, 32 GiB".into(),
             versions: BTreeMap::from([("postgresql".into(), "15.21".into())]),
             root: false,
             ..then.clone()
@@ -169,6 +196,7 @@ mod tests {
             "cpu features was aes vaes, is aes",
             "kernel was 6.1, is 6.2",
             "file system was ext4, is none",
+            "disk was one, 32 GiB, is other, 32 GiB",
             "root was yes, is no",
             "memory was 4000 MiB, is 8000 MiB",
             "gocryptfs was 2.4, is not there",

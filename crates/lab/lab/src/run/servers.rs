@@ -2,18 +2,21 @@
 //! measured.
 
 use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tempfile::TempDir;
 use tidelock_servers::mysqld::Mysqld;
-use tidelock_servers::{Cluster, Process, Workspace, cpu_seconds};
+use tidelock_servers::{Account, Cluster, Process, Workspace, cpu_seconds};
 
 use super::Progress;
 use crate::arm::Definition;
 use crate::error::{Error, Result};
 use crate::experiment::{Engine, Experiment, OwnArm};
-use crate::host::{Caps, DeviceNumber, GocryptfsMount, Group, Image, Volume};
+use crate::host::{Caps, DeviceNumber, GocryptfsMount, Group, Image, Volume, private_dir};
 use crate::plan::{Ground, Instance};
 use crate::trial::{Cell, Warning, WarningKind};
 
@@ -235,10 +238,9 @@ impl<'p> Server<'p> {
             self.mount = Some(mount);
         }
         if let Some(on) = self.arm.extra.as_ref().and_then(|own| own.on.as_ref()) {
-            let made = tempfile::Builder::new().prefix("tidelock-lab-").tempdir_in(on);
+            let made = private_dir(Path::new(on), "on");
             let made = made.map_err(Error::io(format!("making a directory in {on}")))?;
-            place.account().give(made.path())?;
-            below = Some(made.path().to_path_buf());
+            below = Some(part_of_server(made.path(), place.account())?);
             self.on = Some(made);
         }
         let dir = below.map(|below| below.join("data"));
@@ -269,7 +271,8 @@ impl<'p> Server<'p> {
             }
             Database::Mysqld(mysqld)
         } else {
-            let mut cluster = Cluster::at(place, name, *arm)?.with(bin.clone(), env.clone());
+            let cluster = Cluster::at(place, name, *arm)?.with(bin.clone(), env.clone());
+            let mut cluster = cluster.with_its_own_io_method();
             if let Some(dir) = dir {
                 cluster = cluster.on(dir);
             }
@@ -332,7 +335,21 @@ impl<'p> Server<'p> {
     }
 }
 
-/// A server elsewhere, with a schema of the lab's own: nothing else there is touched.
+/// A directory for the servers' account in one of ours. That stays ours: of what a killed lab left,
+/// the next one removes nothing else.
+fn part_of_server(ours: &Path, account: &Account) -> Result<PathBuf> {
+    let part = ours.join("server");
+    let failed = || Error::io(format!("making {}", part.display()));
+    fs::create_dir(&part).map_err(failed())?;
+    fs::set_permissions(&part, fs::Permissions::from_mode(0o700)).map_err(failed())?;
+    // The servers' account passes through.
+    fs::set_permissions(ours, fs::Permissions::from_mode(0o711)).map_err(failed())?;
+    account.give(&part)?;
+    Ok(part)
+}
+
+/// A server elsewhere, with a schema of the lab's own: nothing else there is touched. What a killed
+/// lab left in that schema goes.
 fn reach<'p>(place: &'p Workspace, name: &str, own: &OwnArm) -> Result<Database<'p>> {
     let mut parameters = own.parameters().map_err(Error::Other)?;
     let admin = Cluster::elsewhere(place, &format!("{name}-schema"), &parameters)?;

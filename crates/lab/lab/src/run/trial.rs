@@ -157,6 +157,11 @@ impl Measured {
         Self { part: None, started, done, metrics, series, warnings }
     }
 
+    /// Adds something that may have disturbed it.
+    pub(super) fn warn(&mut self, warning: Warning) {
+        self.warnings.push(warning);
+    }
+
     /// Adds what the server counted before it and after it, and warns of what should not be there.
     /// One checkpoint is its own where it `settles`.
     pub(super) fn count(

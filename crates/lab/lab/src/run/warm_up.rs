@@ -18,10 +18,10 @@ use std::sync::atomic::AtomicBool;
 use procfs::Current as _;
 
 use super::servers::{Database, Server};
-use super::trial::{self, Counters, WARM};
+use super::trial::{self, Counters, Measured, WARM};
 use crate::error::Result;
 use crate::experiment::Work;
-use crate::trial::Cell;
+use crate::trial::{Cell, Warning, WarningKind};
 use crate::work::{pgbench, sql, sysbench};
 
 /// Warms one server up, `most` seconds at most.
@@ -94,23 +94,47 @@ pub(super) fn rate(
     Ok(Some(done.units / done.seconds))
 }
 
-/// Reads the files of all servers into the page cache, as far as it is free to grow. Servers are
+/// Whether the files of all servers are read into the page cache before each block. Servers are
 /// filled one after the other, so what else empties the cache takes most from the first: a run has
 /// shown a sealed server ten times as fast as a plain one by that alone.
 ///
 /// Not where a limit of memory is in force: what is cached then is what is measured. Nor where they
-/// would not fit all together: one server's files would push out another's.
+/// would not fit all together, as one server's files would push out another's: then each trial says
+/// so.
+pub(super) struct PageCache {
+    /// Why nothing is read; `None` where all is.
+    cold: Option<Warning>,
+}
+
+impl PageCache {
+    /// By what the files are now, and the memory that is free now.
+    pub(super) fn of(servers: &[Server<'_>]) -> Self {
+        let free = procfs::Meminfo::current().ok().and_then(|memory| memory.mem_available);
+        Self { cold: cold(servers.iter().flat_map(files).map(|(_, size)| size), free) }
+    }
+
+    /// Reads the files that are to be read.
+    pub(super) fn fill(&self, servers: &[Server<'_>]) {
+        if self.cold.is_some() {
+            return;
+        }
+        let mut piece = vec![0; 1 << 20];
+        for (path, _) in servers.iter().flat_map(files) {
+            let Ok(mut file) = fs::File::open(path) else { continue };
+            while file.read(&mut piece).is_ok_and(|read| read > 0) {}
+        }
+    }
+
+    /// Tells the trials of a block where nothing was read before it.
+    pub(super) fn tell(&self, measured: &mut [Measured]) {
+        let Some(warning) = &self.cold else { return };
+        measured.iter_mut().for_each(|measured| measured.warn(warning.clone()));
+    }
+}
+
+/// Fills the page cache for a block that is measured by itself.
 pub(super) fn page_cache(servers: &[Server<'_>]) {
-    let files: Vec<(PathBuf, u64)> = servers.iter().flat_map(files).collect();
-    let free = procfs::Meminfo::current().ok().and_then(|memory| memory.mem_available);
-    if !fit(files.iter().map(|(_, size)| *size), free) {
-        return;
-    }
-    let mut piece = vec![0; 1 << 20];
-    for (path, _) in files {
-        let Ok(mut file) = fs::File::open(path) else { continue };
-        while file.read(&mut piece).is_ok_and(|read| read > 0) {}
-    }
+    PageCache::of(servers).fill(servers);
 }
 
 /// The files of a server that may be read, with their sizes.
@@ -138,10 +162,22 @@ fn files(server: &Server<'_>) -> Vec<(PathBuf, u64)> {
     files
 }
 
-/// Whether files of these sizes have place together in half of what is free.
-fn fit(sizes: impl Iterator<Item = u64>, free: Option<u64>) -> bool {
+/// The warning where files of these sizes have no place together in half of what is free.
+fn cold(sizes: impl Iterator<Item = u64>, free: Option<u64>) -> Option<Warning> {
     let bytes = sizes.fold(0, u64::saturating_add);
-    free.is_some_and(|free| bytes <= free / 2)
+    let gib = |bytes: u64| bytes as f64 / (1_u64 << 30) as f64;
+    let why = match free {
+        _ if bytes == 0 => return None,
+        Some(free) if bytes <= free / 2 => return None,
+        Some(free) => format!("do not fit into half of the {:.1} GiB that are free", gib(free)),
+        None => "may not fit, as the kernel does not say how much memory is free".into(),
+    };
+    let text = format!(
+        "files of all servers, {:.1} GiB, {why}: they were not read into the page cache before \
+         the block",
+        gib(bytes)
+    );
+    Some(Warning { kind: WarningKind::ColdCache, text })
 }
 
 const STEADY: f64 = 0.05;
@@ -156,7 +192,10 @@ mod tests {
 
     use super::*;
     use crate::arm::Definition;
+    use crate::plan::Step;
     use crate::synthetic::experiment;
+    use crate::trial::Phase;
+    use crate::work::Done;
 
     /// Whether each 64 KiB of a file come from the page cache: a read that may not wait says so.
     fn is_cached(path: &Path) -> bool {
@@ -202,7 +241,9 @@ mod tests {
             skip::because("nothing leaves the page cache on this file system");
             return;
         }
-        page_cache(&servers);
+        let cache = PageCache::of(&servers);
+        assert_eq!(cache.cold, None);
+        cache.fill(&servers);
         for path in &files {
             assert!(is_cached(path), "{} was not read", path.display());
         }
@@ -211,9 +252,39 @@ mod tests {
     #[test]
     fn servers_that_fit_one_by_one_and_not_together_are_not_read() {
         let servers = [40, 40, 40];
-        assert!(servers.iter().all(|bytes| fit(std::iter::once(*bytes), Some(200))));
-        assert!(!fit(servers.into_iter(), Some(200)));
-        assert!(fit(servers.into_iter(), Some(240)));
-        assert!(!fit(servers.into_iter(), None));
+        let fit = |sizes: &[u64], free| cold(sizes.iter().copied(), free).is_none();
+        assert!(servers.iter().all(|bytes| fit(&[*bytes], Some(200))));
+        assert!(!fit(&servers, Some(200)));
+        assert!(fit(&servers, Some(240)));
+        assert!(!fit(&servers, None));
+        assert!(fit(&[], None), "there is nothing to read");
+    }
+
+    #[test]
+    fn each_trial_of_a_block_says_that_the_cache_was_not_filled() {
+        let gib = 1 << 30;
+        let mut measured = Vec::new();
+        measured.resize_with(2, || Measured::of(0.0, Done::default(), Vec::new()));
+        PageCache { cold: None }.tell(&mut measured);
+        PageCache { cold: cold([gib, 2 * gib].into_iter(), Some(5 * gib)) }.tell(&mut measured);
+        let step = Step {
+            cell: Cell::default(),
+            phase: Phase::Capacity,
+            block: 0,
+            order: 0,
+            arm: "plain".into(),
+            instance: 0,
+        };
+        let trials = trial::trials(&experiment(&["plain"]), &step, 0, measured);
+        assert_eq!(trials.len(), 2);
+        for trial in trials {
+            let [warning] = &*trial.warnings else { panic!("{:?}", trial.warnings) };
+            let about = "files of all servers, 3.0 GiB, do not fit into half of the 5.0 GiB that \
+                         are free";
+            assert!(warning.text.starts_with(about), "{}", warning.text);
+            let written = serde_json::to_value(warning).unwrap();
+            assert_eq!(written["kind"], "cold-cache");
+            assert_eq!(serde_json::from_value::<Warning>(written).unwrap(), *warning);
+        }
     }
 }

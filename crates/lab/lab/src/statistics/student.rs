@@ -3,7 +3,9 @@
 //! Three things make the error: blocks differ from one another, the hypervisor takes time from one
 //! side more than from the other, and two servers of one arm are not quite the same. Blocks give
 //! the first with `n - 1` degrees of freedom. Steal is a covariate, known beside each block. The
-//! third is seen where an arm has two servers, and stays however many blocks there are.
+//! third stays however many blocks there are. Where both arms have two servers, the servers are
+//! measured twice by themselves, which gives a second error with two degrees of freedom. The
+//! interval is the wider of both, the chance the larger.
 //!
 //! That the 95 % of an interval are 95 % is shown by simulation, below, at 5, 10 and 20 blocks.
 
@@ -18,8 +20,21 @@ pub struct Estimate {
     mid: f64,
     /// Variance of the mean by blocks, and its degrees of freedom.
     blocks: (f64, f64),
-    /// Variance by the choice of servers, and its degrees of freedom; 0 where one server is known.
+    /// Variance by the choice of servers where one arm alone has two, and its degrees of freedom.
     servers: (f64, f64),
+    /// What the servers say of the error where both arms have two.
+    replicates: Option<Replicates>,
+}
+
+/// The error of a mean as its servers show it: the first ones of both arms are one experiment, the
+/// second ones another.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Replicates {
+    /// Half of what the two servers of each arm differ by, in the mean of all blocks and cells. The
+    /// sum of the squares is a variance of the mean with two degrees of freedom.
+    apart: [f64; 2],
+    /// Variance by blocks, and its degrees of freedom, of what has no second server in both arms.
+    rest: (f64, f64),
 }
 
 impl Estimate {
@@ -38,23 +53,37 @@ impl Estimate {
         }
         let (mid, df) = (mean(logs), (n - 1) as f64);
         let variance = logs.iter().map(|log| (log - mid).powi(2)).sum::<f64>() / df;
-        Some(Self { mid, blocks: (variance / n as f64, df), servers: (0.0, 0.0) })
+        Some(Self::by_blocks(mid, (variance / n as f64, df)))
+    }
+
+    fn by_blocks(mid: f64, blocks: (f64, f64)) -> Self {
+        Self { mid, blocks, servers: (0.0, 0.0), replicates: None }
     }
 
     /// The same with the error of having measured these servers and not others. `pairs` are, for
-    /// each arm with two servers, the logarithms of the first over the second in each block.
+    /// each of both arms, the logarithms of its first server over its second in each block; none
+    /// where it has one.
     #[must_use]
-    pub fn with_servers(mut self, pairs: &[Vec<f64>]) -> Self {
-        let known: Vec<Self> = pairs.iter().filter_map(|logs| Self::of(logs, None)).collect();
-        // What the two differ by beyond what blocks explain: twice the variance of one server, and
-        // so four times that of the mean of two.
-        let beyond = |pair: &Self| (pair.mid.powi(2) - pair.blocks.0).max(0.0) / 4.0;
-        self.servers = (known.iter().map(beyond).sum(), known.len() as f64);
+    pub fn with_servers(mut self, pairs: [&[f64]; 2]) -> Self {
+        match pairs.map(|logs| Self::of(logs, None)) {
+            [Some(one), Some(other)] => {
+                let apart = [one, other].map(|pair| pair.mid / 2.0);
+                self.replicates = Some(Replicates { apart, rest: (0.0, 0.0) });
+            }
+            // What the two differ by beyond what blocks explain: twice the variance of one server,
+            // and so four times that of the mean of two.
+            [Some(pair), None] | [None, Some(pair)] => {
+                let beyond = (pair.mid.powi(2) - pair.blocks.0).max(0.0) / 4.0;
+                self.servers = (beyond, 1.0);
+            }
+            [None, None] => {}
+        }
         self
     }
 
-    /// The mean of several, each of the same weight. Their blocks are independent; their servers
-    /// are taken for the same ones, so that error does not shrink.
+    /// The mean of several, each of the same weight. Their blocks are independent. Their servers
+    /// may be the same ones: the mean over the first servers and that over the second are two
+    /// experiments either way. Where one arm alone has two, that error does not shrink.
     #[must_use]
     pub fn pooled(all: &[Self]) -> Option<Self> {
         if all.is_empty() {
@@ -62,14 +91,25 @@ impl Estimate {
         }
         let n = all.len() as f64;
         let of = |value: &dyn Fn(&Self) -> f64| all.iter().map(value).sum::<f64>();
-        let variance = of(&|one| one.blocks.0) / (n * n);
-        let df = welch(all.iter().map(|one| one.blocks));
+        let mean = |parts: &[(f64, f64)]| {
+            (parts.iter().map(|part| part.0).sum::<f64>() / (n * n), welch(parts.iter().copied()))
+        };
         let servers = (of(&|one| one.servers.0.sqrt()) / n).powi(2);
         let servers_df = all.iter().map(|one| one.servers.1).fold(0.0, f64::max);
+        let apart = |arm: usize| {
+            let of_cell = |one: &Self| one.replicates.map_or(0.0, |known| known.apart[arm]);
+            of(&of_cell) / n
+        };
+        let rest = |one: &Self| one.replicates.map_or(one.blocks, |known| known.rest);
+        let replicates = Replicates {
+            apart: [apart(0), apart(1)],
+            rest: mean(&all.iter().map(rest).collect::<Vec<_>>()),
+        };
         Some(Self {
             mid: of(&|one| one.mid) / n,
-            blocks: (variance, df),
+            blocks: mean(&all.iter().map(|one| one.blocks).collect::<Vec<_>>()),
             servers: (servers, servers_df),
+            replicates: all.iter().any(|one| one.replicates.is_some()).then_some(replicates),
         })
     }
 
@@ -86,11 +126,15 @@ impl Estimate {
     /// This one less another that shares nothing with it.
     #[must_use]
     pub fn less(&self, other: &Self) -> Self {
-        let both = |a: (f64, f64), b: (f64, f64)| (a.0 + b.0, welch([a, b].into_iter()));
+        let apart = |one: &Self, arm: usize| one.replicates.map_or(0.0, |known| known.apart[arm]);
+        let apart = [0, 1].map(|arm| apart(self, arm) - apart(other, arm));
+        let rest = |one: &Self| one.replicates.map_or(one.blocks, |known| known.rest);
+        let replicates = Replicates { apart, rest: sum(rest(self), rest(other)) };
         Self {
             mid: self.mid - other.mid,
-            blocks: both(self.blocks, other.blocks),
-            servers: both(self.servers, other.servers),
+            blocks: sum(self.blocks, other.blocks),
+            servers: sum(self.servers, other.servers),
+            replicates: self.replicates.or(other.replicates).and(Some(replicates)),
         }
     }
 
@@ -116,17 +160,14 @@ impl Estimate {
     #[must_use]
     pub fn after(&self, blocks: usize, measured: usize) -> Self {
         let one = self.blocks.0 * measured as f64;
-        let blocks = (one / blocks as f64, (blocks.max(2) - 1) as f64);
-        Self { mid: 0.0, blocks, servers: (0.0, 0.0) }
+        Self::by_blocks(0.0, (one / blocks as f64, (blocks.max(2) - 1) as f64))
     }
 
     /// The ratio with the interval that holds the truth in this part of all cases.
     #[must_use]
     pub fn interval(&self, part: f64) -> Interval {
-        let reach = match (self.error(), self.distribution()) {
-            (error, Some(t)) if error > 0.0 => error * t.inverse_cdf(f64::midpoint(part, 1.0)),
-            _ => 0.0,
-        };
+        let high = f64::midpoint(part, 1.0);
+        let reach = self.errors().map(|error| error.reach(high)).fold(0.0, f64::max);
         Interval {
             low: (self.mid - reach).exp(),
             mid: self.mid.exp(),
@@ -149,26 +190,78 @@ impl Estimate {
 
     fn p_beyond(&self, log: f64, side: Side) -> f64 {
         let away = self.mid - log;
-        let (error, t) = (self.error(), self.distribution());
-        let below = match t {
-            Some(t) if error > 0.0 => t.cdf(away / error),
-            _ if away == 0.0 => 0.5,
-            _ => f64::from(away > 0.0),
+        let of = |error: Error| {
+            let below = error.below(away);
+            match side {
+                Side::Below => below,
+                Side::Both => 2.0 * below.min(1.0 - below),
+            }
         };
-        match side {
-            Side::Below => below,
-            Side::Both => 2.0 * below.min(1.0 - below),
+        self.errors().map(of).fold(0.0, f64::max)
+    }
+
+    /// By blocks, and by servers where both arms have two.
+    fn errors(&self) -> impl Iterator<Item = Error> {
+        let by_servers = self.replicates.map(|known| known.error(self.servers));
+        [Some(Error([self.by_blocks_and_one_pair(), NONE])), by_servers].into_iter().flatten()
+    }
+
+    fn by_blocks_and_one_pair(&self) -> (f64, f64) {
+        sum(self.blocks, self.servers)
+    }
+}
+
+impl Replicates {
+    /// `servers` is the part of those that one arm alone has two of.
+    fn error(&self, servers: (f64, f64)) -> Error {
+        let apart = self.apart.iter().map(|half| half.powi(2)).sum();
+        Error([(apart, self.apart.len() as f64), sum(self.rest, servers)])
+    }
+}
+
+/// Two independent parts of an error: variances with their degrees of freedom, 0 for none.
+///
+/// The reaches of both, each by its own t, add up as their squares do. Welch's degrees of freedom
+/// would be too many where one part has two: that part is too uncertain to say how much it counts.
+#[derive(Clone, Copy)]
+struct Error([(f64, f64); 2]);
+
+impl Error {
+    /// What the error stays below in this `part` of all cases, at least a half.
+    fn reach(&self, part: f64) -> f64 {
+        let of = |(variance, df): (f64, f64)| match student(df) {
+            Some(t) if variance > 0.0 => variance * t.inverse_cdf(part).powi(2),
+            _ => 0.0,
+        };
+        self.0.into_iter().map(of).sum::<f64>().sqrt()
+    }
+
+    /// In which part of all cases it is below this.
+    fn below(&self, away: f64) -> f64 {
+        let known: Vec<(f64, f64)> = self.0.into_iter().filter(|part| part.0 > 0.0).collect();
+        match known[..] {
+            [(variance, df)] => student(df).map_or(0.5, |t| t.cdf(away / variance.sqrt())),
+            [] if away == 0.0 => 0.5,
+            [] => f64::from(away > 0.0),
+            _ => {
+                let (mut low, mut high) = (0.5, 1.0);
+                for _ in 0..HALVINGS {
+                    let part = f64::midpoint(low, high);
+                    if self.reach(part) < away.abs() { low = part } else { high = part }
+                }
+                if away < 0.0 { 1.0 - low } else { low }
+            }
         }
     }
+}
 
-    fn error(&self) -> f64 {
-        (self.blocks.0 + self.servers.0).sqrt()
-    }
+fn student(df: f64) -> Option<StudentsT> {
+    StudentsT::new(0.0, 1.0, df.max(1.0)).ok()
+}
 
-    fn distribution(&self) -> Option<StudentsT> {
-        let df = welch([self.blocks, self.servers].into_iter());
-        StudentsT::new(0.0, 1.0, df.max(1.0)).ok()
-    }
+/// The sum of two independent errors of which both are known well.
+fn sum(a: (f64, f64), b: (f64, f64)) -> (f64, f64) {
+    (a.0 + b.0, welch([a, b].into_iter()))
 }
 
 #[derive(Clone, Copy)]
@@ -205,7 +298,7 @@ fn adjusted(logs: &[f64], covariate: &[f64]) -> Option<Estimate> {
     let df = n - 2.0;
     let variance = left.sum::<f64>() / df;
     let blocks = (variance * (1.0 / n + x * x / sxx), df);
-    Some(Estimate { mid, blocks, servers: (0.0, 0.0) })
+    Some(Estimate::by_blocks(mid, blocks))
 }
 
 /// Adjusts p-values of several tests so that the chance of a single wrong one among all is that of
@@ -225,6 +318,10 @@ pub fn holm(values: &[f64]) -> Vec<f64> {
 
 /// Blocks without which a covariate costs more than it explains.
 pub const LEAST_FOR_COVARIATE: usize = 8;
+/// No part of an error.
+const NONE: (f64, f64) = (0.0, 0.0);
+/// Halvings after which a chance is known as well as it can be written.
+const HALVINGS: u32 = 60;
 /// Blocks beyond which it does not matter how many more.
 const MANY_BLOCKS: usize = 100_000;
 /// Standard deviation of the covariate, in its unit (percent of CPU time), below which it says
@@ -245,6 +342,12 @@ mod tests {
         -(1.0 - random.f64()).ln() - 1.0
     }
 
+    /// How far the 95 % interval reaches from the logarithm.
+    fn width(one: &Estimate) -> f64 {
+        let Interval { low, high, .. } = one.interval(0.95);
+        (high / low).ln() / 2.0
+    }
+
     /// Part of 4,000 experiments whose interval holds the truth, a ratio of 1.
     fn coverage(mut once: impl FnMut(&mut fastrand::Rng) -> Estimate) -> f64 {
         let mut random = fastrand::Rng::with_seed(3);
@@ -256,7 +359,7 @@ mod tests {
     fn quantiles_are_those_of_the_tables() {
         // Of n logarithms with mean 0 and variance n of their mean 1: t at 0.975 with n - 1.
         for (n, table) in [(5, 2.776_445), (10, 2.262_157), (20, 2.093_024)] {
-            let one = Estimate { mid: 0.0, blocks: (1.0, f64::from(n - 1)), servers: (0.0, 0.0) };
+            let one = Estimate::by_blocks(0.0, (1.0, f64::from(n - 1)));
             let high = one.interval(0.95).high.ln();
             assert!((high - table).abs() < 1e-6, "{n}: {high}");
         }
@@ -298,37 +401,128 @@ mod tests {
                 let logs: Vec<f64> =
                     steal.iter().map(|s| -0.01 * s + 0.01 * normal(random)).collect();
                 let adjusted = Estimate::of(&logs, Some(&steal)).unwrap();
-                with += adjusted.error();
-                without += Estimate::of(&logs, None).unwrap().error();
+                with += width(&adjusted);
+                without += width(&Estimate::of(&logs, None).unwrap());
                 adjusted
             });
-            println!("{n} blocks, steal: {found}, error {:.2} of that without", with / without);
+            println!("{n} blocks, steal: {found}, width {:.2} of that without", with / without);
             assert!((found - 0.95).abs() < 0.014, "{n}: {found}");
             assert!(with < 0.35 * without, "{n}: {with} of {without}");
         }
     }
 
-    /// Two servers of each arm are few to know what servers differ by: docs/lab/statistics.md has
-    /// these figures.
+    /// A cell with two servers of each arm, which are `bias` away from what their arm is.
+    fn of_four_servers(random: &mut fastrand::Rng, n: usize, bias: [f64; 4]) -> Estimate {
+        let (mut logs, mut pairs) = (Vec::new(), [Vec::new(), Vec::new()]);
+        for _ in 0..n {
+            let [a, b, c, d] = bias.map(|bias| bias + 0.02 * normal(random));
+            logs.push(f64::midpoint(a, b) - f64::midpoint(c, d));
+            pairs[0].push(a - b);
+            pairs[1].push(c - d);
+        }
+        Estimate::of(&logs, None).unwrap().with_servers([&pairs[0], &pairs[1]])
+    }
+
+    /// Logarithms by which four servers are away from what their arms are.
+    fn biases(random: &mut fastrand::Rng, deviation: f64) -> [f64; 4] {
+        std::array::from_fn(|_| deviation * normal(random))
+    }
+
+    /// docs/lab/statistics.md has these figures.
     #[test]
     fn what_two_servers_differ_by_is_in_the_interval() {
-        for (n, servers, least) in
-            [(5, 0.0, 0.94), (10, 0.0, 0.94), (20, 0.0, 0.94), (10, 0.01, 0.90), (20, 0.03, 0.90)]
-        {
-            let found = coverage(|random| {
-                let bias: [f64; 4] = std::array::from_fn(|_| servers * normal(random));
-                let (mut logs, mut pairs) = (Vec::new(), [Vec::new(), Vec::new()]);
-                for _ in 0..n {
-                    let [a, b, c, d] = bias.map(|bias| bias + 0.02 * normal(random));
-                    logs.push(f64::midpoint(a, b) - f64::midpoint(c, d));
-                    pairs[0].push(a - b);
-                    pairs[1].push(c - d);
-                }
-                Estimate::of(&logs, None).unwrap().with_servers(&pairs)
-            });
-            println!("{n} blocks, servers {servers}: {found}");
-            assert!(found > least, "{n}, {servers}: {found}");
+        for n in [5, 10, 20] {
+            for servers in [0.0, 0.005, 0.01, 0.03] {
+                let mut sum = 0.0;
+                let found = coverage(|random| {
+                    let bias = biases(random, servers);
+                    let one = of_four_servers(random, n, bias);
+                    sum += width(&one);
+                    one
+                });
+                println!("{n} blocks, servers {servers}: {found}, width {:.4}", sum / 4000.0);
+                assert!(found > 0.936, "{n}, {servers}: {found}");
+            }
         }
+    }
+
+    /// `--precision` looks after each block from the tenth, and stops where the control is narrow.
+    #[test]
+    fn a_control_that_ends_its_own_blocks_is_a_little_too_sure() {
+        for noise in [0.03, 0.05, 0.07] {
+            let mut void = 0;
+            let found = coverage(|random| {
+                let mut logs: Vec<f64> = (0..9).map(|_| noise * normal(random)).collect();
+                loop {
+                    logs.push(noise * normal(random));
+                    let one = Estimate::of(&logs, None).unwrap();
+                    if width(&one) <= 1.02_f64.ln() {
+                        void += u32::from(!one.interval(0.99).holds(1.0));
+                        return one;
+                    }
+                }
+            });
+            let void = f64::from(void) / 4000.0;
+            println!("a noise of {noise}: {found}, void {void}");
+            assert!(found > 0.92 && void < 0.025, "{noise}: {found} {void}");
+        }
+    }
+
+    /// The servers of several cells may be the same, or others, or the same with other differences;
+    /// some cells may have one server of each arm.
+    #[test]
+    fn a_family_of_cells_with_two_servers_holds_the_truth() {
+        for (same, others, single) in
+            [(0.0, 0.0, 0), (0.02, 0.0, 0), (0.0, 0.02, 0), (0.01, 0.01, 3)]
+        {
+            let mut sum = 0.0;
+            let found = coverage(|random| {
+                let shared = biases(random, same);
+                let mut cells: Vec<Estimate> = (0..5)
+                    .map(|_| {
+                        let mut bias = biases(random, others);
+                        bias.iter_mut().zip(shared).for_each(|(bias, shared)| *bias += shared);
+                        of_four_servers(random, 10, bias)
+                    })
+                    .collect();
+                for _ in 0..single {
+                    let logs: Vec<f64> = (0..10).map(|_| 0.02 * normal(random)).collect();
+                    cells.push(Estimate::of(&logs, None).unwrap());
+                }
+                let pooled = Estimate::pooled(&cells).unwrap();
+                sum += width(&pooled);
+                pooled
+            });
+            println!("{same} {others} {single}: {found}, width {:.4}", sum / 4000.0);
+            assert!(found > 0.936, "{same}, {others}, {single}: {found}");
+        }
+    }
+
+    #[test]
+    fn the_chance_of_an_error_of_two_parts_belongs_to_its_interval() {
+        let error = Error([(0.0004, 2.0), (0.0009, 9.0)]);
+        for part in [0.8, 0.95, 0.999] {
+            let reach = error.reach(part);
+            assert!((error.below(reach) - part).abs() < 1e-9, "{part}");
+            assert!((error.below(-reach) - (1.0 - part)).abs() < 1e-9, "{part}");
+        }
+        let alone = Error([(0.0004, 2.0), NONE]);
+        assert!((alone.reach(0.975) - 0.02 * 4.302_653).abs() < 1e-7, "{}", alone.reach(0.975));
+        assert!((alone.below(alone.reach(0.975)) - 0.975).abs() < 1e-9);
+    }
+
+    /// Two runs on two pairs of servers each.
+    #[test]
+    fn the_difference_of_two_runs_has_the_servers_of_both() {
+        let found = coverage(|random| {
+            let mut run = || {
+                let bias = biases(random, 0.02);
+                of_four_servers(random, 10, bias)
+            };
+            let (one, other) = (run(), run());
+            one.less(&other)
+        });
+        assert!(found > 0.936, "{found}");
     }
 
     #[test]
@@ -341,8 +535,8 @@ mod tests {
             };
             let cells = [0.01, 0.02, 0.02, 0.05].map(&mut cell);
             let pooled = Estimate::pooled(&cells).unwrap();
-            widths.0 += pooled.error();
-            widths.1 += cells[2].error();
+            widths.0 += width(&pooled);
+            widths.1 += width(&cells[2]);
             pooled
         });
         assert!((found - 0.95).abs() < 0.014 && widths.0 < 0.8 * widths.1, "{found} {widths:?}");
@@ -400,6 +594,6 @@ mod tests {
         assert!((one.p_below(1.0) * 2.0 - one.p_value()).abs() < 1e-12);
         assert!(one.p_below(0.9) > 0.99 && one.p_below(1.1) < one.p_below(1.0));
         let none = one.less(&one);
-        assert!(none.interval(0.95).holds(1.0) && none.error() > one.error());
+        assert!(none.interval(0.95).holds(1.0) && width(&none) > width(&one));
     }
 }

@@ -2,12 +2,14 @@
 //! of.
 //!
 //! A claim about two levels of one factor has two noises, one at each level. Both are in the
-//! quotient of the two controls, and each is kept beside it. Judges nothing.
+//! quotient of the two controls, and each is kept beside it. Each cell keeps its own: servers that
+//! differ in one cell are not made equal by those of others. Judges nothing.
 
 use std::collections::BTreeMap;
 
 use crate::analysis::{
-    LEAST_BLOCKS, PART, Paired, absolute, cells_with, noise, not_in_force, paired, void,
+    LEAST_BLOCKS, PART, Paired, absolute, because_void, cells_with, noise, not_in_force, of_trials,
+    paired, void,
 };
 use crate::error::Result;
 use crate::experiment::{Claim, Experiment};
@@ -32,9 +34,32 @@ pub(super) struct Measured {
     pub(super) without_ratio: usize,
     /// Why a limit was not in force in some of the trials.
     pub(super) unlimited: Option<String>,
-    /// What equal arms seem to differ by, over all cells. The first is formed as the claim's ratio
+    /// What equal arms seem to differ by, in each cell. The first is formed as the claim's ratio
     /// is; of a claim about two levels the noise at each follows.
-    controls: Vec<Vec<(u32, f64)>>,
+    controls: Vec<Vec<Control>>,
+}
+
+/// What equal servers seem to differ by in one cell.
+#[derive(Debug)]
+struct Control {
+    cell: Cell,
+    /// The ratio of each block.
+    pairs: Vec<(u32, f64)>,
+    /// Its logarithm, with its error.
+    estimate: Option<Estimate>,
+}
+
+impl Control {
+    fn of(cell: &Cell, noise: Paired) -> Self {
+        let estimate = noise.estimate();
+        Self { cell: cell.clone(), pairs: noise.pairs, estimate }
+    }
+
+    /// The noise of a quotient of two levels, block by block.
+    fn quotient(level: &Self, base: &Self) -> Self {
+        let pairs = quotient(&level.pairs, &base.pairs);
+        Self { cell: level.cell.clone(), estimate: estimate(&pairs), pairs }
+    }
 }
 
 impl Measured {
@@ -50,8 +75,9 @@ impl Measured {
             trials.iter().filter(|t| t.phase == phase && t.cell == *cell).copied().collect()
         };
         let mut measured = Self::default();
-        let (mut ratios, mut estimates) = (Vec::new(), Vec::new());
-        let mut controls: Vec<Vec<Vec<(u32, f64)>>> = Vec::new();
+        let mut ratios: Vec<Vec<(u32, f64)>> = Vec::new();
+        // By the cell of their trials: what was measured in the same ones is not independent.
+        let mut estimates: BTreeMap<Cell, Vec<Estimate>> = BTreeMap::new();
         for (cell, phase) in spoken_of(claim, cells_with(experiment, metric)?) {
             let here = in_cell(&cell, phase);
             let (both, noises) = match &claim.levels_against {
@@ -63,7 +89,7 @@ impl Measured {
                     measured.planned += 1;
                     measured.measured += usize::from(!both.pairs.is_empty());
                     measured.look_at(&here, &[&claim.arm, &claim.against]);
-                    (both, vec![noise(experiment, metric, &here).pairs])
+                    (both, vec![Control::of(&cell, noise(experiment, metric, &here))])
                 }
                 Some(two) => {
                     let mut base = cell.clone();
@@ -77,46 +103,56 @@ impl Measured {
                         measured.look_at(trials, &[&claim.arm]);
                     }
                     let both = paired(metric, (&here, &claim.arm), (&there, &claim.arm));
-                    let level = noise(experiment, metric, &here).pairs;
-                    let base = noise(experiment, metric, &there).pairs;
-                    (both, vec![quotient(&level, &base), level, base])
+                    let level = Control::of(&cell, noise(experiment, metric, &here));
+                    let base = Control::of(&base, noise(experiment, metric, &there));
+                    (both, vec![Control::quotient(&level, &base), level, base])
                 }
             };
-            estimates.extend(both.estimate());
-            let Paired { pairs, without_ratio, .. } = both;
-            measured.without_ratio += without_ratio.len();
-            if !pairs.is_empty() {
+            let found = both.estimate();
+            measured.without_ratio += both.without_ratio.len();
+            if !both.pairs.is_empty() {
+                estimates.entry(of_trials(&cell)).or_default().extend(found);
                 measured.cells.push(cell);
-                ratios.push(pairs);
-                controls.push(noises);
+                ratios.push(both.pairs);
+                measured.controls.resize_with(noises.len(), Vec::new);
+                for (of_kind, noise) in measured.controls.iter_mut().zip(noises) {
+                    of_kind.push(noise);
+                }
             }
         }
-        measured.pairs = combined(&ratios);
+        measured.pairs = combined(measured.cells.iter().zip(&ratios));
         // A cell of a single block has no error that could be pooled.
-        let whole = estimates.len() == ratios.len();
-        measured.estimate = Estimate::pooled(&estimates).filter(|_| whole);
-        let kinds = controls.first().map_or(0, Vec::len);
-        let of_kind = |kind: usize| -> Vec<Vec<(u32, f64)>> {
-            controls.iter().map(|noises| noises[kind].clone()).collect()
-        };
-        measured.controls = (0..kinds).map(|kind| combined(&of_kind(kind))).collect();
+        let whole = estimates.values().map(Vec::len).sum::<usize>() == ratios.len();
+        let trials: Vec<Estimate> =
+            estimates.values().filter_map(|parts| Estimate::together(parts)).collect();
+        measured.estimate = Estimate::pooled(&trials).filter(|_| whole);
         Ok(measured)
     }
 
     /// The control formed as the claim's ratio is, with its 95 % interval.
     pub(super) fn control(&self) -> Option<Interval> {
-        Some(estimate(self.controls.first()?)?.interval(PART))
+        Some(over_all(self.controls.first()?)?.interval(PART))
     }
 
     /// Whether each control has enough blocks.
     pub(super) fn has_controls(&self) -> bool {
-        let enough = |control: &Vec<(u32, f64)>| control.len() >= LEAST_BLOCKS;
+        let enough = |cells: &Vec<Control>| blocks(cells).len() >= LEAST_BLOCKS;
         !self.controls.is_empty() && self.controls.iter().all(enough)
     }
 
-    /// The first control that is not 1.
-    pub(super) fn void(&self) -> Option<Interval> {
-        self.controls.iter().find_map(|control| void(estimate(control).as_ref()))
+    /// Why the first control that is not 1 voids the claim: that of a cell, with all of them in
+    /// mind, or that over all cells.
+    pub(super) fn void(&self) -> Option<String> {
+        let of_kind = |cells: &Vec<Control>| {
+            let of_cell = |control: &Control| {
+                let why = because_void(&void(control.estimate.as_ref(), cells.len())?);
+                let several = cells.len() > 1;
+                Some(if several { format!("{why} in {}", control.cell) } else { why })
+            };
+            let of_all = || Some(because_void(&void(over_all(cells).as_ref(), 1)?));
+            cells.iter().find_map(of_cell).or_else(of_all)
+        };
+        self.controls.iter().find_map(of_kind)
     }
 
     fn look_at(&mut self, trials: &[&Trial], arms: &[&String]) {
@@ -143,10 +179,33 @@ fn estimate(pairs: &[(u32, f64)]) -> Option<Estimate> {
     Estimate::of(&logs, None)
 }
 
-/// One ratio for each block that all cells have: their geometric mean.
-fn combined(cells: &[Vec<(u32, f64)>]) -> Vec<(u32, f64)> {
+/// What equal servers seem to differ by over all cells.
+fn over_all(cells: &[Control]) -> Option<Estimate> {
+    match cells {
+        [one] => one.estimate,
+        several => estimate(&blocks(several)),
+    }
+}
+
+fn blocks(cells: &[Control]) -> Vec<(u32, f64)> {
+    combined(cells.iter().map(|control| (&control.cell, &control.pairs)))
+}
+
+/// One ratio for each block that all cells have: their geometric mean. Phases of the batch load,
+/// which one trial measures, have the weight of one cell together.
+fn combined<'a>(cells: impl Iterator<Item = (&'a Cell, &'a Vec<(u32, f64)>)>) -> Vec<(u32, f64)> {
+    let mut trials: BTreeMap<Cell, Vec<&Vec<(u32, f64)>>> = BTreeMap::new();
+    for (cell, pairs) in cells {
+        trials.entry(of_trials(cell)).or_default().push(pairs);
+    }
+    let trials: Vec<Vec<(u32, f64)>> = trials.values().map(|parts| mean(parts)).collect();
+    mean(&trials.iter().collect::<Vec<_>>())
+}
+
+/// The geometric mean of each block that all have.
+fn mean(cells: &[&Vec<(u32, f64)>]) -> Vec<(u32, f64)> {
     let mut blocks: BTreeMap<u32, Vec<f64>> = BTreeMap::new();
-    for (block, ratio) in cells.iter().flatten() {
+    for (block, ratio) in cells.iter().copied().flatten() {
         blocks.entry(*block).or_default().push(*ratio);
     }
     let whole = blocks.into_iter().filter(|(_, ratios)| ratios.len() == cells.len());
@@ -162,12 +221,24 @@ fn quotient(of: &[(u32, f64)], to: &[(u32, f64)]) -> Vec<(u32, f64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::trial::WORKLOAD;
+
+    fn control(workload: &str, ratios: &[f64]) -> Control {
+        let cell = Cell(BTreeMap::from([(WORKLOAD.into(), workload.into())]));
+        let pairs: Vec<(u32, f64)> = (0..).zip(ratios.iter().copied()).collect();
+        Control { cell, estimate: estimate(&pairs), pairs }
+    }
 
     fn measured(level: &[f64], base: &[f64]) -> Measured {
-        let blocks =
-            |ratios: &[f64]| -> Vec<(u32, f64)> { (0..).zip(ratios.iter().copied()).collect() };
-        let (level, base) = (blocks(level), blocks(base));
-        Measured { controls: vec![quotient(&level, &base), level, base], ..Measured::default() }
+        let (level, base) = (control("select", level), control("select", base));
+        let all = [Control::quotient(&level, &base), level, base];
+        Measured { controls: all.into_iter().map(|one| vec![one]).collect(), ..Measured::default() }
+    }
+
+    fn of_cells(cells: &[&[f64]]) -> Measured {
+        let name = |at: usize| format!("load{at}");
+        let all = cells.iter().enumerate().map(|(at, ratios)| control(&name(at), ratios)).collect();
+        Measured { controls: vec![all], ..Measured::default() }
     }
 
     #[test]
@@ -186,6 +257,43 @@ mod tests {
         assert!(measured(&near, &near).void().is_none());
         // The same at both levels leaves the quotient, and voids it all the same.
         assert!(measured(&far, &far).void().is_some() && measured(&near, &far).void().is_some());
+    }
+
+    #[test]
+    fn a_cell_whose_servers_differ_is_not_lost_in_the_mean_of_many() {
+        let near = [1.01, 0.99, 1.0, 1.01, 0.99, 1.0];
+        let (more, less) = (near.map(|ratio| 1.3 * ratio), near.map(|ratio| ratio / 1.3));
+        assert!(of_cells(&[&near, &near, &near]).void().is_none());
+        let measured = of_cells(&[&near, &more, &less]);
+        assert!(measured.control().unwrap().holds(1.0), "the mean of all is equal");
+        let why = measured.void().unwrap();
+        assert!(why.starts_with("void, because") && why.ends_with(" in load1"), "{why}");
+    }
+
+    #[test]
+    fn one_of_a_hundred_claims_is_void_by_one_of_its_cells() {
+        let mut random = fastrand::Rng::with_seed(11);
+        let mut noise = || (0..12).map(|_| random.f64()).sum::<f64>() - 6.0;
+        let void = (0..2000).filter(|_| {
+            let cells: Vec<Vec<f64>> =
+                (0..20).map(|_| (0..10).map(|_| (0.02 * noise()).exp()).collect()).collect();
+            let cells: Vec<&[f64]> = cells.iter().map(Vec::as_slice).collect();
+            of_cells(&cells).void().is_some()
+        });
+        let part = void.count() as f64 / 2000.0;
+        // One in a hundred by a cell, and one by the mean; three standard errors more.
+        assert!(part < 0.03, "{part}");
+    }
+
+    #[test]
+    fn phases_of_the_same_trials_have_the_weight_of_one_cell() {
+        let (batch, other) = ([1.2; 6], [1.0; 6]);
+        let names = ["batch/phase1", "batch/phase2", "batch/phase3"];
+        let mut cells: Vec<Control> = names.iter().map(|name| control(name, &batch)).collect();
+        cells.push(control("select", &other));
+        for (_, ratio) in blocks(&cells) {
+            assert!((ratio - 1.2_f64.sqrt()).abs() < 1e-9, "{ratio}");
+        }
     }
 
     #[test]

@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 
 use super::*;
-use crate::experiment::{Crypto, Expectation, LevelsAgainst, Param, Work};
-use crate::synthetic::{Synthetic, experiment};
+use crate::experiment::{
+    Billing, Crypto, Expectation, LevelsAgainst, OwnArm, Param, VolumeType, Work,
+};
+use crate::synthetic::{Synthetic, experiment, own_arm};
 
 const ARMS: [&str; 4] = ["plain", "control", "sealed", "own"];
 
@@ -272,4 +274,75 @@ fn two_factors_may_change_together() {
         two.changes().map(|(f, l, b)| (f.clone(), l.0.clone(), b.0.clone())).collect();
     let text = |f: &str, l: &str, b: &str| (f.to_owned(), l.to_owned(), b.to_owned());
     assert_eq!(changes, [text("a", "2", "1"), text("b", "20", "10")]);
+}
+
+#[test]
+fn a_claim_on_cpu_time_that_is_not_counted_is_not_comparable() {
+    let of = |volume| {
+        let claim = Claim {
+            metric: "cpu_per_unit".into(),
+            ..claim("own", "plain", Expectation::Ratio(0.8))
+        };
+        let mut experiment = planned_with(claim);
+        experiment.own_arms = vec![OwnArm { volume: Some(volume), ..own_arm("own") }];
+        judge(&experiment, &planned(), &run(10).trials).remove(0)
+    };
+    let luks = of(VolumeType::Luks);
+    assert_eq!((luks.conclusion, luks.ours), (Conclusion::NotComparable, None));
+    assert!(luks.why.starts_with("CPU time of own is not counted"), "{}", luks.why);
+    assert_ne!(of(VolumeType::Ext4).conclusion, Conclusion::NotComparable);
+}
+
+#[test]
+fn one_cell_whose_servers_differ_voids_a_claim_of_all_and_is_named() {
+    let mut run = run(10);
+    for trial in run.trials.iter_mut().filter(|trial| trial.arm == "control") {
+        let factor = match (trial.cell.workload(), trial.cell.0["scale"].as_str()) {
+            ("select", "1") => 1.3,
+            ("select", _) => 1.0 / 1.3,
+            _ => 1.0,
+        };
+        trial.metrics.values_mut().for_each(|value| *value *= factor);
+    }
+    let verdict = verdict(claim("sealed", "plain", Expectation::Ratio(0.9_f64.sqrt())), &run);
+    assert!(verdict.control.unwrap().holds(1.0), "the mean of all is equal");
+    assert_eq!(verdict.conclusion, Conclusion::Undecided);
+    assert!(verdict.why.starts_with("void, because two equal servers differ"), "{}", verdict.why);
+    assert!(verdict.why.contains(" in select, scale "), "{}", verdict.why);
+}
+
+#[test]
+fn phases_of_the_same_trials_do_not_make_a_claim_more_certain() {
+    let names = ["batch/phase1", "batch/phase2", "batch/phase3"];
+    let arms = [("plain", 1.0), ("control", 1.0), ("sealed", 0.9)];
+    let mut run = Synthetic::new(10);
+    for (arm, speed) in arms {
+        run.arm(arm, names[0], speed);
+    }
+    let first = run.trials.clone();
+    for phase in &names[1..] {
+        run.trials.extend(first.iter().cloned().map(|mut trial| {
+            trial.cell.0.insert(WORKLOAD.into(), (*phase).into());
+            trial
+        }));
+    }
+    let param = || Param::from("1");
+    let billing = Billing {
+        records: param(),
+        days: param(),
+        files: param(),
+        workers: param(),
+        batch: param(),
+        meters: param(),
+    };
+    let mut experiment = experiment(&ARMS);
+    experiment.workload = [("batch".to_owned(), Work::Billing(billing))].into();
+    let all = claim("sealed", "plain", Expectation::Ratio(0.9));
+    let one = at(all.clone(), &[(WORKLOAD, names[0])]);
+    experiment.claims = vec![one, all];
+    let verdicts = judge(&experiment, &planned(), &run.trials);
+    let [one, all] = [&verdicts[0], &verdicts[1]].map(|verdict| verdict.ours.unwrap());
+    assert_eq!((verdicts[0].cells.len(), verdicts[1].cells.len()), (1, 3));
+    let width = |ours: Interval| ours.high / ours.low;
+    assert!((width(one) - width(all)).abs() < 1e-9, "{one} {all}");
 }

@@ -76,6 +76,36 @@ fn an_arm_says_how_its_server_is_made_and_where_it_lies() {
     assert_eq!(bench.trials().len(), 1);
 }
 
+#[test]
+fn the_next_lab_removes_what_a_killed_one_left_where_an_arm_lies() {
+    let bench = Bench::new();
+    let on = bench.path("encrypted");
+    fs::create_dir(&on).unwrap();
+    fs::create_dir(on.join("yours")).unwrap();
+    let file = quick(&bench, |text| {
+        let peer = format!(
+            "[[arm]]\nname = \"peer\"\ntitle = \"a peer\"\nlike = \"plain\"\non = \"{}\"\n\
+             [settings]",
+            on.display()
+        );
+        text.replace("[settings]", &peer).replace("\"control\"", "\"peer\"")
+    });
+    let mut command = bench.measuring(&["run", &file]);
+    let mut child = command.arg("--out").arg(bench.out()).stderr(Stdio::null()).spawn().unwrap();
+    let start = Instant::now();
+    while fs::metadata(bench.out().join("results.jsonl")).map_or(0, |meta| meta.len()) == 0 {
+        assert!(start.elapsed() < Duration::from_secs(120), "no trial was finished");
+        thread::sleep(Duration::from_millis(20));
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert_eq!(fs::read_dir(&on).unwrap().count(), 2, "its server lies elsewhere");
+    succeeded(&bench.resume());
+    bench.is_clean();
+    assert!(on.join("yours").is_dir());
+    assert_eq!(fs::read_dir(&on).unwrap().count(), 1, "something is left in it");
+}
+
 /// Some settings hold from the next start on: pg_tde's encryption of the log is one.
 #[test]
 fn an_arm_restarts_after_its_sql() {

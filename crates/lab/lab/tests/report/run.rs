@@ -250,7 +250,7 @@ fn buffers(noise: &mut impl FnMut() -> f64) -> Vec<Trial> {
 fn iops(noise: &mut impl FnMut() -> f64) -> Vec<Trial> {
     let mut trials = Vec::new();
     for (level, limit) in [("500", 500.0), ("2000", 2000.0)] {
-        for workload in ["billing/phase1", "billing/phase2"] {
+        for workload in ["billing/phase1", "billing/phase2", "billing/phase3"] {
             for block in 0..10 {
                 for arm in ["plain", "control", "sealed"] {
                     let levels = [("workload", workload), ("iops", level)];

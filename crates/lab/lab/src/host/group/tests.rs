@@ -69,3 +69,19 @@ fn a_missing_device_or_controller_is_a_reason_and_no_error() {
     assert!(told[0].why.contains("volume"), "{}", told[0]);
     assert_eq!(told[0].warning().kind, crate::trial::WarningKind::Unlimited);
 }
+
+#[test]
+fn a_limit_of_memory_that_the_kernel_refused_is_not_in_force() {
+    let (root, hierarchy) = fake("scope", &[]);
+    let mut group = Group::create_in(hierarchy, "server").unwrap();
+    let caps = Caps { memory_mib: Some(64), ..Caps::default() };
+    // Nothing can be written into a directory.
+    let limit = made(root.path()).join("memory.max");
+    fs::create_dir(&limit).unwrap();
+    assert_eq!(group.apply(&caps, None).len(), 1);
+    assert!(!group.limits_memory());
+    fs::remove_dir(&limit).unwrap();
+    assert_eq!(group.apply(&caps, None), []);
+    assert!(group.limits_memory());
+    fs::remove_file(&limit).unwrap();
+}

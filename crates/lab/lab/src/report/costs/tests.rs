@@ -197,3 +197,26 @@ fn noise_that_would_hide_a_tenth_is_no_absence_of_loss() {
     );
     assert!(costs.caveats[0].starts_with("Not counted: in 1 measured cell noise"), "{costs:?}");
 }
+
+#[test]
+fn cells_without_the_limits_of_the_experiment_are_told_and_not_counted() {
+    let mut run = Synthetic::new(10);
+    cell(&mut run, "free", 0.5);
+    run.unlimited("free");
+    let alone = costs(run);
+    assert_eq!((alone.cells, alone.losses, alone.untold), (1, 0, 0), "{alone:?}");
+    let said = "This run says nothing of the cost of sealing: in 1 measured cell a limit of the \
+                experiment was not in force.";
+    assert_eq!(alone.said, said);
+    let mut run = Synthetic::new(10);
+    for name in ["free", "open"] {
+        cell(&mut run, name, 0.5);
+        run.unlimited(name);
+    }
+    cell(&mut run, "held", 0.8);
+    let costs = costs(run);
+    assert!(costs.said.contains("in 1 of 1 measured cell; the most was"), "{}", costs.said);
+    let end = "Not counted: in 2 measured cells a limit of the experiment was not in force.";
+    assert!(costs.said.ends_with(end), "{}", costs.said);
+    assert_eq!(costs.largest_loss.unwrap().cell["workload"], "held");
+}

@@ -73,6 +73,9 @@ fn row(c: &Comparison, factors: &BTreeSet<String>) -> Row {
     if let Err(why) = c.told() {
         text = format!("{text}; {why}");
     }
+    if let Some(why) = &c.unlimited {
+        text = format!("{text}; a limit was not in force: {why}");
+    }
     Row {
         label: label(&c.cell, factors),
         arm: c.arm.clone(),
@@ -82,7 +85,7 @@ fn row(c: &Comparison, factors: &BTreeSet<String>) -> Row {
         pairs: c.pairs.clone(),
         outliers: c.outliers.clone(),
         control: c.control.map(|control| (control.low, control.high)),
-        untold: c.told().is_err(),
+        untold: c.told().is_err() || c.unlimited.is_some(),
         text,
     }
 }

@@ -84,6 +84,7 @@ fn warnings(trials: &[&Trial]) -> Vec<WarningView> {
             WarningKind::OtherLoad => "other load on the machine",
             WarningKind::Unlimited => "limits that could not be set",
             WarningKind::CoarseClock => "CPU time in ticks of the clock",
+            WarningKind::ColdCache => "files not read into the page cache before the block",
         },
         trials: count,
         of: trials.len(),

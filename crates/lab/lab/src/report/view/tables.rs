@@ -68,7 +68,7 @@ pub(super) fn ratios(cells: &Cells<'_>, compared: &[Comparison]) -> Vec<RatioRow
                     value: figure(value(&c.arm)),
                     ratio: words::ratio(&c.ratio),
                     words: c.phrase(),
-                    untold: Finding::of(c) == Finding::Untold,
+                    untold: matches!(Finding::of(c), Finding::Untold | Finding::Unlimited),
                     control: c.control.as_ref().map_or_else(|| "none".into(), words::ratio),
                     blocks: c.pairs.len(),
                     outliers: c.outliers.len(),
