@@ -3,10 +3,13 @@
 
 use std::rc::Rc;
 
-use libc::{AT_SYMLINK_FOLLOW, RENAME_EXCHANGE, RENAME_WHITEOUT};
+use libc::{
+    AT_SYMLINK_FOLLOW, O_APPEND, O_CREAT, O_RDWR, O_TRUNC, O_WRONLY, RENAME_EXCHANGE,
+    RENAME_WHITEOUT,
+};
 use tidelock_engine::{Descriptor, Errno, Fd, Refusal};
 use tidelock_format::Layout;
-use tidelock_testkit::sim::driver::{c, with_room};
+use tidelock_testkit::sim::driver::{c, file, with_room};
 use tidelock_testkit::sim::{Call, Engine, SimDisk};
 
 const O_RDWR_CREAT: i32 = libc::O_RDWR | libc::O_CREAT;
@@ -177,6 +180,35 @@ fn what_lies_in_somebody_elses_protected_directory_is_not_written() {
         for (from, to) in [("/pg/plain/file", "/out/moved"), ("/out/theirs", "/out/moved")] {
             assert_eq!(rename(&engine, from, to, 0), Err(Errno::ACCES), "{from} -> {to}");
             assert_eq!(link(&engine, from, to, 0), Err(Errno::ACCES), "{from} -> {to}");
+        }
+    });
+}
+
+#[test]
+fn what_is_sealed_at_a_plain_name_is_not_appended_to() {
+    with_room(|| {
+        let (disk, engine) = start();
+        let fd = make(&engine, "/pg/bytes/file").unwrap();
+        file(&engine, fd).unwrap().write(b"tiny").unwrap();
+        let sealed = disk.inspect("/pg/bytes/file", |file| file.bytes().to_vec());
+        for path in ["/pg/plain/file", "/out/file"] {
+            disk.put(path, &sealed);
+            let open = |flags| engine.open(Fd::CWD, &c(path), flags, 0o600);
+            let before = engine.system().visible();
+            for flags in [O_WRONLY, O_WRONLY | O_APPEND, O_WRONLY | O_CREAT | O_APPEND, O_RDWR] {
+                assert_eq!(open(flags), Err(Errno::IO), "{path} {flags:o}");
+            }
+            assert_eq!(engine.system().take_reports(), [Refusal::SealedWherePlain; 4]);
+            assert_eq!(engine.system().visible(), before);
+            // A second descriptor would cost the program its locks.
+            engine.system().set_locked(true);
+            open(O_WRONLY).unwrap();
+            engine.system().set_locked(false);
+            open(O_WRONLY | O_TRUNC).unwrap();
+            assert_eq!(disk.inspect(path, |file| file.bytes().len()), 0);
+            // Plain ones are as they were.
+            disk.put(path, &vec![b'P'; sealed.len()]);
+            open(O_WRONLY | O_APPEND).unwrap();
         }
     });
 }

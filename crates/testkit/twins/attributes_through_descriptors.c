@@ -58,6 +58,13 @@ int main(int argc, char **argv)
     show("access to nothing", access("none", F_OK));
     show("chmod", chmod("file", 0755));
     show("access to run", access("file", X_OK));
+    /* By the descriptor alone. What libc does of it differs by its version, not by the file. */
+    show("faccessat to run", faccessat(fd, "", X_OK, AT_EMPTY_PATH));
+    show("faccessat to write", faccessat(fd, "", W_OK, AT_EMPTY_PATH | AT_EACCESS));
+    show("fchmodat", fchmodat(fd, "", 0710, AT_EMPTY_PATH));
+    show("fchmodat2", syscall(452, fd, "", 0610, AT_EMPTY_PATH));
+    show("stat", stat("file", &st));
+    say("mode %o", st.st_mode & 0777);
     show_file("file");
     return 0;
 }

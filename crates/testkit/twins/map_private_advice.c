@@ -22,6 +22,12 @@ int main(int argc, char **argv)
     show("at an odd address", madvise(map + 1, 4096, MADV_DONTNEED));
     show("unknown advice", madvise(map, 4096, 9999));
     show("by number", syscall(SYS_madvise, map, 8192, MADV_DONTNEED));
+    show("munmap at an odd address", munmap(map + 1, 4096));
+    show("munmap of nothing", munmap(map, 0));
+    show("munmap of too much", munmap(map, -4096L));
+    show("mremap to an odd address",
+         mremap(map, 8192, 8192, MREMAP_MAYMOVE | MREMAP_FIXED, map + 1) == MAP_FAILED ? -1 : 0);
+    show("DONTNEED after that", madvise(map, 20000, MADV_DONTNEED));
     show_bytes("after it", map, 20000);
     close(fd);
     show("DONTNEED", madvise(map, 20000, MADV_DONTNEED));
@@ -53,6 +59,17 @@ int main(int argc, char **argv)
     show("DONTNEED", madvise(map, 8192, MADV_DONTNEED));
     show_bytes("moved", map, 8192);
     munmap(room, 16384);
+    /* Two parts, of which the second is cut off. */
+    map = mmap(NULL, 16384, PROT_READ, MAP_PRIVATE, fd, 0);
+    show("mprotect", mprotect(map + 4096, 4096, PROT_READ | PROT_WRITE));
+    show("mprotect", mprotect(map + 4096, 4096, PROT_READ));
+    show("mremap", mremap(map, 16384, 4096, 0) == map ? 0 : -1);
+    anonymous = mmap(map + 4096, 12288, PROT_READ | PROT_WRITE,
+                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+    memset(anonymous, 'z', 12288);
+    show("DONTNEED over all", madvise(map, 16384, MADV_DONTNEED));
+    show_bytes("a part and what is none", map, 16384);
+    munmap(map, 16384);
     show("fork", 0);
     map = mmap(NULL, 20000, PROT_READ, MAP_PRIVATE, fd, 0);
     pid_t child = fork();

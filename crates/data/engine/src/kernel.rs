@@ -210,6 +210,10 @@ pub trait System: Kernel {
     /// does.
     fn drop_record_locks(&self, file: Fd);
 
+    /// True if a POSIX record lock may be on the file, of this process or of others; when in doubt
+    /// there is one.
+    fn may_be_locked(&self, file: Fd) -> bool;
+
     /// True if nobody else has this file open (a write lease could be had).
     fn is_sole_holder(&self, file: Fd) -> bool;
 

@@ -25,7 +25,9 @@ const O_WRONLY: i32 = 1;
 const O_RDWR: i32 = 2;
 const O_CREAT: i32 = 0o100;
 const O_EXCL: i32 = 0o200;
+const O_NOCTTY: i32 = 0o400;
 const O_TRUNC: i32 = 0o1000;
+const O_NONBLOCK: i32 = 0o4_000;
 const O_NOFOLLOW: i32 = 0o400_000;
 const O_CLOEXEC: i32 = 0o2_000_000;
 const O_PATH: i32 = 0o10_000_000;
@@ -186,7 +188,8 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
     ) -> Result<i32, Errno> {
         let fd = self.system.open(lookup.at, lookup.path, flags, mode, lookup.links)?;
         self.forget(fd.0);
-        if flags & (O_PATH | O_TRUNC) != 0 || flags & O_ACCMODE == O_WRONLY {
+        let made = flags & (O_CREAT | O_EXCL) == O_CREAT | O_EXCL;
+        if made || flags & (O_PATH | O_TRUNC) != 0 {
             return Ok(fd.0);
         }
         let Ok(stat) = self.system.stat(fd) else { return Ok(fd.0) };
@@ -194,11 +197,19 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
             return Ok(fd.0);
         }
         let mut first = [0u8; PROBE_LEN];
-        match self.system.pread(fd, &mut first, DiskOffset::HEADER) {
+        let access = flags & O_ACCMODE;
+        // With O_DIRECT, so few bytes cannot be read.
+        let blind = access == O_WRONLY || access == O_RDWR && flags & O_DIRECT != 0;
+        let read = if blind {
+            self.peek(fd, &mut first)
+        } else {
+            self.system.pread(fd, &mut first, DiskOffset::HEADER)
+        };
+        match read {
             Ok(count) if looks_sealed(first.get(..count).unwrap_or_default()) => {}
             _ => return Ok(fd.0),
         }
-        let why = if flags & O_ACCMODE == 0 {
+        let why = if access == 0 {
             match self.adopt_stray(fd, flags, &stat, &first) {
                 Ok(visible) => return Ok(visible.0),
                 Err(why) => why,
@@ -212,6 +223,27 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
             Missing::Refused(why) => self.refuse(name, why),
             Missing::Lost(behind) => self.refuse(name, Refusal::LostHeader(behind)),
         }
+    }
+
+    /// The first bytes of a file that the program's own descriptor cannot read, by a second one. To
+    /// close that one drops the process's record locks on the file: where there may be any, nothing
+    /// is read. A lock that another thread takes at this very moment is not seen; it would not
+    /// outlive the program's own descriptor either.
+    // Apart: a path's buffer is a page of the stack.
+    #[inline(never)]
+    fn peek(&self, fd: Fd, into: &mut [u8]) -> Result<usize, Errno> {
+        if self.system.may_be_locked(fd) {
+            return Ok(0);
+        }
+        let mut path = PathBuffer::new();
+        Self::path_of_number(fd, &mut path)?;
+        // Should another thread have put a pipe or a terminal in place of the number: no waiting.
+        let flags = O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
+        let again = self.system.open(Fd::CWD, path.as_c(), flags, 0, Self::AS_FLAGS)?;
+        let read = self.system.pread(again, into, DiskOffset::HEADER);
+        // Opened for reading: nothing of it can be lost.
+        let _ = self.system.close(again);
+        read
     }
 
     /// A sealed file outside, opened for reading only: an archived log, a copy of a backup. Its

@@ -198,6 +198,21 @@ pub(crate) unsafe fn path<'p>(path: *const c_char) -> Result<&'p [u8], Errno> {
 const LONGEST: usize = 4096;
 const PAGE: usize = 4096;
 
+/// The descriptor that a call with AT_EMPTY_PATH means: the hidden one of a sealed file. The file
+/// keeps it open.
+///
+/// # Safety
+/// As [`path`].
+pub(crate) unsafe fn below(
+    at: c_int,
+    path: *const c_char,
+    flags: c_int,
+) -> Result<(c_int, Option<File>), Errno> {
+    // SAFETY: the caller's promise.
+    let itself = flags & libc::AT_EMPTY_PATH != 0 && at >= 0 && unsafe { is_empty(path) };
+    if itself { beneath(at) } else { Ok((at, None)) }
+}
+
 /// True for the path "" and, as newer kernels see it, for none.
 ///
 /// # Safety

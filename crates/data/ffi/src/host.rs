@@ -90,7 +90,8 @@ impl Host for ThisProcess {
 
     fn is_byte_locked(&self, file: Fd, at: u64) -> Result<bool, Errno> {
         let mut lock = record(at);
-        sys::query_record(file.0, &mut lock).map_err(|errno| Errno::from_raw_os_error(errno.0))?;
+        sys::query_record(file.0, libc::F_GETLK, &mut lock)
+            .map_err(|errno| Errno::from_raw_os_error(errno.0))?;
         Ok(i32::from(lock.l_type) != libc::F_UNLCK)
     }
 }

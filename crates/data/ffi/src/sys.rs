@@ -105,10 +105,12 @@ pub(crate) fn lock_record(fd: i32, command: i64, lock: &libc::flock) -> Result<(
     check(unsafe { call(nr::FCNTL, args) }).map(|_| ())
 }
 
-/// F_GETLK: who holds a record lock that would be in the way; F_UNLCK in `lock` if nobody does.
-pub(crate) fn query_record(fd: i32, lock: &mut libc::flock) -> Result<(), Errno> {
+/// F_GETLK or F_OFD_GETLK: who holds a record lock that would be in the way; F_UNLCK in `lock` if
+/// nobody does.
+pub(crate) fn query_record(fd: i32, command: i32, lock: &mut libc::flock) -> Result<(), Errno> {
+    debug_assert!(matches!(command, libc::F_GETLK | libc::F_OFD_GETLK));
     let address = core::ptr::from_mut(lock).addr() as i64;
-    let args = [i64::from(fd), i64::from(libc::F_GETLK), address, 0, 0, 0];
+    let args = [i64::from(fd), i64::from(command), address, 0, 0, 0];
     // SAFETY: the address is that of a live flock.
     check(unsafe { call(nr::FCNTL, args) }).map(|_| ())
 }

@@ -406,6 +406,14 @@ impl System for Linux {
         let _ = sys::lock_record(file.0, i64::from(libc::F_SETLK), &all);
     }
 
+    fn may_be_locked(&self, file: Fd) -> bool {
+        let kind = 1; // F_WRLCK: any lock is in its way.
+        let mut all = libc::flock { l_type: kind, l_whence: 0, l_start: 0, l_len: 0, l_pid: 0 };
+        // For the open file: then the locks of this very process are in the way too.
+        let asked = sys::query_record(file.0, libc::F_OFD_GETLK, &mut all);
+        asked.is_err() || i32::from(all.l_type) != libc::F_UNLCK
+    }
+
     fn is_sole_holder(&self, file: Fd) -> bool {
         let lease = |kind: i32| {
             let args = [i64::from(file.0), i64::from(libc::F_SETLEASE), i64::from(kind), 0, 0, 0];

@@ -34,6 +34,8 @@ pub struct Served {
     pub(crate) lock: Fd,
     /// The words that all processes of the directory share.
     pub sharing: Sharing,
+    /// Its program may load Galera, whose files are memory.
+    pub(crate) galera: bool,
     /// Where its keys come from.
     pub(crate) keyring: &'static HeldKeyring,
     /// The control file of a server that may give a lost header a new key while it recovers.
@@ -74,7 +76,8 @@ impl Directory {
     /// never read.
     #[must_use]
     pub fn is_memory(&self, path: &[u8]) -> bool {
-        self.policy().profile() == memory::PROFILE && memory::is_galeras(path)
+        let server = self.served.as_ref().is_some_and(|served| served.galera);
+        memory::is_memory(self.policy().profile(), server, path)
     }
 
     /// What a program with keys has of it.

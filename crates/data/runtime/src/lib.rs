@@ -42,5 +42,6 @@ pub use directory::{Directory, Served};
 pub use headers::{choose, header_under, new_header};
 pub use held::{Held, HeldKeyring, Source, find, header_mac, stream_mac, take};
 pub use host::{Engine, Host};
+pub use memory::{is_memory, is_server};
 pub use recovery::is_under_way;
 pub use sharing::Sharing;

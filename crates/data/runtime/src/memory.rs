@@ -11,15 +11,37 @@
 //! kind is worse than a failed transaction: Galera sends the write set without that part, and the
 //! other nodes leave the cluster. So they get memory instead of a map of the file. What it costs:
 //! the ring is empty when the server starts.
+//!
+//! A profile may have any name, so the server counts too. Files of such names that other programs
+//! map below other profiles are theirs: memory would lose what they write.
 
 /// Of MariaDB, with which Galera comes.
-pub(crate) const PROFILE: &str = "mariadb";
+const PROFILE: &[u8] = b"mariadb";
+/// Programs that load Galera, by the last part of their path.
+const SERVERS: [&[u8]; 2] = [b"mariadbd", b"mysqld"];
+
+/// True for a program that may load Galera.
+#[must_use]
+pub fn is_server(exe: &[u8]) -> bool {
+    SERVERS.contains(&last(exe))
+}
+
+/// True if a file below a directory with this profile is memory; `server` says whether the program
+/// [`is_server`].
+#[must_use]
+pub fn is_memory(profile: &str, server: bool, path: &[u8]) -> bool {
+    (server || profile.as_bytes() == PROFILE) && is_galeras(path)
+}
 
 /// True for a file of Galera, by the last part of its path.
-pub(crate) fn is_galeras(path: &[u8]) -> bool {
-    let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
+fn is_galeras(path: &[u8]) -> bool {
+    let name = last(path);
     let page = |name: &[u8]| name.strip_prefix(b"gcache.page.").is_some_and(|it| is_number(it, 6));
     name == b"galera.cache" || page(name) || is_transaction(name) == Some(true)
+}
+
+fn last(path: &[u8]) -> &[u8] {
+    path.rsplit(|byte| *byte == b'/').next().unwrap_or_default()
 }
 
 /// The transaction's number, what is in the file (keys, rows, rows in any order, notes), and the
@@ -39,7 +61,19 @@ fn is_number(text: &[u8], digits: usize) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::is_galeras;
+    use super::{is_galeras, is_memory, is_server};
+
+    #[test]
+    fn a_renamed_profile_keeps_the_memory_of_a_server_and_gives_none_to_other_programs() {
+        for server in [&b"/usr/sbin/mariadbd"[..], b"/opt/x/mysqld"] {
+            assert!(is_memory("my-maria", is_server(server), b"/d/galera.cache"));
+            assert!(!is_memory("my-maria", is_server(server), b"/d/ibdata1"));
+        }
+        for other in [&b"/usr/bin/app"[..], b"/mariadbd/app", b"/usr/bin/mysqldump", b""] {
+            assert!(!is_memory("generic", is_server(other), b"/d/0x0000002b_data.000000"));
+            assert!(is_memory("mariadb", is_server(other), b"/d/galera.cache"));
+        }
+    }
 
     #[test]
     fn only_names_that_galera_gives_are_memory() {

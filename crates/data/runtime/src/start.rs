@@ -23,7 +23,7 @@ use crate::handshake::{self, Granted};
 use crate::held::{self, HeldKeyring, Source};
 use crate::host::{Engine, Host};
 use crate::sharing::{MAP, Sharing};
-use crate::{cores, messages, mounts};
+use crate::{cores, memory, messages, mounts};
 
 /// The exit code for everything that concerns keys.
 const EXIT_KEY: i32 = 4;
@@ -204,6 +204,7 @@ fn set_up<S: System, C: UnitCipher>(
         anchor: host.conceal(anchor),
         lock,
         sharing,
+        galera: memory::is_server(exe),
         keyring,
         recovery,
         followed: AtomicU64::new(0),

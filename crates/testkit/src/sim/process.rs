@@ -41,6 +41,8 @@ pub struct SimProcess {
     /// How often signals are blocked.
     blocked: Cell<u64>,
     recovers: Cell<bool>,
+    /// Files may have record locks.
+    locked: Cell<bool>,
     reports: RefCell<Vec<Refusal>>,
 }
 
@@ -75,6 +77,7 @@ impl SimProcess {
             spares: RefCell::new(Vec::new()),
             blocked: Cell::new(0),
             recovers: Cell::new(false),
+            locked: Cell::new(false),
             reports: RefCell::new(Vec::new()),
         }
     }
@@ -107,6 +110,11 @@ impl SimProcess {
     /// Lets the process be an engine in recovery.
     pub fn set_recovers(&self, recovers: bool) {
         self.recovers.set(recovers);
+    }
+
+    /// Lets the files have record locks.
+    pub fn set_locked(&self, locked: bool) {
+        self.locked.set(locked);
     }
 
     /// True if nobody holds anything.
@@ -536,6 +544,10 @@ impl System for SimProcess {
     }
 
     fn drop_record_locks(&self, _file: Fd) {}
+
+    fn may_be_locked(&self, _file: Fd) -> bool {
+        self.locked.get()
+    }
 
     fn is_sole_holder(&self, _file: Fd) -> bool {
         true

@@ -9,7 +9,7 @@ use core::ffi::{c_char, c_int, c_void};
 use libc::{gid_t, mode_t, size_t, ssize_t, statfs, statvfs, timespec, timeval, uid_t};
 
 use crate::hooks::proc::followed;
-use crate::hooks::{beneath, is_empty};
+use crate::hooks::{below, beneath, is_empty};
 use crate::{next, touch};
 
 /// A call whose first argument is a descriptor.
@@ -74,8 +74,12 @@ pub unsafe fn fchmodat(at: c_int, path: *const c_char, mode: mode_t, flags: c_in
     match unsafe { followed(path, flags) } {
         // SAFETY: takes numbers only.
         Some(fd) => unsafe { fchmod(fd, mode) },
-        // SAFETY: the contract of fchmodat.
-        None => unsafe { next::fchmodat(at, path, mode, flags) },
+        None => {
+            // SAFETY: the contract of fchmodat.
+            let (at, _file) = try_or_fail!(unsafe { below(at, path, flags) });
+            // SAFETY: the contract of fchmodat.
+            unsafe { next::fchmodat(at, path, mode, flags) }
+        }
     }
 }
 
@@ -94,6 +98,8 @@ pub unsafe fn faccessat(at: c_int, path: *const c_char, mode: c_int, flags: c_in
         // SAFETY: the program's own arguments.
         return unsafe { raw!(SYS_faccessat, at, path, mode) };
     }
+    // SAFETY: the contract of faccessat.
+    let (at, _file) = try_or_fail!(unsafe { below(at, path, flags) });
     // SAFETY: the contract of faccessat.
     unsafe { next::faccessat(at, path, mode, flags) }
 }

@@ -13,9 +13,10 @@ use libc::{iovec, mode_t, off_t, size_t, ssize_t, timespec, timeval};
 use tidelock_engine::Errno;
 
 use crate::guard;
+use crate::hooks::processes::Child;
 use crate::hooks::{
-    attributes, beneath, bytes, close, control, direct, duplicate, is_empty, limits, locks, map,
-    names, open, proc, processes, signals, size, stat, sync, transfer, vectors, wait, within,
+    attributes, below, bytes, close, control, direct, duplicate, limits, locks, map, names, open,
+    proc, processes, signals, size, stat, sync, transfer, vectors, wait, within,
 };
 use crate::ledger::numbers::numbers;
 use crate::process::process;
@@ -132,9 +133,6 @@ impl<T> Argument for *const T {
     }
 }
 
-/// A process that does not share our memory: from here on offsets are shared.
-const SHARES_MEMORY: c_long = libc::CLONE_VM as c_long;
-
 pub(crate) unsafe fn clone(
     flags: c_long,
     stack: *mut c_void,
@@ -142,23 +140,31 @@ pub(crate) unsafe fn clone(
     child: *mut c_int,
     thread: c_long,
 ) -> c_long {
-    let words = [flags, stack.word(), parent.word(), child.word(), thread];
-    // SAFETY: the contract of clone.
-    let straight = || unsafe { raw::call(libc::SYS_clone, words) };
-    made(flags, straight)
+    let straight = |flags: c_long| {
+        let words = [flags, stack.word(), parent.word(), child.word(), thread];
+        // SAFETY: the contract of clone.
+        unsafe { raw::call(libc::SYS_clone, words) }
+    };
+    match Child::of(flags) {
+        Child::Sharing => raw::answer(straight(flags)),
+        Child::Apart(flags) => raw::answer(processes::around_fork(|| straight(flags))),
+        Child::Between => raw::fail(Errno::INVAL),
+    }
 }
 
 pub(crate) unsafe fn clone3(arguments: *const c_long, len: size_t) -> c_long {
     // SAFETY: the contract of clone3: flags come first.
-    let flags = unsafe { arguments.as_ref() }.copied().unwrap_or(SHARES_MEMORY);
+    let flags = unsafe { arguments.as_ref() }.copied();
     // SAFETY: the contract of clone3.
     let straight = || unsafe { raw::call(libc::SYS_clone3, [arguments.word(), len.word()]) };
-    made(flags, straight)
-}
-
-fn made(flags: c_long, straight: impl FnOnce() -> c_long) -> c_long {
-    let makes_process = flags & SHARES_MEMORY == 0;
-    raw::answer(if makes_process { processes::around_fork(straight) } else { straight() })
+    match flags.map(Child::of) {
+        None | Some(Child::Sharing) => raw::answer(straight()),
+        Some(Child::Apart(same)) if flags == Some(same) => {
+            raw::answer(processes::around_fork(straight))
+        }
+        // The flags are the program's, and stay as they are: it falls back to clone.
+        Some(_) => raw::fail(Errno::NOSYS),
+    }
 }
 
 /// The calls by which a program without keys could make or fill a file.
@@ -303,18 +309,4 @@ pub(crate) unsafe fn fchmodat2(
     let (at, _file) = try_or_fail!(unsafe { below(at, path, flags) });
     // SAFETY: the program's own arguments.
     unsafe { raw!(SYS_fchmodat2, at, path, mode, flags) }
-}
-
-/// The descriptor that a call with AT_EMPTY_PATH means: the hidden one of a sealed file.
-///
-/// # Safety
-/// `path` is null or a string.
-unsafe fn below(
-    at: c_int,
-    path: *const c_char,
-    flags: c_int,
-) -> Result<(c_int, Option<crate::hooks::File>), Errno> {
-    // SAFETY: the caller's promise.
-    let itself = flags & libc::AT_EMPTY_PATH != 0 && at >= 0 && unsafe { is_empty(path) };
-    if itself { beneath(at) } else { Ok((at, None)) }
 }

@@ -142,10 +142,15 @@ const LARGEST: usize = 256 << 20;
 const PAGE: u64 = 4096;
 
 pub unsafe fn munmap(address: *mut c_void, len: size_t) -> c_int {
+    let taken = take(address, len);
     // SAFETY: the program's own arguments.
-    let done = unsafe { raw!(SYS_munmap, address, len) };
-    if done == 0 {
-        gone(address, len);
+    let done: c_int = unsafe { raw!(SYS_munmap, address, len) };
+    if let Some(taken) = taken {
+        if done == 0 {
+            touch::forget(address.cast_const().cast(), len);
+        } else {
+            taken.put_back();
+        }
     }
     done
 }
@@ -178,30 +183,28 @@ pub unsafe fn mremap(
     if grows && copies::within(range(old, old_len)).any(|part| part.range.end == end) {
         return raw::fail(Errno::NOMEM);
     }
+    let taken = take(old, old_len);
     // SAFETY: the program's own arguments.
     let moved: *mut c_void = unsafe { raw!(SYS_mremap, old, old_len, new_len, flags, new) };
-    if process().is_some() && moved != libc::MAP_FAILED {
-        let (from, to) = (range(old, old_len), range(moved, new_len));
+    if moved == libc::MAP_FAILED {
+        if let Some(taken) = taken {
+            taken.put_back();
+        }
+        return moved;
+    }
+    if process().is_some() {
         touch::forget(old.cast_const().cast(), old_len);
         touch::forget(moved.cast_const().cast(), new_len);
-        if from.start != to.start {
+        let to = range(moved, new_len);
+        if old.addr() != to.start {
             copies::remove(&to);
         }
-        let mut parts = copies::within(from.clone());
-        for _ in 0..MOST_PARTS {
-            let Some(part) = parts.next() else { break };
-            copies::remove(&part.range);
-            let shift = |at: usize| (at - from.start + to.start).min(to.end);
-            let _ = copies::add(shift(part.range.start)..shift(part.range.end), part.changed);
-            if from.start == to.start {
-                break;
-            }
+        if let Some(taken) = taken {
+            taken.put_at(to);
         }
     }
     moved
 }
-
-const MOST_PARTS: usize = 16;
 
 pub unsafe fn madvise(address: *mut c_void, len: size_t, advice: c_int) -> c_int {
     let straight =
@@ -247,6 +250,15 @@ const MADV_GUARD_INSTALL: c_int = 102;
 fn range(address: *mut c_void, len: usize) -> core::ops::Range<usize> {
     let start = address.addr();
     start..start.saturating_add(len).checked_next_multiple_of(PAGE_USIZE).unwrap_or(usize::MAX)
+}
+
+/// The copies in these pages, which count as none from here on. To be called before the kernel
+/// takes the pages away: after that, another thread's map may lie there, and a copy of its own.
+/// `None` for pages that the kernel refuses.
+fn take(address: *mut c_void, len: usize) -> Option<copies::Taken> {
+    let all = range(address, len);
+    let whole = all.start.is_multiple_of(PAGE_USIZE) && all.start < all.end;
+    (process().is_some() && whole).then(|| copies::take(all))
 }
 
 /// The program has no such memory any more, or other memory there.

@@ -6,14 +6,15 @@
 //! UNSAFETY: see hooks.rs.
 #![expect(unsafe_code, reason = "C functions with the contract of libc's")]
 
-use core::ffi::{c_char, c_int, c_void};
+use core::ffi::{c_char, c_int, c_long, c_void};
 
 use libc::pid_t;
+use tidelock_engine::Errno;
 
 use crate::hooks::{close, duplicate};
 use crate::process::process;
 use crate::raw::Outcome as _;
-use crate::{fork, next, refresh_working_directory};
+use crate::{fork, next, raw, refresh_working_directory};
 
 /// Registers the handlers; called once, when the library starts in a listed program.
 pub(crate) fn watch_forks() {
@@ -60,16 +61,52 @@ pub unsafe fn clone(
     thread: *mut c_void,
     child: *mut c_void,
 ) -> c_int {
-    if flags & libc::CLONE_VM != 0 || process().is_none() {
-        // SAFETY: the contract of clone.
-        return unsafe { next::clone(run, stack, flags, arg, parent, thread, child) };
-    }
+    let kind = process().map_or(Child::Sharing, |_| Child::of(c_long::from(flags)));
+    let flags = match kind {
+        Child::Sharing => {
+            // SAFETY: the contract of clone.
+            return unsafe { next::clone(run, stack, flags, arg, parent, thread, child) };
+        }
+        Child::Apart(flags) => c_int::from_word(flags),
+        Child::Between => return raw::fail(Errno::INVAL),
+    };
     fork::before();
     // The child has a copy of it, in its copy of our stack.
     let mut begun = Begun { run, arg };
     let begin = begin as unsafe extern "C" fn(*mut c_void) -> c_int as *mut c_void;
     // SAFETY: the contract of clone.
     unsafe { next::clone(begin, stack, flags, (&raw mut begun).cast(), parent, thread, child) }
+}
+
+/// What a child of clone has of this process.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Child {
+    /// Descriptors and memory, as a thread: the table is as true for it as for us.
+    Sharing,
+    /// A copy of both, by these flags. The program asked for that, or for a child that it waits for
+    /// as after vfork, which is all that such a child promises to use the memory for.
+    Apart(c_long),
+    /// Our memory, beside us, and descriptors of its own: it would change our table.
+    Between,
+}
+
+impl Child {
+    pub(crate) const fn of(flags: c_long) -> Self {
+        const MEMORY: c_long = libc::CLONE_VM as c_long;
+        const TABLE: c_long = libc::CLONE_FILES as c_long;
+        const WAITED_FOR: c_long = libc::CLONE_VFORK as c_long;
+        // Only with the same memory.
+        const HANDLERS: c_long = libc::CLONE_SIGHAND as c_long;
+        if flags & MEMORY == 0 {
+            Self::Apart(flags)
+        } else if flags & TABLE != 0 {
+            Self::Sharing
+        } else if flags & WAITED_FOR != 0 {
+            Self::Apart(flags & !(MEMORY | HANDLERS))
+        } else {
+            Self::Between
+        }
+    }
 }
 
 /// What a child of clone is to run.
@@ -140,4 +177,22 @@ pub unsafe fn login_tty(fd: c_int) -> c_int {
         unsafe { close::close(fd) };
     }
     0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_child_with_our_memory_and_descriptors_of_its_own_is_a_copy_or_none() {
+        let of = |flags: c_int| Child::of(c_long::from(flags));
+        let (memory, end) = (libc::CLONE_VM, libc::SIGCHLD);
+        assert_eq!(of(end), Child::Apart(c_long::from(end)));
+        assert_eq!(of(memory | libc::CLONE_FILES), Child::Sharing);
+        assert_eq!(of(memory | libc::CLONE_THREAD | libc::CLONE_SIGHAND), Child::Between);
+        let waited_for = libc::CLONE_VFORK | end;
+        let as_vfork = memory | libc::CLONE_SIGHAND | waited_for;
+        assert_eq!(of(as_vfork), Child::Apart(c_long::from(waited_for)));
+        assert_eq!(of(memory | end), Child::Between);
+    }
 }

@@ -10,7 +10,7 @@ macro_rules! ledger {
     ($($to:tt)+) => { $($to)+! {
 hooks {
     "The engine judges the path: sealed files are opened behind a visible descriptor, all \
-        others as they are." {
+        others as they are. O_TMPFILE below a protected directory: EOPNOTSUPP." {
         open::open(path: *const c_char, flags: c_int, mode: mode_t) -> c_int: open, open64,
             __open, __open64, __open_nocancel, __open64_nocancel;
         open::openat(at: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int: openat,
@@ -87,7 +87,8 @@ hooks {
         stat::fxstatat(version: c_int, at: c_int, path: *const c_char, into: *mut Stat, flags:
             c_int) -> c_int: __fxstatat, __fxstatat64;
     }
-    "Cut and extended by the engine, so that no unit is left half sealed." {
+    "Cut and extended by the engine, so that no unit is left half sealed; of fallocate only \
+        room and holes; other modes: EOPNOTSUPP." {
         size::ftruncate(fd: c_int, len: off_t) -> c_int: ftruncate, ftruncate64;
         size::truncate(path: *const c_char, len: off_t) -> c_int: truncate, truncate64;
         size::fallocate(fd: c_int, mode: c_int, at: off_t, len: off_t) -> c_int: fallocate,
@@ -196,7 +197,8 @@ hooks {
         wait::pselect(n: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set, timeout:
             *const timespec, mask: *const sigset_t) -> c_int: pselect;
     }
-    "Within one policy as the kernel does it; where the bytes would have to be other ones: EXDEV." {
+    "Within one policy as the kernel does it; where the bytes would have to be other ones: EXDEV; \
+        a whiteout: EINVAL." {
         names::rename(from: *const c_char, to: *const c_char) -> c_int: rename;
         names::renameat(from_at: c_int, from: *const c_char, to_at: c_int, to: *const c_char) ->
             c_int: renameat;
@@ -239,10 +241,15 @@ hooks {
     }
     "From here on offsets are shared with another process; fork itself tells by its handlers." {
         processes::fork_without_handlers() -> pid_t: _Fork;
+        processes::daemon(stay: c_int, keep_open: c_int) -> c_int: daemon;
+    }
+    "A child with memory of its own shares offsets from here on; a thread goes on as it is. One \
+        with its parent's memory and descriptors of its own would change the parent's table: it \
+        is a fork where the parent waits for it (CLONE_VFORK), else refused: EINVAL; clone3 by \
+        number: ENOSYS." {
         processes::clone(run: *mut c_void, stack: *mut c_void, flags: c_int, arg: *mut c_void,
             parent: *mut c_void, thread: *mut c_void, child: *mut c_void) -> c_int: clone,
             __clone;
-        processes::daemon(stay: c_int, keep_open: c_int) -> c_int: daemon;
     }
     "Puts a terminal on 0, 1 and 2, which stand for nothing else from then on." {
         processes::login_tty(fd: c_int) -> c_int: login_tty;

@@ -35,6 +35,57 @@ pub(super) struct Part {
     pub(super) changed: bool,
 }
 
+/// The parts of copies that lay in a range, taken out of the table.
+pub(super) struct Taken {
+    from: Range<usize>,
+    parts: [Option<Part>; MOST_PARTS],
+    /// If there were others: from the first of all to the last.
+    more: Option<Range<usize>>,
+}
+
+/// So many are put back one by one.
+const MOST_PARTS: usize = 16;
+
+/// Takes out what lies in `range`.
+pub(super) fn take(range: Range<usize>) -> Taken {
+    let mut parts: [Option<Part>; MOST_PARTS] = [const { None }; MOST_PARTS];
+    let mut found = within(range.clone());
+    for (place, part) in parts.iter_mut().zip(found.by_ref()) {
+        *place = Some(part);
+    }
+    let both = |one: Range<usize>, other: &Range<usize>| {
+        one.start.min(other.start)..one.end.max(other.end)
+    };
+    let others = found.map(|part| part.range).reduce(|one, other| both(one, &other));
+    let more =
+        others.map(|rest| parts.iter().flatten().fold(rest, |all, part| both(all, &part.range)));
+    remove(&range);
+    Taken { from: range, parts, more }
+}
+
+impl Taken {
+    /// The memory stays.
+    pub(super) fn put_back(self) {
+        let to = self.from.clone();
+        self.put_at(to);
+    }
+
+    /// The memory lies in `to` now, as far as that reaches.
+    pub(super) fn put_at(self, to: Range<usize>) {
+        let Self { from, parts, more } = self;
+        let shift = |at: usize| (at - from.start).saturating_add(to.start).min(to.end);
+        if let Some(all) = more {
+            // As one that was changed: no advice drops any of it.
+            let _ = add(shift(all.start)..shift(all.end), true);
+            return;
+        }
+        for part in parts.into_iter().flatten() {
+            // Without room, it is what it is to the kernel.
+            let _ = add(shift(part.range.start)..shift(part.range.end), part.changed);
+        }
+    }
+}
+
 /// Remembers a copy; false if there are too many.
 pub(super) fn add(range: Range<usize>, changed: bool) -> bool {
     if range.is_empty() {
@@ -125,5 +176,42 @@ mod tests {
         assert_eq!(parts(all.clone()), marked);
         remove(&all);
         assert_eq!(parts(all), []);
+    }
+
+    #[test]
+    fn what_is_taken_out_is_put_back_or_moved() {
+        let parts = |range| {
+            let mut parts: Vec<_> =
+                within(range).map(|p| (p.range.start, p.range.end, p.changed)).collect();
+            parts.sort_unstable();
+            parts
+        };
+        let all = 0x40_0000..0x50_0000;
+        assert!(add(0x40_0000..0x40_4000, false) && add(0x40_6000..0x40_8000, true));
+        let taken = take(0x40_2000..0x40_7000);
+        let left = [(0x40_0000, 0x40_2000, false), (0x40_7000, 0x40_8000, true)];
+        assert_eq!(parts(all.clone()), left);
+        taken.put_back();
+        let back = [
+            (0x40_0000, 0x40_2000, false),
+            (0x40_2000, 0x40_4000, false),
+            (0x40_6000, 0x40_7000, true),
+            (0x40_7000, 0x40_8000, true),
+        ];
+        assert_eq!(parts(all.clone()), back);
+        // To half the room: the last part does not come along.
+        take(0x40_0000..0x40_8000).put_at(0x4a_0000..0x4a_5000);
+        let moved = [(0x4a_0000, 0x4a_2000, false), (0x4a_2000, 0x4a_4000, false)];
+        assert_eq!(parts(all.clone()), moved);
+        remove(&all);
+
+        let many = 17;
+        let page = |number: usize| 0x40_0000 + number * 0x1000;
+        for number in 0..many {
+            assert!(add(page(2 * number)..page(2 * number + 1), false));
+        }
+        take(page(0)..page(2 * many)).put_back();
+        assert_eq!(parts(all.clone()), [(page(0), page(2 * many - 1), true)]);
+        remove(&all);
     }
 }
