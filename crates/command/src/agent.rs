@@ -12,6 +12,7 @@ use tidelock_providers::Places;
 use crate::audit::trail;
 use crate::error::{Error, Result};
 use crate::init::open_or_make;
+use crate::owner::Owner;
 use crate::primitives::primitives;
 use crate::rollback;
 use crate::status::Programs;
@@ -94,7 +95,8 @@ fn start(socket: &Path, dir: &Path) -> Result<()> {
             "start the program with `tidelock exec -D DIR -- PROGRAM`",
         ));
     }
-    let config = unlock::configured(&protected.keyring, &protected.path)?;
+    let owner = Owner::of(&protected.path)?;
+    let config = unlock::to_open(&protected.keyring, &protected.path, owner)?;
     options.allow_writable_programs = config.allow_writable_programs;
     options.core_dumps = config.core_dumps;
     options.accompany = Programs::of(&protected.path).heads();

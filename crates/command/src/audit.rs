@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use clap::Subcommand;
 use data_encoding::HEXLOWER;
 use serde::Serialize;
-use tidelock_agent::audit::{ChainKey, Verified, last_mac, verify};
+use tidelock_agent::audit::{Broken, ChainKey, Verified, last_mac, verify};
 
 use crate::console;
 use crate::error::{Error, Result};
@@ -130,11 +130,14 @@ fn text(file: &Path, report: &Verified) -> String {
         lines.push(format!("note         {} at the end, which no MAC covers yet", report.pending));
     }
     for line in &report.torn {
-        lines.push(format!("note         line {line} has no end: its writer crashed"));
+        lines.push(format!(
+            "note         line {line} has no end: its writer crashed, or somebody added it"
+        ));
     }
     if let (Some(first), Some(last)) = (report.unknown.first(), report.unknown.last()) {
         lines.push(format!(
-            "note         {} from {first} to {last} chained under a data key that is gone",
+            "note         {} from {first} to {last} cannot be checked, as their data key was \
+             destroyed: they may have been changed, and others removed",
             console::count(report.unknown.len(), "line")
         ));
     }
@@ -146,16 +149,26 @@ fn text(file: &Path, report: &Verified) -> String {
     }
     for line in &report.unproven {
         lines.push(format!(
-            "NOT PROVEN   line {line} has no MAC: only a holder of the keys writes such a line, \
-             with one"
+            "NOT PROVEN   line {line} has no MAC: no writer leaves such a line without one"
         ));
     }
-    for broken in &report.broken {
-        lines.push(format!(
-            "BROKEN       line {}: something between line {} and here was changed, removed or \
-             moved",
-            broken.line, broken.from
-        ));
+    for Broken { line, from, chain } in &report.broken {
+        lines.push(match chain {
+            None => format!(
+                "BROKEN       line {line}: something between line {from} and here was changed, \
+                 removed or moved"
+            ),
+            Some(key) => format!(
+                "BROKEN       line {line}: from line {from} to here under data key {key}, which \
+                 the keyring has not; no proven line says that it was destroyed"
+            ),
+        });
+    }
+    if report.head_unchecked {
+        lines.push(
+            "note         the exported head is a MAC that cannot be checked: export a new one"
+                .to_owned(),
+        );
     }
     if report.head_found == Some(false) {
         lines.push("BROKEN       the exported head is not a link of this chain".to_owned());
@@ -167,7 +180,12 @@ fn verdict(file: &Path, report: &Verified) -> Result<()> {
     let hint = "keep the file as it is, and compare it with a copy or with the journal";
     let bad = |what| Err(Error::Verification { what, hint: hint.to_owned() });
     if let Some(first) = report.broken.first() {
-        return bad(format!("{} is not as it was written: line {}", file.display(), first.line));
+        let what = format!("{} is not as it was written: line {}", file.display(), first.place());
+        if first.chain.is_some() {
+            let hint = format!("{hint}; docs/audit.md says when no attack is behind it");
+            return Err(Error::Verification { what, hint });
+        }
+        return bad(what);
     }
     if let Some(first) = report.unproven.first() {
         return bad(format!(

@@ -228,7 +228,7 @@ impl Running<'_> {
         let command = self.direction.command();
         let progress = Progress::new(command, self.how.json, scan.items.len(), scan.bytes());
         let manner = Manner { jobs, compare: !self.how.no_compare };
-        let mut gate: Vec<Item> = instance::gate(policy.profile())
+        let mut gate: Vec<Item> = instance::gate(instance::engine(&self.path, policy.profile()))
             .iter()
             .filter_map(|name| scan.take(&self.path.join(name)))
             .collect();

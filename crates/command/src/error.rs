@@ -379,7 +379,8 @@ impl Error {
                 "no command has opened the keyring since the log began".to_owned()
             }
             Self::Uncheckable { .. } => {
-                "its data key was destroyed; compare the log with a head that was exported before"
+                "its data key was destroyed: lines under it may have been changed or removed; \
+                 compare the log with a copy from before"
                     .to_owned()
             }
         }

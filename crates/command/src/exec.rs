@@ -45,6 +45,7 @@ use crate::cores;
 use crate::error::{Error, Result};
 use crate::init::open_or_make;
 use crate::mysqld;
+use crate::owner::Owner;
 use crate::protected::Protected;
 use crate::rollback;
 use crate::status::Programs;
@@ -218,7 +219,8 @@ impl Exec {
             }
             outdated = ours;
         }
-        let config = self.keys.configured(&protected.keyring, &protected.path)?;
+        let owner = Owner::of(&protected.path)?;
+        let config = self.keys.to_open(&protected.keyring, &protected.path, owner)?;
         options.log = Some(trail::log(&protected.keyring, &protected.path, &config)?);
         options.allow_writable_programs = config.allow_writable_programs;
         options.core_dumps = config.core_dumps;

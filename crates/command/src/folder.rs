@@ -6,30 +6,27 @@
 //! nobody but root and the caller can have put it. What is read, replaced or given away is what was
 //! opened. Nothing here looks into files.
 
-use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use rustix::fs::{
-    AtFlags, CWD, Dir, FileType, FlockOperation, Gid, Mode, OFlags, RenameFlags, Stat, Uid, fchmod,
-    fchown, flock, fstat, linkat, mkdirat, openat, readlinkat, renameat, renameat_with, statat,
-    unlinkat,
+    AtFlags, Dir, FileType, FlockOperation, Gid, Mode, OFlags, RenameFlags, Uid, fchmod, fchown,
+    flock, linkat, mkdirat, openat, renameat, renameat_with, statat, unlinkat,
 };
 use rustix::io::Errno;
+use tidelock_keyring::Blocked;
 
 use crate::error::{Error, Result};
 use crate::owner::Owner;
 
-/// As many as the kernel follows.
-const MAX_LINKS: u32 = 40;
 /// What a file is called while it is written.
 const NEXT: &str = ".tidelock-new";
 
@@ -54,44 +51,11 @@ impl Folder {
     /// [`Error::Refused`] if a link on the way could be somebody else's; [`Error::Io`], of the kind
     /// `NotFound` or `NotADirectory` if there is no folder.
     pub(crate) fn open(path: &Path) -> Result<Self> {
-        let failed = |errno: Errno| Error::io("open", path)(errno.into());
-        let mut way = Way::begin(path)?;
-        let mut ahead: VecDeque<OsString> = names(path).collect();
-        let mut links = 0;
-        while let Some(name) = ahead.pop_front() {
-            if name == ".." {
-                way.up().map_err(failed)?;
-                continue;
-            }
-            let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-            let next = openat(&way.fd, &name, flags, Mode::empty()).map_err(failed)?;
-            let found = fstat(&next).map_err(failed)?;
-            match FileType::from_raw_mode(found.st_mode) {
-                FileType::Directory => way.down(next, &name),
-                FileType::Symlink => {
-                    links += 1;
-                    if links > MAX_LINKS {
-                        return Err(failed(Errno::LOOP));
-                    }
-                    if !is_safe_link(&found, &fstat(&way.fd).map_err(failed)?) {
-                        return Err(link(&way.path.join(&name)));
-                    }
-                    let target = readlinkat(&next, "", Vec::new()).map_err(failed)?;
-                    let target = PathBuf::from(OsString::from_vec(target.into_bytes()));
-                    if target.is_absolute() {
-                        way = Way::begin(&target)?;
-                    }
-                    for name in names(&target).collect::<Vec<_>>().into_iter().rev() {
-                        ahead.push_front(name);
-                    }
-                }
-                _ => return Err(failed(Errno::NOTDIR)),
-            }
+        match tidelock_keyring::walk(path) {
+            Ok((file, path)) => Ok(Self { file: Rc::new(file), path }),
+            Err(Blocked::Link(at)) => Err(link(&at)),
+            Err(Blocked::System(why)) => Err(Error::io("open", path)(why)),
         }
-        // Only now for reading: the folders on the way may be closed to lists.
-        let flags = OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let file = openat(&way.fd, ".", flags, Mode::empty()).map_err(failed)?;
-        Ok(Self { file: Rc::new(file.into()), path: way.path })
     }
 
     /// As [`Folder::open`]; folders that are not there are made, for all to read.
@@ -410,56 +374,6 @@ impl Entry {
             _ => self.failed(what)(errno.into()),
         }
     }
-}
-
-/// How far one has come: a folder that may be closed to lists, and its path without links.
-struct Way {
-    fd: OwnedFd,
-    path: PathBuf,
-}
-
-impl Way {
-    fn begin(path: &Path) -> Result<Self> {
-        let (start, at) = match path.is_absolute() {
-            true => ("/", PathBuf::from("/")),
-            false => (".", std::env::current_dir().map_err(Error::io("find", "."))?),
-        };
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let fd = openat(CWD, start, flags, Mode::empty())
-            .map_err(|errno| Error::io("open", start)(errno.into()))?;
-        Ok(Self { fd, path: at })
-    }
-
-    fn down(&mut self, fd: OwnedFd, name: &OsStr) {
-        self.fd = fd;
-        self.path.push(name);
-    }
-
-    fn up(&mut self) -> rustix::io::Result<()> {
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        self.fd = openat(&self.fd, "..", flags, Mode::empty())?;
-        self.path.pop();
-        Ok(())
-    }
-}
-
-/// The names of a path; `..` stays.
-fn names(path: &Path) -> impl Iterator<Item = OsString> {
-    path.components().filter_map(|part| match part {
-        Component::Normal(name) => Some(name.to_owned()),
-        Component::ParentDir => Some("..".into()),
-        _ => None,
-    })
-}
-
-/// Has root or the caller made this link, in a folder where nobody else puts another in its place?
-fn is_safe_link(link: &Stat, above: &Stat) -> bool {
-    let me = Owner::caller().uid;
-    let ours = |uid: u32| uid == 0 || uid == me;
-    // Whom an ordinary user has let into a group of their own is theirs to know.
-    let others = if me != 0 && above.st_uid == me { 0o002 } else { 0o022 };
-    let sticky = above.st_mode & 0o1000 != 0;
-    ours(link.st_uid) && ours(above.st_uid) && (sticky || above.st_mode & others == 0)
 }
 
 fn link(path: &Path) -> Error {

@@ -13,6 +13,7 @@
 //!   postgres   the server's own programs: start, stop, SQL by psql
 //!   mysqld     MariaDB and MySQL: where one is told to keep files; start, stop, SQL by its client
 //!   run_as     programs that run as the owner of a directory
+//!   starter    who starts a server: a unit, another process of that, a person
 //!      |
 //!   error      what went wrong, what to do, exit code       console  how it is shown
 //!   cores      no core file has a key
@@ -54,6 +55,7 @@ mod sealed;
 mod server;
 mod service;
 mod space;
+mod starter;
 mod status;
 mod unlock;
 mod verify;

@@ -27,7 +27,7 @@ use crate::folder::Entry;
 use crate::init::Making;
 use crate::owner::Owner;
 use crate::postgres::{Cluster, Instance, Running, Session, options};
-use crate::protect::data_directory;
+use crate::protect::{data_directory, refuse_for_units};
 use crate::protected::is_protected;
 use crate::space::{Needs, Size};
 use record::{MIGRATION, Record, Stage, slot_for};
@@ -74,6 +74,10 @@ pub(crate) struct Migrate {
     /// not come along
     #[arg(long)]
     leave_behind: bool,
+    /// Go on although another process of its unit starts the source, or a unit that is not its
+    /// cluster's: it leaves the server alone now, and you point it at NEW after the switchover
+    #[arg(long)]
+    without_supervisor: bool,
     /// The superuser who copies and compares [default: postgres]
     #[arg(
         short = 'U',
@@ -134,7 +138,8 @@ impl Migrate {
 
     /// Says what will be done, and asks once.
     fn plan(&self, begun: Option<Record>, to: &Path, lock: &Lock) -> Result<Record> {
-        let source = self.source(&slot_for(to), lock)?;
+        let mut source = self.source(&slot_for(to), lock)?;
+        let lag = source.archive_lag()?;
         let from = &source.instance.dir;
         if let Some(other) = begun.as_ref().filter(|begun| begun.from != *from) {
             return Err(Error::refused(
@@ -147,12 +152,21 @@ impl Migrate {
             ));
         }
         let slot = slot_for(to);
-        let mut obstacles = source.obstacles(&slot, begun.is_some(), self.leave_behind).into_iter();
+        let supervised = source.supervised(self.without_supervisor).into_iter();
+        let mut obstacles =
+            supervised.chain(source.obstacles(&slot, begun.is_some(), self.leave_behind));
         if let Some(first) = obstacles.next() {
             for more in obstacles {
                 console::warn(more.what, more.hint);
             }
             return Err(Error::refused(first.what, first.hint));
+        }
+        if let Some(lag) = lag {
+            console::warn(
+                lag,
+                "see why archive_command does not take them; what it has not taken at the \
+                 switchover stays in the old directory alone",
+            );
         }
         if let Some(begun) = begun {
             if begun.plain != self.without_keys {
@@ -168,6 +182,7 @@ impl Migrate {
         let record = self.first_record(&source, to)?;
         let owner = source.instance.programs.run_as().owner();
         switch::refuse_service(&record, owner)?;
+        self.refuse_keys_of_units(&source, &record)?;
         let needs = self.needs(&source, &record)?;
         self.print_plan(&source, &record, &needs)?;
         needs.check()?;
@@ -177,6 +192,18 @@ impl Migrate {
         console::agree(self.yes)?;
         record.write()?;
         Ok(record)
+    }
+
+    /// New keys with which the unit of the source would not come back after a restart of the
+    /// machine.
+    fn refuse_keys_of_units(&self, source: &Source, record: &Record) -> Result<()> {
+        let has_unit = record.unit.is_some() || source.facts.starter.unit().is_some();
+        match &self.keys.provider {
+            Some(choice) if has_unit && !record.plain && !is_protected(&record.to) => {
+                refuse_for_units(choice)
+            }
+            _ => Ok(()),
+        }
     }
 
     fn first_record(&self, source: &Source, to: &Path) -> Result<Record> {
@@ -293,7 +320,7 @@ impl Migrate {
                 "check         the backup by its checksums; a checksum of the rows of each table\n"
             }
         });
-        if let Some(unit) = source.facts.unit.as_ref().filter(|_| record.unit.is_none()) {
+        if let Some(unit) = source.facts.starter.unit().filter(|_| record.unit.is_none()) {
             text.push_str(&format!(
                 "unit          {unit} seems to start the source: point it at {} after the \
                  switchover,\n{:14}and see `tidelock service install`\n",

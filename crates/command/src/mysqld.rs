@@ -62,8 +62,8 @@ const STARTERS: [&str; 4] =
 const UNITS: [&str; 3] = ["mariadb", "mysql", "mysqld"];
 
 /// For a run in these directories, whose agents listen at `sockets`: what TMPDIR has to be, if one
-/// of them is of MariaDB or MySQL. Sorts and temporary tables then lie below the directory, unless
-/// an option names another place.
+/// of them is of MariaDB or MySQL, whatever its profile is called. Sorts and temporary tables then
+/// lie below the directory, unless an option names another place.
 ///
 /// # Errors
 /// [`Error::Refused`] if the program is a server and would keep rows outside.
@@ -73,15 +73,12 @@ pub(crate) fn prepare(
     run: &[Protected],
     sockets: &[PathBuf],
 ) -> Result<Option<PathBuf>> {
-    let mut all = run.iter().zip(sockets).filter_map(|(one, socket)| {
-        let found = Brand::ALL.into_iter().find(|brand| is_of(brand.profile(), socket));
-        found.map(|brand| (one, brand, socket))
-    });
-    let Some((one, brand, socket)) = all.next() else { return Ok(None) };
     let roots: Vec<&Path> = run.iter().map(|protected| &*protected.path).collect();
     let called = program.script.as_ref().unwrap_or(&program.path);
-    let name = called.file_name().and_then(OsStr::to_str);
-    if name.is_some_and(|name| SERVERS.contains(&name) || STARTERS.contains(&name)) {
+    let Some((one, brand, socket)) = directory_of_one(&roots, sockets, called) else {
+        return Ok(None);
+    };
+    if brand_of_program(called).is_some() {
         let server = if brand == Brand::MySql { called } else { &program.called };
         let listed = fs::read_to_string(programs_beside(socket)).unwrap_or_default();
         let listed: Vec<String> = listed.lines().map(str::to_owned).collect();
@@ -90,7 +87,42 @@ pub(crate) fn prepare(
     }
     let present = std::env::var_os("TMPDIR").map(PathBuf::from);
     let inside = present.is_some_and(|dir| dir.is_dir() && settings::is_below(&dir, &roots));
-    Ok((!inside).then(|| one.path.clone()))
+    Ok((!inside).then(|| one.to_path_buf()))
+}
+
+/// The first of these directories that is of MariaDB or MySQL, and its agent's socket: by the name
+/// of its profile, else by what lies in it, else, for a program that is a server or starts one, by
+/// that. One's own profile may have any name, and a new directory is empty: one with a name that is
+/// not built in is then the likely one.
+fn directory_of_one<'r>(
+    roots: &[&'r Path],
+    sockets: &'r [PathBuf],
+    called: &Path,
+) -> Option<(&'r Path, Brand, &'r Path)> {
+    let all = || roots.iter().copied().zip(sockets.iter().map(PathBuf::as_path));
+    let by_profile = all().find_map(|(dir, socket)| {
+        let brand = Brand::ALL.into_iter().find(|brand| is_of(brand.profile(), socket))?;
+        Some((dir, brand, socket))
+    });
+    let by_files = || all().find_map(|(dir, socket)| Some((dir, Brand::of(dir)?, socket)));
+    let by_program = || {
+        let brand = brand_of_program(called)?;
+        let builtin = |socket: &Path| Profile::BUILTIN.iter().any(|name| is_of(name, socket));
+        let own = all().find(|one| !builtin(one.1));
+        let (dir, socket) = own.or_else(|| all().next())?;
+        Some((dir, brand, socket))
+    };
+    by_profile.or_else(by_files).or_else(by_program)
+}
+
+/// Whose server a program is or starts, with links resolved: MariaDB's old names are links.
+fn brand_of_program(called: &Path) -> Option<Brand> {
+    let name = called.file_name().and_then(OsStr::to_str)?;
+    if !SERVERS.contains(&name) && !STARTERS.contains(&name) {
+        return None;
+    }
+    // MySQL 8.0 and later have no mysql_install_db.
+    Some(if name.starts_with("mysqld") { Brand::MySql } else { Brand::MariaDb })
 }
 
 /// True for the unit of a packaged server.
@@ -318,7 +350,50 @@ fn judge(settings: &Settings, datadir: &Path, roots: &[&Path], place: Datadir<'_
 
 #[cfg(test)]
 mod tests {
+    use tidelock_contract::Notice;
+    use tidelock_contract::control::notice_beside;
+    use tidelock_format::Layout;
+
     use super::*;
+
+    #[test]
+    fn a_renamed_profile_is_known_by_its_directory_and_then_by_the_program() {
+        let home = tempfile::tempdir().unwrap();
+        let place = |name: &str, profile: &str, renamed: &str| {
+            let dir = home.path().join(name);
+            fs::create_dir(&dir).unwrap();
+            let socket = home.path().join(format!("{name}.sock"));
+            let mut profile = Profile::builtin(profile).unwrap();
+            profile.name = renamed.to_owned();
+            let policy = profile.compile(&[], &[]).unwrap();
+            let notice = Notice::encode(&dir, Layout::DEFAULT, &policy);
+            fs::write(notice_beside(&socket), notice).unwrap();
+            (dir, socket)
+        };
+        let (other, first) = place("a", "generic", "generic");
+        let (own, second) = place("b", "mariadb", "my-maria");
+        let (named, third) = place("c", "mysql", "mysql");
+        let (roots, sockets) = ([&*other, &*own, &*named], [first, second, third]);
+        let found = |count: usize, program: &str| {
+            let found = directory_of_one(&roots[..count], &sockets[..count], Path::new(program));
+            found.map(|(dir, brand, socket)| {
+                assert_eq!(socket, dir.with_extension("sock"));
+                (dir, brand)
+            })
+        };
+        let server = "/usr/sbin/mariadbd";
+        assert_eq!(found(2, "/usr/bin/mariadb-backup"), None);
+        assert_eq!(found(2, server), Some((&*own, Brand::MariaDb)));
+        assert_eq!(found(2, "/x/mysqld-debug"), Some((&*own, Brand::MySql)));
+        assert_eq!(found(1, "/usr/bin/mariadbd-safe"), Some((&*other, Brand::MariaDb)));
+        assert_eq!(found(0, server), None);
+        fs::write(own.join("aria_log_control"), "").unwrap();
+        fs::create_dir(own.join("mysql")).unwrap();
+        for program in [server, "/usr/bin/mariadb-backup"] {
+            assert_eq!(found(2, program), Some((&*own, Brand::MariaDb)), "{program}");
+            assert_eq!(found(3, program), Some((&*named, Brand::MySql)), "{program}");
+        }
+    }
 
     #[test]
     fn a_client_with_a_name_like_a_servers_is_no_server() {

@@ -42,7 +42,8 @@ use crate::unlock::KeyOptions;
 use keys::Keys;
 use target::{Target, Which};
 
-pub(crate) use target::data_directory;
+pub(crate) use keys::refuse_for_units;
+pub(crate) use target::{data_directory, refuse_container};
 pub(crate) use unprotect::Unprotect;
 
 const PROTECTION: Begun = Begun { kind: "protection", command: "protect" };
@@ -116,6 +117,16 @@ enum Stage {
     Converted,
 }
 
+impl Goal {
+    /// As it is typed.
+    const fn command(self) -> &'static str {
+        match self {
+            Self::Protect => "protect",
+            Self::Unprotect => "unprotect",
+        }
+    }
+}
+
 impl Protect {
     /// # Errors
     /// Something stands in the way; a step failed, and another call goes on.
@@ -162,7 +173,7 @@ impl Protect {
                 "`tidelock status` shows it; `tidelock service install` has a unit start it",
             ));
         }
-        target.refuse_unnamed_unit()?;
+        target.refuse_wrong_unit(Goal::Protect)?;
         let engine = &*target.engine;
         let version = engine.version()?;
         Library::find()?;
@@ -360,7 +371,7 @@ fn come_up(
         if server.is_none() {
             let log = record.log.as_deref();
             target.start(&record.options, log).map_err(|why| ("start", why))?;
-            server = settled();
+            server = target.started();
         }
         tries -= 1;
         match answers(target, user, wanted) {
@@ -462,7 +473,8 @@ fn copy_keyring(dir: &Path, file: Option<&Path>) -> Result<()> {
 fn migrate(target: &Target, new: &Path, user: Option<&str>, yes: bool) -> Result<Command> {
     target.engine.refuse_without_copies()?;
     let mut command = ourselves()?;
-    let from = target.unit.as_ref().map_or_else(|| target.dir().into(), PathBuf::from);
+    // Of the units, it knows those of clusters.
+    let from = target.engine.unit().map_or_else(|| target.dir().into(), PathBuf::from);
     command.arg("migrate").arg(from).arg(new).arg("--switch");
     if let Some(user) = user {
         command.args(["--username", user]);

@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Subcommand;
 
-pub(crate) use plan::{named_directory, refuse_another_directory, setting};
+pub(crate) use plan::{named_directory, named_directory_in, refuse_another_directory, setting};
 pub(crate) use record::replace;
 pub(crate) use scope::fit;
 
@@ -30,6 +30,7 @@ use crate::console;
 use crate::error::{Error, Result};
 use crate::owner::Owner;
 use crate::protected::is_protected;
+use crate::unlock::opens_by_itself;
 use plan::{Limits, Plan, Unit};
 use record::Record;
 use target::Target;
@@ -202,21 +203,37 @@ pub(crate) fn install(unit: &str, dir: &Path) -> Result<()> {
 }
 
 /// What [`install`] would refuse once `dir` has keys: a path that no unit can hold, a file that
-/// somebody has changed; and, where it has them already, that no provider is configured. Writes
-/// nothing.
+/// somebody has changed; and, where it has them already, that no provider is configured, or none
+/// that opens by itself. Writes nothing.
 ///
 /// # Errors
 /// As [`install`].
 pub(crate) fn refuse(unit: &str, dir: &Path, owner: Owner) -> Result<()> {
     let named = Named::of(unit)?;
     let target = match is_protected(dir) {
-        true => Target::find(&named.unit, Some(dir), &named.root)?,
+        true => {
+            let target = Target::find(&named.unit, Some(dir), &named.root)?;
+            refuse_attended(&target)?;
+            target
+        }
         false => Target::to_be(dir, owner),
     };
     let limits = Limits { read: None, write: None };
     let plan = Plan::make(&named.unit, &target, limits, &named.root)?;
     let old = Record::read(&named.unit, &named.root)?;
     plan.record.refuse_write(old.as_ref(), &named.root)
+}
+
+/// No unit asks a person.
+fn refuse_attended(target: &Target) -> Result<()> {
+    if target.config.providers.iter().any(opens_by_itself) {
+        return Ok(());
+    }
+    let dir = target.path.display();
+    Err(Error::refused(
+        format!("no provider that is configured for {dir} opens its keyring by itself"),
+        format!("add one: `tidelock key add -D {dir} PROVIDER` (docs/keys.md)"),
+    ))
 }
 
 /// What [`remove`] would refuse, without removing.

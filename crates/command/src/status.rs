@@ -65,6 +65,9 @@ pub(crate) struct Output {
     /// Why it did not open.
     locked: Option<String>,
     server: Server,
+    /// The server has another file of the library than this command starts programs with.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    other_library: bool,
     agent: Option<Agent>,
     /// One that is there and does not answer.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -207,6 +210,7 @@ pub(crate) fn look(
         locked: opened.err().map(ToString::to_string),
         directory: protected.path.clone(),
         unlocked,
+        other_library: server.has_another_library(),
         server,
         warnings: Vec::new(),
     };

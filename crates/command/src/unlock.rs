@@ -1,17 +1,20 @@
 //! Who opens a keyring: the command line first, else what is configured for its id.
 //!
-//! Never what the protected directory says. A passphrase is asked once for each keyring.
+//! Never what the protected directory says. A passphrase is asked once for each keyring. Root opens
+//! a keyring of another user's directory only by what is configured for that user.
 
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
+use tidelock_format::KeyringId;
 use tidelock_keyring::{Keyring, Provider, SealedKeyring, Slot};
 use tidelock_providers::{Config, Descriptor, Places, ProviderChoice, RecoveryKey};
 use zeroize::Zeroizing;
 
 use crate::audit::trail;
 use crate::error::{Error, READ_RECOVERY_KEY, Result};
+use crate::owner::Owner;
 use crate::protected::Protected;
 
 /// A recovery key with line ends and blanks is no longer.
@@ -52,21 +55,26 @@ impl KeyOptions {
     /// # Errors
     /// [`Error::Locked`].
     pub(crate) fn unlock_copy(&self, keyring: &SealedKeyring, place: &Path) -> Result<Keyring> {
-        self.unlock_with_opener(keyring, place).map(|(keyring, _)| keyring)
+        self.unlock_with_opener(keyring, place, Owner::of(place)?).map(|(keyring, _)| keyring)
     }
 
-    /// The same, and the provider that did it, which has asked for what it needs.
+    /// The same, and the provider that did it, which has asked for what it needs. `owner` is whose
+    /// `place` is.
     ///
     /// # Errors
-    /// [`Error::Locked`].
+    /// [`Error::Locked`]; [`Error::Refused`], as [`to_open`].
     pub(crate) fn unlock_with_opener(
         &self,
         keyring: &SealedKeyring,
         place: &Path,
+        owner: Owner,
     ) -> Result<(Keyring, Box<dyn Provider>)> {
-        let opened = self.try_unlock(keyring, place);
-        let told = opened.as_ref().map(|(keyring, _)| keyring);
-        trail::unlocked(keyring, place, self.providers(keyring, place), told);
+        let opened = self.try_unlock(keyring, place, owner);
+        // Nothing was tried then, and the log of that keyring is not that of this directory.
+        if !matches!(opened, Err(Error::Refused { .. })) {
+            let told = opened.as_ref().map(|(keyring, _)| keyring);
+            trail::unlocked(keyring, place, self.providers(keyring, place), told);
+        }
         opened.map_err(|error| match error {
             Error::Keys(source) => Error::Locked { dir: place.into(), source },
             other => other,
@@ -82,12 +90,30 @@ impl KeyOptions {
         configured(keyring, place)
     }
 
+    /// As [`to_open`], unless the command line names what opens the keyring: then whoever runs the
+    /// command has said that it is to be opened here.
+    ///
+    /// # Errors
+    /// As [`to_open`].
+    pub(crate) fn to_open(
+        &self,
+        keyring: &SealedKeyring,
+        place: &Path,
+        owner: Owner,
+    ) -> Result<Config> {
+        match self.provider.is_some() || self.recovery_file.is_some() {
+            true => configured(keyring, place),
+            false => to_open(keyring, place, owner),
+        }
+    }
+
     /// The providers that would be asked; none if that cannot be found out.
     pub(crate) fn choices(&self, keyring: &SealedKeyring, place: &Path) -> Vec<ProviderChoice> {
         match &self.provider {
             Some(choice) => vec![choice.clone()],
             None => {
-                self.configured(keyring, place).map(|config| config.providers).unwrap_or_default()
+                let config = Owner::of(place).and_then(|it| self.to_open(keyring, place, it));
+                config.map(|config| config.providers).unwrap_or_default()
             }
         }
     }
@@ -115,7 +141,7 @@ impl KeyOptions {
         if let Some(file) = &self.recovery_file {
             all.push(Box::new(read_recovery_key(file)?));
         }
-        let configured = self.configured(keyring, place)?.providers;
+        let configured = self.to_open(keyring, place, Owner::of(place)?)?.providers;
         for choice in self.provider.iter().chain(&configured) {
             let (kind, given) = (choice.kind(), self.passphrase_fd.as_ref());
             if !kind.is_a_persons {
@@ -134,13 +160,14 @@ impl KeyOptions {
     /// # Errors
     /// What the provider says.
     pub(crate) fn open_quietly(&self, keyring: &SealedKeyring, place: &Path) -> Result<Keyring> {
-        Ok(self.try_unlock(keyring, place)?.0)
+        Ok(self.try_unlock(keyring, place, Owner::of(place)?)?.0)
     }
 
     fn try_unlock(
         &self,
         keyring: &SealedKeyring,
         place: &Path,
+        owner: Owner,
     ) -> Result<(Keyring, Box<dyn Provider>)> {
         if let Some(file) = &self.recovery_file {
             let key = read_recovery_key(file)?;
@@ -148,7 +175,7 @@ impl KeyOptions {
         }
         let choices = match &self.provider {
             Some(choice) => vec![choice.clone()],
-            None => self.configured(keyring, place)?.providers,
+            None => self.to_open(keyring, place, owner)?.providers,
         };
         Ok(open(keyring, place, &choices, self.passphrase_fd.as_ref())?)
     }
@@ -163,6 +190,44 @@ pub(crate) fn configured(keyring: &SealedKeyring, place: &Path) -> Result<Config
     Ok(Places::of_process().find(keyring.id(), place)?.unwrap_or_default())
 }
 
+/// As [`configured`], for whoever will open the keyring. `owner` is whose `place` is: root opens
+/// the keyring of another user's directory only by what is configured for that user
+/// ([`Places::find_for`]), since its id is that user's to choose. No server starts in a `place`
+/// that is the file of a copy.
+///
+/// # Errors
+/// As [`configured`]; [`Error::Refused`].
+pub(crate) fn to_open(keyring: &SealedKeyring, place: &Path, owner: Owner) -> Result<Config> {
+    Ok(find_to_open(&Places::of_process(), keyring.id(), place, owner)?.unwrap_or_default())
+}
+
+/// As [`to_open`], in these places.
+///
+/// # Errors
+/// As [`to_open`].
+pub(crate) fn find_to_open(
+    places: &Places,
+    keyring: KeyringId,
+    place: &Path,
+    owner: Owner,
+) -> Result<Option<Config>> {
+    if Owner::caller().uid != 0 || owner.uid == 0 || place.is_file() {
+        return Ok(places.find(keyring, place)?);
+    }
+    places.find_for(owner.uid, keyring, place).map_err(|why| match why {
+        tidelock_keyring::Error::ConfigOfAnother { ref path, .. } => {
+            let hint = format!(
+                "set directory = \"{}\" in {} if this keyring is meant to be opened here, or name \
+                 the provider with --provider",
+                place.display(),
+                path.display()
+            );
+            Error::refused(why.to_string(), hint)
+        }
+        other => other.into(),
+    })
+}
+
 /// False if this opens no slot: none is of its kind, or its key file is that of a slot which is
 /// gone. Asks no service.
 pub(crate) fn may_open(choice: &ProviderChoice, protected: &Protected) -> bool {
@@ -175,6 +240,12 @@ pub(crate) fn may_open(choice: &ProviderChoice, protected: &Protected) -> bool {
     choice
         .open(&protected.path, None)
         .is_ok_and(|provider| slots.any(|slot| !slot.check(&*provider).is_err_and(wrong)))
+}
+
+/// True if a unit of systemd can open a keyring with it: no person is asked, and nothing is needed
+/// that only a shell has.
+pub(crate) fn opens_by_itself(choice: &ProviderChoice) -> bool {
+    choice.is_unattended() && choice.kind().slot.name() != "env"
 }
 
 /// Unlocks by the configured providers that need nobody at a terminal.

@@ -4,16 +4,23 @@
 //! Checks what the format promises: header, MAC, key, size rules, nothing plain where sealed must
 //! be. Changed data is not found by it: XTS has no integrity, page checksums do that. With `--deep`
 //! the raw bytes are searched for plaintext too, past header and key: a third opinion.
+//!
+//! Names come from a walk, and hours of reading follow, in which a server renames, makes and
+//! removes files. So the directory is walked again, and what was not examined yet is, a few times;
+//! what is new even then is counted.
 
 mod deep;
 mod examine;
+mod open;
+mod seen;
 
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::thread::sleep;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use indicatif::ProgressBar;
 use serde::Serialize;
 use tidelock_evidence::Coverage;
 use tidelock_keyring::Keyring;
@@ -27,11 +34,16 @@ use crate::unlock::KeyOptions;
 use crate::walk::{self, Found};
 pub(crate) use deep::Deep;
 use deep::Search;
-use examine::{Examiner, Finding, Outcome};
+pub(crate) use examine::Finding;
+use examine::{Examiner, Outcome};
+use seen::Seen;
 
 /// Files that change under a running server are looked at again, so many times in all.
 const SECOND_LOOKS: u32 = 200;
 const PAUSE: Duration = Duration::from_millis(50);
+/// How often files that the walk before has not found are read, at most: a server makes new ones
+/// for ever.
+const AGAIN: u32 = 3;
 
 /// Read every file: header, MAC, key, sizes, plain files where none should be; exit code 5 if any
 /// is bad
@@ -65,6 +77,12 @@ pub(crate) struct Output {
     /// Folders of clusters of other versions, which have a note each.
     #[serde(skip)]
     pub(crate) left_out: Vec<String>,
+    /// Each `lost+found` that may hold files, which has a note too.
+    #[serde(skip)]
+    pub(crate) lost: Vec<String>,
+    /// When reading began, in seconds since 1970.
+    #[serde(skip)]
+    pub(crate) began: u64,
 }
 
 /// Files by what they are.
@@ -73,8 +91,11 @@ pub(crate) struct Counts {
     pub(crate) sealed: u64,
     pub(crate) empty: u64,
     pub(crate) plain: u64,
-    /// Removed before they were read, or a disk went away with them.
+    /// Not found any more when they were to be read, under no name: removed, or a disk went away
+    /// with them.
     pub(crate) gone: u64,
+    /// New at the very end, and not read.
+    pub(crate) appeared: u64,
 }
 
 impl Verify {
@@ -108,10 +129,10 @@ pub(crate) fn verify(
         directory: protected.path.display().to_string(),
         keyring: keyring.id().to_string(),
         generation: keyring.generation().0,
+        began: now(),
         coverage: search.is_some().then(Coverage::default),
         ..Output::default()
     };
-    let mut unlisted = Vec::new();
     let others = walk::other_versions(&protected.path);
     report.left_out = others.iter().map(|folder| folder.display().to_string()).collect();
     report.notes.extend(report.left_out.iter().map(|folder| Finding {
@@ -119,28 +140,79 @@ pub(crate) fn verify(
         kind: "other_version",
         what: "not looked at: a cluster of another version has it".into(),
     }));
-    let files = walk::files(&protected.path, &mut |path, why| {
-        unlisted.push(Finding::unreadable(path, &why));
-    });
-    report.problems.append(&mut unlisted);
-    let total = files.iter().map(|found| found.metadata.len()).sum();
-    let bar = console::progress(total, "verify");
-    let runs = matches!(Server::on(&protected.path), Server::Running { .. });
-    let mut second_looks = if runs { SECOND_LOOKS } else { 0 };
-    let examiner = Examiner { keys: &keys, policy: keyring.policy() };
-    for found in &files {
-        let mut outcome = look(&examiner, found, &mut second_looks);
-        if let (Some(search), Some(coverage)) = (search, &mut report.coverage) {
-            search.file(found, keyring, coverage, &mut outcome);
+    let runs = Server::on(&protected.path) != Server::Stopped;
+    let mut pass = Pass {
+        dir: &protected.path,
+        keyring,
+        examiner: Examiner { keys: &keys, policy: keyring.policy() },
+        search,
+        second_looks: if runs { SECOND_LOOKS } else { 0 },
+        seen: Seen::default(),
+        bar: console::progress(0, "verify"),
+        report,
+    };
+    let first = pass.unread();
+    pass.read(&first);
+    drop(first);
+    for round in 0.. {
+        let new = pass.unread();
+        if round == AGAIN {
+            pass.report.files.appeared = new.len() as u64;
         }
-        bar.inc(found.metadata.len());
-        report.add(outcome);
+        if round == AGAIN || new.is_empty() {
+            break;
+        }
+        pass.read(&new);
     }
-    bar.finish_and_clear();
-    if report.files.gone > 0 {
-        report.look_again(&protected.path);
+    Ok(pass.end())
+}
+
+/// A directory while its files are read.
+struct Pass<'p> {
+    dir: &'p Path,
+    keyring: &'p Keyring,
+    examiner: Examiner<'p>,
+    search: &'p Option<Search<'p>>,
+    second_looks: u32,
+    seen: Seen,
+    bar: ProgressBar,
+    report: Output,
+}
+
+impl Pass<'_> {
+    /// Walks the directory: what was not examined yet.
+    fn unread(&mut self) -> Vec<Found> {
+        let mut files = self.report.list(self.dir);
+        files.retain(|found| !self.seen.holds(found, self.examiner.class(found)));
+        files
     }
-    Ok(report)
+
+    /// Examines files, each once.
+    fn read(&mut self, files: &[Found]) {
+        self.bar.inc_length(files.iter().map(|found| found.metadata.len()).sum());
+        for found in files {
+            let mut outcome = look(&self.examiner, found, &mut self.second_looks);
+            if let (Some(search), Some(coverage)) = (self.search, &mut self.report.coverage) {
+                search.file(found, self.keyring, coverage, &mut outcome);
+            }
+            self.bar.inc(found.metadata.len());
+            self.seen.add(found, self.examiner.class(found), outcome.kind);
+            self.report.add(outcome);
+        }
+    }
+
+    /// The result, with what was missing to the end.
+    fn end(self) -> Output {
+        let Self { dir, seen, bar, mut report, .. } = self;
+        bar.finish_and_clear();
+        for (path, kind) in seen.missing() {
+            report.miss(path, kind);
+        }
+        if report.files.gone > 0 {
+            report.miss_keyring(dir);
+        }
+        report
+    }
 }
 
 /// A server may have been between two calls: what stays bad is bad.
@@ -163,24 +235,59 @@ impl Output {
             examine::Kind::Sealed => self.files.sealed += 1,
             examine::Kind::Empty => self.files.empty += 1,
             examine::Kind::Plain => self.files.plain += 1,
-            examine::Kind::Gone => self.files.gone += 1,
+            // Its file may turn up under another name.
+            examine::Kind::Gone | examine::Kind::Changed => {}
         }
         self.bytes_read += outcome.bytes_read;
         self.problems.extend(outcome.problems);
         self.notes.extend(outcome.notes);
     }
 
-    /// Files are gone. A server removes some; where a disk went away with them, that is a problem,
-    /// as it would have been at the beginning.
-    fn look_again(&mut self, dir: &Path) {
-        let mut missing = Vec::new();
-        if !is_protected(dir) {
-            let why = io::Error::other("its keyring is gone: is its disk not mounted any more?");
-            missing.push(Finding::unreadable(dir, &why));
+    /// The files of a directory. What cannot be listed is a problem, once: at the end a disk may
+    /// have gone away, and is named as it would have been at the beginning.
+    fn list(&mut self, dir: &Path) -> Vec<Found> {
+        let mut unlisted = Vec::new();
+        let listing = walk::list(dir, &mut |path, why| {
+            unlisted.push(Finding::unreadable(path, &why));
+        });
+        unlisted.retain(|found| self.problems.iter().all(|known| known.file != found.file));
+        self.problems.append(&mut unlisted);
+        for folder in listing.lost {
+            let folder = folder.display().to_string();
+            if self.lost.contains(&folder) {
+                continue;
+            }
+            self.notes.push(Finding {
+                file: folder.clone(),
+                kind: "lost_and_found",
+                what: "not looked at: a repair of the file system may have put files there".into(),
+            });
+            self.lost.push(folder);
         }
-        walk::files(dir, &mut |path, why| missing.push(Finding::unreadable(path, &why)));
-        missing.retain(|found| self.problems.iter().all(|known| known.file != found.file));
-        self.problems.append(&mut missing);
+        listing.files
+    }
+
+    /// A file was not under its name any more, nor under another one.
+    fn miss(&mut self, path: &Path, kind: examine::Kind) {
+        self.files.gone += 1;
+        if kind == examine::Kind::Changed {
+            self.notes.push(Finding {
+                file: path.display().to_string(),
+                kind: "changed",
+                what: "not read: something else took its name meanwhile".into(),
+            });
+        }
+    }
+
+    /// Files are missing. A server removes some; where a disk went away with them, that is a
+    /// problem.
+    fn miss_keyring(&mut self, dir: &Path) {
+        let named = dir.display().to_string();
+        if is_protected(dir) || self.problems.iter().any(|known| known.file == named) {
+            return;
+        }
+        let why = io::Error::other("its keyring is gone: is its disk not mounted any more?");
+        self.problems.push(Finding::unreadable(dir, &why));
     }
 
     fn tell(&self) -> Result<()> {
@@ -194,14 +301,16 @@ impl Output {
         if let Some(coverage) = &self.coverage {
             text += &deep::table(coverage);
         }
-        let Counts { sealed, empty, plain, gone } = self.files;
-        let removed = match gone {
+        let Counts { sealed, empty, plain, gone, appeared } = self.files;
+        let some = |count: u64, what: &str| match count {
             0 => String::new(),
-            _ => format!(", {gone} removed meanwhile"),
+            _ => format!(", {count} {what}"),
         };
+        let gone = some(gone, "not found any more");
+        let appeared = some(appeared, "new at the end and not read");
         text += &format!(
-            "{sealed} sealed, {empty} empty, {plain} plain by the profile{removed}; {} read; {}, \
-             {}\n",
+            "{sealed} sealed, {empty} empty, {plain} plain by the profile{gone}{appeared}; {} \
+             read; {}, {}\n",
             console::bytes(self.bytes_read),
             console::count(self.problems.len(), "problem"),
             console::count(self.notes.len(), "note"),
@@ -251,6 +360,10 @@ impl Output {
     }
 }
 
+fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
+
 /// A name in a line of its own.
 fn shown(name: &str) -> tidelock_ffi::Shown<'_> {
     tidelock_ffi::Shown(name.as_bytes())
@@ -266,17 +379,8 @@ mod tests {
 
     use super::*;
 
-    fn gone() -> Outcome {
-        Outcome {
-            kind: examine::Kind::Gone,
-            bytes_read: 0,
-            problems: Vec::new(),
-            notes: Vec::new(),
-        }
-    }
-
     #[test]
-    fn files_that_a_disk_took_along_are_counted_and_their_place_is_named_once() {
+    fn a_disk_that_files_went_away_with_is_named_once() {
         let home = tempfile::tempdir().unwrap();
         let (dir, far) = (home.path().join("data"), home.path().join("far"));
         fs::create_dir_all(dir.join(FOLDER)).unwrap();
@@ -284,21 +388,34 @@ mod tests {
         fs::create_dir(&far).unwrap();
         symlink("../far", dir.join("link")).unwrap();
         let mut report = Output::default();
-        report.add(gone());
-        report.look_again(&dir);
+        report.miss(&dir.join("link/file"), examine::Kind::Gone);
+        report.miss_keyring(&dir);
+        assert!(report.list(&dir).is_empty());
         assert_eq!(report.files.gone, 1);
         assert!(report.problems.is_empty(), "a server may have removed it");
 
         fs::remove_dir(&far).unwrap();
         for _ in 0..2 {
-            report.look_again(&dir);
+            report.list(&dir);
             assert_eq!(report.problems.len(), 1);
         }
         assert_eq!(report.problems[0].file, dir.join("link").display().to_string());
         assert!(report.verdict(&dir).is_err_and(|why| matches!(why, Error::Unread { .. })));
 
         fs::remove_dir_all(&dir).unwrap();
-        report.look_again(&dir);
+        for _ in 0..2 {
+            report.miss_keyring(&dir);
+            assert_eq!(report.problems.len(), 2);
+        }
         assert!(report.problems[1].what.contains("its keyring is gone"));
+    }
+
+    #[test]
+    fn a_file_whose_name_something_else_took_is_missing_and_no_problem() {
+        let mut report = Output::default();
+        report.miss(Path::new("/data/file"), examine::Kind::Changed);
+        report.files.appeared = 1;
+        assert_eq!((report.files.gone, report.notes.len()), (1, 1));
+        assert!(report.verdict(Path::new("/data")).is_ok());
     }
 }

@@ -8,7 +8,7 @@
 //! the disk is not mounted, and sealed files are on it.
 //!
 //! `lost+found` is the file system's: at the top of a mount it is left out, if root owns it and
-//! the server, as another user, cannot have written there.
+//! the server, as another user, cannot have written there. [`list`] names one that may hold files.
 //!
 //! Clusters of several versions of PostgreSQL may share a tablespace, each with a folder of its
 //! own there. Those of other versions than `PG_VERSION` says are not this directory's.
@@ -33,6 +33,8 @@ pub(crate) struct Found {
     pub(crate) name: PathBuf,
     /// Size and kind, when it was found.
     pub(crate) metadata: Metadata,
+    /// The name itself is a link.
+    pub(crate) link: bool,
 }
 
 impl Found {
@@ -42,14 +44,28 @@ impl Found {
     }
 }
 
+/// What a look through a directory has found.
+pub(crate) struct Listing {
+    /// As [`files`] has them.
+    pub(crate) files: Vec<Found>,
+    /// Each `lost+found` that was left out, and is not known to be empty.
+    pub(crate) lost: Vec<PathBuf>,
+}
+
 /// The regular files of `dir`, `.tidelock` and [`other_versions`] left out, sorted by name. What
 /// cannot be listed goes to `failed`, and so does, as [`io::ErrorKind::NotFound`], a link that
 /// leads nowhere; what vanished meanwhile is left out.
 pub(crate) fn files(dir: &Path, failed: &mut dyn FnMut(&Path, io::Error)) -> Vec<Found> {
+    list(dir, failed).files
+}
+
+/// As [`files`], with the places that were left out.
+pub(crate) fn list(dir: &Path, failed: &mut dyn FnMut(&Path, io::Error)) -> Listing {
     let others = other_versions(dir);
     let others = others.iter().filter_map(|folder| fs::metadata(folder).ok());
     let mut walk = Walk {
         found: Vec::new(),
+        lost: Vec::new(),
         seen: others.map(|folder| (folder.dev(), folder.ino())).collect(),
         links: BTreeMap::new(),
         visited: fs::canonicalize(dir).into_iter().collect(),
@@ -59,7 +75,7 @@ pub(crate) fn files(dir: &Path, failed: &mut dyn FnMut(&Path, io::Error)) -> Vec
     walk.follow();
     walk.unmounted(dir);
     walk.found.sort_by(|a, b| a.name.cmp(&b.name));
-    walk.found
+    Listing { files: walk.found, lost: walk.lost }
 }
 
 /// The folders in tablespaces of `dir` that clusters of other versions have.
@@ -115,6 +131,7 @@ pub(crate) fn read_at(file: &File, into: &mut [u8], at: u64) -> io::Result<usize
 
 struct Walk<'f> {
     found: Vec<Found>,
+    lost: Vec<PathBuf>,
     seen: HashSet<(u64, u64)>,
     /// Met and not yet followed, by depth and name: as the library meets them.
     links: BTreeMap<(usize, PathBuf), PathBuf>,
@@ -151,9 +168,15 @@ impl Walk<'_> {
             Ok(metadata) if metadata.is_symlink() => {
                 self.links.insert((name.components().count(), name), path);
             }
-            Ok(metadata) if is_lost_and_found(&path, &metadata) => {}
+            Ok(metadata) if is_lost_and_found(&path, &metadata) => {
+                if may_hold(&path) {
+                    self.lost.push(path);
+                }
+            }
             Ok(metadata) if metadata.is_dir() => self.directory(&path, &name),
-            Ok(metadata) if metadata.is_file() => self.found.push(Found { path, name, metadata }),
+            Ok(metadata) if metadata.is_file() => {
+                self.found.push(Found { path, name, metadata, link: false });
+            }
             Ok(metadata) if metadata.file_type().is_block_device() => self.fail(&path, on_disk()),
             Ok(_) => {}
             Err(why) => self.fail(&path, why),
@@ -177,7 +200,9 @@ impl Walk<'_> {
                 self.directory(&path, &name);
                 self.visited.push(target);
             }
-            Ok(metadata) if metadata.is_file() => self.found.push(Found { path, name, metadata }),
+            Ok(metadata) if metadata.is_file() => {
+                self.found.push(Found { path, name, metadata, link: true });
+            }
             Ok(metadata) if metadata.file_type().is_block_device() => self.fail(&path, on_disk()),
             Ok(_) => {}
             Err(why) => self.fail(&path, why),
@@ -249,6 +274,14 @@ fn is_lost_and_found(path: &Path, found: &Metadata) -> bool {
     let above = path.parent().unwrap_or(path);
     let (here, beyond) = (fs::metadata(above), fs::metadata(above.join("..")));
     here.is_ok_and(|here| here.uid() != 0 && beyond.is_ok_and(|beyond| beyond.dev() != here.dev()))
+}
+
+/// False if a directory is known to be empty, or gone.
+fn may_hold(dir: &Path) -> bool {
+    match fs::read_dir(dir) {
+        Ok(mut entries) => entries.next().is_some(),
+        Err(why) => why.kind() != io::ErrorKind::NotFound,
+    }
 }
 
 /// A path without `.` and `..`, by its text alone.
@@ -350,6 +383,17 @@ mod tests {
         symlink(&dir, far.join("back")).unwrap();
         let names = ["a", "one", "pg_wal/1", "zz/base/2", "zz/one"].map(str::to_owned);
         assert_eq!(look(&dir), (names.to_vec(), Vec::new()));
+    }
+
+    #[test]
+    fn only_a_folder_that_is_seen_to_be_empty_holds_nothing() {
+        let home = tempfile::tempdir().unwrap();
+        assert!(!may_hold(home.path()));
+        assert!(!may_hold(&home.path().join("none")));
+        file(&home.path().join("#17"));
+        assert!(may_hold(home.path()));
+        // What cannot be listed may hold anything.
+        assert!(may_hold(&home.path().join("#17")));
     }
 
     #[test]

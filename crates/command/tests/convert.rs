@@ -326,6 +326,19 @@ fn lost_and_found_of_a_file_system_keeps_no_conversion_from_its_end() {
 }
 
 #[test]
+fn what_a_repair_of_the_file_system_found_is_not_looked_at_and_that_is_told() {
+    let said = of_daemon(
+        r#"encrypt > out 2>&1 || cat out; tidelock verify -D w/d | grep -c lost+found
+        echo text > w/d/lost+found/file
+        tidelock verify -D w/d | sed -n 's/.*\(lost+found: note: not looked at\).*/\1/p'
+        tidelock report -D w/d | grep -o 'Every file outside of lost+found was read'"#,
+    );
+    let Some(said) = said else { return };
+    let told = "lost+found: note: not looked at\nEvery file outside of lost+found was read\n";
+    assert_eq!(said, format!("0\n{told}"));
+}
+
+#[test]
 fn a_file_that_the_owner_cannot_replace_is_refused_before_anything_is_changed() {
     let said = of_daemon(
         r#"snapshot() {

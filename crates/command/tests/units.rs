@@ -40,19 +40,27 @@ fn with_systemd(place: &Shell, line: &str) -> String {
     ))
 }
 
+/// What `protect` of these words says of a stand-in for a server that runs in this control group.
+fn protect(place: &Shell, group: &str, words: &str) -> String {
+    place.run(&format!(
+        "echo 0::{group} > group; (cd ours; exec ../mariadbd 60) > /dev/null 2>&1 & ours=$!; \
+         trap 'kill $ours' EXIT; \
+         until [ \"$(basename \"$(readlink /proc/$ours/exe)\")\" = mariadbd ]; do sleep 0.05; \
+         done; export ours; \
+         unshare -m sh -c 'mount --bind group /proc/$ours/cgroup; PATH=$PWD/bin:$PATH; \
+         tidelock protect {words} {KEYS}'"
+    ))
+}
+
+/// systemd says that the main process of each unit is the first one of all.
+fn with_supervisors(place: &Shell) {
+    place.run("printf '#!/bin/sh\necho 1\n' > bin/systemctl; chmod +x bin/systemctl");
+}
+
 #[test]
 fn the_server_of_a_unit_is_not_taken_by_its_directory_alone() {
     let Some(place) = machine() else { return };
-    let protect = |group: &str| {
-        place.run(&format!(
-            "echo 0::{group} > group; (cd ours; exec ../mariadbd 60) > /dev/null 2>&1 & ours=$!; \
-             trap 'kill $ours' EXIT; \
-             until [ \"$(basename \"$(readlink /proc/$ours/exe)\")\" = mariadbd ]; do sleep 0.05; \
-             done; export ours; \
-             unshare -m sh -c 'mount --bind group /proc/$ours/cgroup; PATH=$PWD/bin:$PATH; \
-             tidelock protect -D ours {KEYS}'"
-        ))
-    };
+    let protect = |group: &str| protect(&place, group, "-D ours");
     assert_eq!(
         protect("/system.slice/mydb.service"),
         "error: mydb.service runs the server on [HOME]/ours, and would start it as it was before\n\
@@ -63,9 +71,60 @@ fn the_server_of_a_unit_is_not_taken_by_its_directory_alone() {
     // It gets as far as asking the stand-in for its version.
     assert!(!own.contains("mydb") && own.contains("--no-defaults"), "{own}");
     // What cron has started is no server of cron's unit.
-    place.run("printf '#!/bin/sh\necho 1\n' > bin/systemctl; chmod +x bin/systemctl");
-    let cron = protect("/system.slice/cron.service");
-    assert!(!cron.contains("cron") && cron.contains("--no-defaults"), "{cron}");
+    with_supervisors(&place);
+    for group in ["cron.service", "system-getty.slice/getty@tty1.service", "ssh.service"] {
+        let said = protect(&format!("/system.slice/{group}"));
+        assert!(!said.contains(".service") && said.contains("--no-defaults"), "{said}");
+    }
+}
+
+/// Such as Patroni, which would start it again without the library.
+#[test]
+fn the_server_of_a_supervisor_is_not_taken_for_one_that_was_started_by_hand() {
+    let Some(place) = machine() else { return };
+    with_supervisors(&place);
+    let protect = |words: &str| protect(&place, "/data.slice/boss.service", words);
+    assert_eq!(
+        protect("-D ours"),
+        "error: boss.service runs the server on [HOME]/ours, and would start it as it was before\n\
+         hint:  its process 1 starts the server: `systemctl stop boss`, `tidelock encrypt \
+         [HOME]/ours`, `tidelock service install boss -D [HOME]/ours`, `systemctl daemon-reload`, \
+         `systemctl start boss`; or back: `tidelock decrypt [HOME]/ours`, `tidelock service remove \
+         boss`\n[exit 3]\n"
+    );
+    assert_eq!(
+        protect("mydb -D ours"),
+        "error: boss.service runs the server on [HOME]/ours, and not mydb\n\
+         hint:  name that one: `tidelock protect boss -D [HOME]/ours`; or stop it for good, then \
+         the same command\n[exit 3]\n"
+    );
+    let named = protect("boss -D ours");
+    assert!(!named.contains("runs the server"), "{named}");
+    place.run("touch ours/patroni.dynamic.json");
+    for words in ["-D ours", "mydb -D ours"] {
+        let said = protect(words);
+        assert!(said.starts_with("error: Patroni has the server on [HOME]/ours, by"), "{said}");
+        assert!(said.contains("`tidelock protect boss -D [HOME]/ours`, node by node"), "{said}");
+    }
+    let named = protect("boss -D ours");
+    assert!(!named.contains("Patroni"), "{named}");
+}
+
+/// Nothing runs, so only what a unit starts shows whose the directory is.
+#[test]
+fn a_stopped_server_of_patroni_is_protected_by_the_unit_of_patroni_alone() {
+    let Some(place) = machine() else { return };
+    place.run(
+        "touch ours/patroni.dynamic.json; \
+         printf '#!/bin/sh\\n[ $2 = boss ] && echo /usr/bin/patroni\\n' > bin/systemctl",
+    );
+    let protect = |words: &str| with_systemd(&place, &format!("tidelock protect {words} {KEYS}"));
+    for words in ["-D ours", "mydb -D ours"] {
+        let said = protect(words);
+        assert!(said.starts_with("error: Patroni has the server on"), "{said}");
+    }
+    let named = protect("boss -D ours");
+    assert!(!named.contains("Patroni"), "{named}");
 }
 
 /// Its program and options are those of its own root.
@@ -202,6 +261,33 @@ fn a_stopped_server_is_not_made_plain_while_another_unit_unlocks_its_directory()
     assert!(named.contains("[HOME]/ours is not a protected directory"), "{named}");
 }
 
+/// Lines of shell: a unit on a directory of a user who has a copy of another's keyring. Then who
+/// may open it: root for that user, root by its own word, root for the user whose keyring it is.
+const COPIED: &str = r#"
+tidelock init --owner nobody --profile generic --no-recovery theirs > said 2>&1 || cat said
+mkdir -p copy image/etc/tidelock/installed; cp -a theirs/.tidelock copy/
+chown -R 54321:54321 copy; installed app copy
+sed s,tidelock/0/,tidelock/54321/, /etc/tidelock/installed/app.toml \
+    > image/etc/tidelock/installed/app.toml
+tidelock service unlock app --root image; echo "code $?"
+show() { tidelock profile show -D copy "$@" > said 2>&1; echo "code $?"; }
+show; show --provider file:/etc/tidelock/keys/theirs.key
+chown -R nobody: copy; show
+"#;
+
+/// The id of a keyring is for the owner of its directory to choose, and so would be what root opens
+/// by it.
+#[test]
+fn root_opens_a_keyring_for_the_user_for_whom_it_is_configured_alone() {
+    let Some(place) = machine() else { return };
+    let said = with_own_etc(&place, COPIED);
+    let refused = "error: /etc/tidelock/keyrings/[ID].toml is for [HOME]/theirs, and not for the \
+                   owner of [HOME]/copy\n\
+                   hint:  set directory = \"[HOME]/copy\" in /etc/tidelock/keyrings/[ID].toml if ";
+    assert!(said.starts_with(refused), "{said}");
+    assert!(said.ends_with("code 3\ncode 3\ncode 0\ncode 0\n"), "{said}");
+}
+
 /// Lines of shell: a unit of MariaDB, whose option files say what `options` has.
 const MARIADB: &str = r#"
 tidelock init data --profile mariadb --no-recovery > said 2>&1 || cat said
@@ -269,4 +355,29 @@ fn a_server_of_the_unit_counts_only_where_its_directory_is() {
     assert!(said.ends_with("[exit 5]\n"), "{said}");
     // What a link there leads to is protected too.
     assert_eq!(check("ln -s ../plain sealed/link; check postgres plain"), loaded);
+}
+
+/// Type=simple: systemd's child may not have begun the program of the unit, nor that its server.
+#[test]
+fn a_main_process_may_become_a_server_after_a_while() {
+    let place = Shell::new();
+    let said = place.run(&format!(
+        r#"umask 022
+{CHECK}
+later='sleep 2; cd ../sealed; exec env LD_PRELOAD="$0/libtidelock_preload.so" "$0/postgres" 60'
+(cd plain && exec sh -c "$later" "$home") > /dev/null 2>&1 &
+main=$!
+MAINPID=$main tidelock service check app --root image | sed 's/process [0-9]*$/process PID/'
+kill $main"#
+    ));
+    assert_eq!(said, "loaded        in process PID\n");
+    let said = place.run(&format!(
+        r#"umask 022
+{CHECK}
+(cd sealed && exec "$home/postgres" 60) > /dev/null 2>&1 &
+main=$!
+MAINPID=$main tidelock service check app --root image
+kill $main"#
+    ));
+    assert!(said.starts_with("error: ") && said.contains("library"), "{said}");
 }

@@ -127,6 +127,27 @@ pub(crate) mod tests {
         assert!(named, "{page}");
     }
 
+    /// Facts of before have none of them: their pages stay as they were made.
+    #[test]
+    fn what_later_versions_tell_is_shown_where_it_is_there() {
+        let before = render(&facts()).unwrap();
+        assert!(!before.contains("reading began"), "{before}");
+        assert!(before.contains("Every byte of every file was read"), "{before}");
+        let mut facts = facts();
+        facts["began"] = json!("2026-01-01 23:04:05 UTC");
+        facts["scope"] = json!(" that was looked at");
+        facts["left_out"] = json!(["/srv/main/lost+found"]);
+        facts["left_out_why"] = json!("for a reason");
+        let page = render(&facts).unwrap();
+        for words in [
+            "2026-01-02 03:04:05 UTC (reading began 2026-01-01 23:04:05 UTC)",
+            "Every byte of every file that was looked at was read",
+            "<p>Not looked at, for a reason:</p>",
+        ] {
+            assert!(page.contains(words), "{words}: {page}");
+        }
+    }
+
     #[test]
     fn facts_that_lack_something_make_no_page() {
         let mut facts = facts();

@@ -364,6 +364,47 @@ fn a_trigger_file_of_the_source_does_not_promote_the_copy() -> Result<()> {
     to.stop("fast")
 }
 
+/// PostgreSQL 17 and later: the promoted copy has to forget the source all the same.
+#[test]
+fn a_source_that_forbids_alter_system_is_switched_over() -> Result<()> {
+    let place = Workspace::new()?;
+    let from = Cluster::started(&place, "from", Arm::Plain)?;
+    let setting = "SELECT count(*) FROM pg_settings WHERE name = 'allow_alter_system'";
+    if from.sql(setting)? == "0" {
+        return Ok(());
+    }
+    from.sql("CREATE TABLE t AS SELECT g FROM generate_series(1, 1000) g")?;
+    from.set("allow_alter_system", "off")?;
+    from.restart()?;
+    let to = Cluster::at(&place, "to", Arm::Sealed)?;
+    migrate(&place, from.dir(), to.dir(), &["--switch", "--yes"])?.run()?;
+    from.expect("SELECT count(*) FROM t", "1000")?;
+    from.expect("SHOW primary_conninfo", "")?;
+    from.expect("SHOW allow_alter_system", "off")?;
+    std::mem::forget(from);
+    to.stop("fast")
+}
+
+/// No other copy of it is there: the standby archives nothing that it was sent.
+#[test]
+fn wal_that_no_archive_has_is_told_before_the_old_directory_is_removed() -> Result<()> {
+    let place = Workspace::new()?;
+    let from = Cluster::new(&place, "from", Arm::Plain)?;
+    from.set("archive_mode", "on")?;
+    from.set("archive_command", "false")?;
+    from.start()?;
+    from.sql("CREATE TABLE t AS SELECT 1 AS a; SELECT pg_switch_wal()")?;
+    from.wait_for("SELECT failed_count > 0 FROM pg_stat_archiver", "t")?;
+    let to = Cluster::at(&place, "to", Arm::Sealed)?;
+    let output = migrate(&place, from.dir(), to.dir(), &["--switch", "--yes"])?.run()?;
+    ensure(output.stderr.contains("not archived yet"), || output.text())?;
+    let told = told(&output, "not archived")?;
+    ensure(told.contains("000000010000000000000001 to "), || output.text())?;
+    ensure(output.stdout.contains("when these are archived"), || output.text())?;
+    std::mem::forget(from);
+    to.stop("immediate")
+}
+
 #[test]
 fn what_stands_in_the_way_is_refused_with_the_line_to_change() -> Result<()> {
     let place = Workspace::new()?;
@@ -410,6 +451,10 @@ fn what_stands_in_the_way_is_refused_with_the_line_to_change() -> Result<()> {
     let space = place.make_dir("space")?;
     from.sql(&format!("CREATE TABLESPACE s LOCATION '{}'", space.display()))?;
     refused("has no new place", "-T ")?;
+    let patronis = from.dir().join("patroni.dynamic.json");
+    place.write(&patronis, "{}")?;
+    refused("Patroni has the source", "auto_init")?;
+    fs::remove_file(&patronis).map_err(Error::io("removing"))?;
     from.sql("DROP TABLESPACE s")?;
     // A standby has no rows of theirs.
     from.sql("CREATE UNLOGGED TABLE quick AS SELECT 1 AS a; CREATE UNLOGGED TABLE none (a int)")?;

@@ -41,6 +41,7 @@ twins! {
     append_from_eight_processes
     append_ignores_the_offset
     append_switched_by_fcntl
+    append_to_what_is_sealed
     at_calls_with_a_directory
     attributes_through_descriptors
     bad_addresses
@@ -48,6 +49,7 @@ twins! {
     children_are_started
     children_inherit_a_descriptor
     children_read_sealed_bytes
+    clone_shares_memory_only
     clone_shares_the_offset
     close_range_and_closefrom
     constructor_does_io

@@ -93,7 +93,7 @@ impl Encrypt {
         let conversion = Some(Conversion::begin(Direction::Encrypt));
         let made = self.making.make(&place, profile, conversion)?;
         if !self.how.json {
-            let start = match profile {
+            let start = match instance::engine(&dir, profile) {
                 "postgres" => format!("pg_ctl start -D {}", dir.display()),
                 other => match Brand::of_profile(other) {
                     Some(brand) => format!("{} --datadir={}", brand.server(), dir.display()),

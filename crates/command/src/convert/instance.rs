@@ -28,10 +28,16 @@ pub(super) fn profile(dir: &Path) -> Option<&'static str> {
     Brand::of(dir).map(Brand::profile)
 }
 
-/// Files without which no server of the profile starts: sealed first and made plain last, so that
-/// no bare server starts on a half-converted directory.
-pub(super) fn gate(profile: &str) -> &'static [&'static str] {
-    match profile {
+/// Whose rules hold for a directory: those of the engine that it looks like, whatever its profile
+/// is called, else those of the profile.
+pub(super) fn engine<'p>(dir: &Path, named: &'p str) -> &'p str {
+    profile(dir).unwrap_or(named)
+}
+
+/// Files without which no server of the [`engine`] starts: sealed first and made plain last, so
+/// that no bare server starts on a half-converted directory.
+pub(super) fn gate(engine: &str) -> &'static [&'static str] {
+    match engine {
         "postgres" => &[CONTROL],
         other => Brand::of_profile(other).map_or(&[], Brand::gate),
     }
@@ -99,13 +105,15 @@ pub(super) fn user_of(dir: &Path) -> Option<(i32, PathBuf)> {
     })
 }
 
-/// Refuses what was not stopped cleanly: recovery needs the files as they are.
+/// Refuses what was not stopped cleanly: recovery needs the files as they are. `named` is the
+/// profile, which counts where the directory does not show whose it is.
 ///
 /// # Errors
 /// [`Error::Refused`]; [`Error::Io`].
-pub(super) fn refuse_unclean(dir: &Path, profile: &str, keys: Option<&Keys>) -> Result<()> {
-    if profile != "postgres" {
-        return Brand::of_profile(profile).map_or(Ok(()), |brand| brand.refuse_unclean(dir));
+pub(super) fn refuse_unclean(dir: &Path, named: &str, keys: Option<&Keys>) -> Result<()> {
+    let engine = engine(dir, named);
+    if engine != "postgres" {
+        return Brand::of_profile(engine).map_or(Ok(()), |brand| brand.refuse_unclean(dir));
     }
     let Some(control) = control(dir, keys)? else {
         return Err(Error::refused(
@@ -167,4 +175,38 @@ pub(super) fn refuse_full(needs: &[(PathBuf, u64)]) -> Result<()> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn a_profile_of_any_name_leaves_an_engine_its_gate_and_its_recovery() {
+        let home = tempfile::tempdir().unwrap();
+        let place = |name: &str, files: &[&str]| {
+            let dir = home.path().join(name);
+            for file in files.iter().map(|file| dir.join(file)) {
+                fs::create_dir_all(file.parent().unwrap()).unwrap();
+                fs::write(file, "").unwrap();
+            }
+            dir
+        };
+        let postgres = place("p", &["PG_VERSION", CONTROL]);
+        let mariadb = place("m", &["aria_log_control", "mysql/t.frm", "ddl_recovery.log"]);
+        let mysql = place("s", &["ibdata1", "mysql.ibd", "ibtmp1"]);
+        for named in ["./pg.toml", "my-maria", "generic"] {
+            for (dir, file) in
+                [(&postgres, CONTROL), (&mariadb, "aria_log_control"), (&mysql, "mysql.ibd")]
+            {
+                assert!(gate(engine(dir, named)).contains(&file), "{named} {file}");
+                assert!(refuse_unclean(dir, named, None).is_err(), "{named} {file}");
+            }
+        }
+        let other = place("o", &["a"]);
+        assert_eq!((engine(&other, "mysql"), gate(engine(&other, "./x"))), ("mysql", &[][..]));
+        refuse_unclean(&other, "./x", None).unwrap();
+    }
 }

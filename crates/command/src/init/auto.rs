@@ -68,7 +68,8 @@ fn make(dir: &Path, named: &Named) -> Result<()> {
     let profile = crate::profile::named(config.profile.as_deref().unwrap_or("postgres"))?;
     nearby::refuse_wrong_level(&place.path, &profile.name)?;
     let layout = profile.layout()?;
-    let policy = profile.compile(&config.plain, &[]).map_err(tidelock_keyring::Error::from)?;
+    let policy =
+        profile.compile(&config.plain, &config.programs).map_err(tidelock_keyring::Error::from)?;
     let opened = providers(&place, file, &config.providers)?;
     let recovery = match &config.recovery_folder {
         Some(_) => Some(RecoveryKey::random()?),

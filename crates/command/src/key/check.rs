@@ -24,6 +24,7 @@ use super::session::short;
 use crate::audit::trail;
 use crate::console;
 use crate::error::{Error, Result};
+use crate::owner::Owner;
 use crate::protected::Protected;
 use crate::rollback;
 use crate::unlock;
@@ -91,7 +92,8 @@ impl Check {
     pub(super) fn run(self) -> Result<ExitCode> {
         let user = user::choose(&self.dir, self.as_owner, self.json)?;
         let protected = Protected::open(&self.dir)?;
-        let config = unlock::configured(&protected.keyring, &protected.path)?;
+        let owner = Owner::of(&protected.path)?;
+        let config = unlock::to_open(&protected.keyring, &protected.path, owner)?;
         let mut slots: Vec<_> = protected
             .keyring
             .slots()

@@ -1,8 +1,10 @@
 //! `tidelock profile set`: changes what stays plain and which programs get keys, after init.
 //!
 //! ```text
+//!   renewed?   --> rules that go and come are printed, and programs that are not taken over
 //!   new policy --> every file of the directory: does it contradict? --> refused, files named
 //!              --> could a running server write by the old one?     --> refused, stop it first
+//!              --> would a newer rule make plain what is sealed? --> refused without --yes
 //!              --> keyring replaced, audit line, agent told
 //! ```
 //!
@@ -12,7 +14,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use tidelock_contract::{Decision, Policy};
+use tidelock_contract::{Action, Decision, Policy};
 use tidelock_keyring::{Amendment, Profile, needs_a_stop};
 
 use super::session::{Change, Opening};
@@ -42,9 +44,16 @@ pub(crate) struct ProfileSet {
     /// A program that no longer gets keys; may be given several times
     #[arg(long, value_name = "PROGRAM")]
     no_program: Vec<String>,
-    /// Take the rules that the built-in profile has now
+    /// Take the rules that the built-in profile has now; who gets keys stays as it is
     #[arg(long)]
     renew: bool,
+    /// With --renew, take the rules of this profile, which has the same name: the path of a file of
+    /// one's own
+    #[arg(long, value_name = "PROFILE", requires = "renew")]
+    profile: Option<String>,
+    /// Take them although files that were sealed may be plain by them
+    #[arg(long, requires = "renew")]
+    yes: bool,
 }
 
 /// A file that the new policy would not read as it is.
@@ -60,7 +69,7 @@ impl ProfileSet {
         let mut session = self.opening.begin()?;
         let old = session.keyring.policy().clone();
         let words = self.words();
-        let profile = self.renew.then(|| Profile::builtin(old.profile())).transpose()?;
+        let profile = self.newer(old.profile())?;
         let change = Amendment {
             profile,
             plain: self.plain,
@@ -69,6 +78,7 @@ impl ProfileSet {
             not_programs: self.no_program,
         };
         let new = change.apply(&old).map_err(tidelock_keyring::Error::from)?;
+        warn_of_left_out(&change.left_out(&new));
         if new == old {
             return Err(Error::usage(
                 "nothing would be another than it is",
@@ -85,6 +95,10 @@ impl ProfileSet {
                  be changed while it runs",
             ));
         }
+        if self.renew {
+            console::print(differences(&old, &new))?;
+            refuse_unsealing(&change.unseals(&old, &new), self.yes)?;
+        }
         session.keyring.set_policy(new);
         let told = session.write(&[Change::policy(words)])?;
         if let Some(who) = runs {
@@ -94,6 +108,23 @@ impl ProfileSet {
             ))?;
         }
         told.finish()
+    }
+
+    /// The profile whose rules are to be taken, for a directory of profile `name`.
+    fn newer(&self, name: &str) -> Result<Option<Profile>> {
+        if !self.renew {
+            return Ok(None);
+        }
+        if let Some(named) = &self.profile {
+            return crate::profile::named(named).map(Some);
+        }
+        if Profile::builtin_text(name).is_none() {
+            return Err(Error::usage(
+                format!("the rules are those of a profile of your own, \"{name}\""),
+                "name its file too: --renew --profile ./FILE",
+            ));
+        }
+        Ok(Some(Profile::builtin(name)?))
     }
 
     /// For the audit log.
@@ -109,8 +140,52 @@ impl ProfileSet {
             .flat_map(|(option, values)| values.iter().map(move |it| format!("{option} {it}")))
             .collect();
         words.extend(self.renew.then(|| "--renew".to_owned()));
+        words.extend(self.profile.iter().map(|named| format!("--profile {named}")));
+        words.extend(self.yes.then(|| "--yes".to_owned()));
         words.join(" ")
     }
+}
+
+/// A newer profile gives nobody keys whom the owner has not named, or has taken out.
+fn warn_of_left_out(programs: &[&str]) {
+    if !programs.is_empty() {
+        console::warn(
+            format!("the newer profile lists also: {}", programs.join(", ")),
+            "they get no keys by this; add them with --program NAME",
+        );
+    }
+}
+
+/// Which rules a renewal takes out and puts in, a line each.
+fn differences(old: &Policy, new: &Policy) -> String {
+    let mut text = String::new();
+    for (way, of, other) in [("out", old, new), ("in", new, old)] {
+        for rule in of.rules().iter().filter(|rule| !other.rules().contains(rule)) {
+            let does = match &rule.action {
+                Action::Seal(class) => format!("sealed, class {}", class.name()),
+                Action::Plain(reason) => format!("plain: {reason}"),
+            };
+            text += &format!("rule {way:<4} {}: {does}\n", rule.glob);
+        }
+    }
+    text
+}
+
+/// `globs` are those by which files may be plain that the old rules seal.
+fn refuse_unsealing(globs: &[String], yes: bool) -> Result<()> {
+    if yes || globs.is_empty() {
+        return Ok(());
+    }
+    let shown: Vec<&str> = globs.iter().take(SHOWN).map(String::as_str).collect();
+    let more = match globs.len().saturating_sub(SHOWN) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    Err(Error::refused(
+        format!("files that are sealed now would be plain: {}{more}", shown.join(", ")),
+        "say --yes if they may be; where the rules came from a file of your own, name that with \
+         --profile",
+    ))
 }
 
 /// Who writes there, if anybody does.

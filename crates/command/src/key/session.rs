@@ -107,9 +107,12 @@ impl Opening {
     /// # Errors
     /// The directory is not protected; the keyring does not open.
     pub(super) fn begin(&self) -> Result<Session> {
-        let (protected, folder) = Protected::hold(&protected::folder(&self.dir)?)?;
+        let directory = protected::folder(&self.dir)?;
+        let (protected, folder) = Protected::hold(&directory)?;
+        // Of what was opened: its path may lead elsewhere by now.
+        let owner = directory.owner()?;
         let (keyring, opener) =
-            self.keys.unlock_with_opener(&protected.keyring, &protected.path)?;
+            self.keys.unlock_with_opener(&protected.keyring, &protected.path, owner)?;
         // A change of an old keyring would have the generation of another that is lost.
         rollback::refuse(&protected)?;
         if let Some(conversion) = keyring.conversion() {

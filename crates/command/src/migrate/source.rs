@@ -1,12 +1,16 @@
 //! What the running source says of itself, and what stands in the way of a standby.
 
 use std::collections::BTreeMap;
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::console;
 use crate::error::{Error, Result};
-use crate::postgres::{Address, Instance, Running, Session};
+use crate::postgres::{Address, Cluster, Instance, Running, Session};
+use crate::protect::refuse_container;
 use crate::run_as::run;
+use crate::starter::{Starter, is_called, of_patroni, without_suffix};
+use crate::whereabouts::Identity;
 
 /// A standby with less of these refuses to follow (PostgreSQL, "Administrator's Overview").
 const AT_LEAST: [&str; 5] = [
@@ -18,6 +22,8 @@ const AT_LEAST: [&str; 5] = [
 ];
 /// The first version with backup manifests.
 const OLDEST: u32 = 130_000;
+/// A busy server may have some files of WAL that wait for its archive.
+const MANY_WAIT: usize = 16;
 
 /// The running source.
 pub(super) struct Source {
@@ -43,8 +49,8 @@ pub(super) struct Facts {
     pub(super) slot_exists: bool,
     /// The file that the server writes its log to.
     pub(super) log: Option<PathBuf>,
-    /// The unit of systemd that it runs in.
-    pub(super) unit: Option<String>,
+    /// Who starts it.
+    pub(super) starter: Starter,
     in_recovery: bool,
     superuser: bool,
     senders: u32,
@@ -72,6 +78,7 @@ impl Source {
                  `tidelock encrypt`",
             )
         })?;
+        refuse_container(&instance.dir, running.pid)?;
         let address =
             Address { host: running.host.clone(), port: running.port, user: user.to_owned() };
         let mut session = Session::open(&instance.programs, &address, "postgres")?;
@@ -79,9 +86,10 @@ impl Source {
         let settings = settings
             .into_iter()
             .filter_map(|row| Some((row.first()?.clone(), row.get(1)?.clone())));
-        let settings = settings.collect();
-        let (log, unit) = (running.log(), running.unit());
-        let mut facts = Facts { pid: running.pid, log, unit, ..Facts::default() };
+        let settings: BTreeMap<String, String> = settings.collect();
+        refuse_another(&settings, &instance.dir)?;
+        let (log, starter) = (running.log(), Starter::of(running.pid, None));
+        let mut facts = Facts { pid: running.pid, log, starter, ..Facts::default() };
         let yes = |value: String| value == "t";
         facts.in_recovery = yes(session.value("SELECT pg_is_in_recovery()")?);
         facts.superuser =
@@ -149,6 +157,10 @@ impl Source {
         if self.settings.contains_key("promote_trigger_file") {
             all.push(("promote_trigger_file".to_owned(), String::new()));
         }
+        // PostgreSQL 17 has brought it. The promoted copy forgets the source by ALTER SYSTEM.
+        if self.settings.contains_key("allow_alter_system") {
+            all.push(("allow_alter_system".to_owned(), "on".to_owned()));
+        }
         all
     }
 
@@ -189,6 +201,62 @@ impl Source {
             Err(Error::Tool { said, .. }) => Ok(Some(said)),
             Err(other) => Err(other),
         }
+    }
+
+    /// What its archiver has failed with, or is behind with; nothing if all is well.
+    ///
+    /// # Errors
+    /// [`Error::Tool`].
+    pub(super) fn archive_lag(&mut self) -> Result<Option<String>> {
+        if self.setting("archive_mode") == "off" {
+            return Ok(None);
+        }
+        let failed = self.session.value(
+            "SELECT last_failed_wal FROM pg_stat_archiver \
+             WHERE last_failed_time > coalesce(last_archived_time, '-infinity')",
+        )?;
+        let waiting = not_archived(&self.instance.dir).len();
+        if failed.is_empty() && waiting < MANY_WAIT {
+            return Ok(None);
+        }
+        let last = if failed.is_empty() { failed } else { format!("; {failed} failed last") };
+        let files = console::count(waiting, "file");
+        Ok(Some(format!("{files} of WAL at the source not archived yet{last}")))
+    }
+
+    /// What would start the source again, or look for it where it was. `is_away`: the user has
+    /// taken that away.
+    pub(super) fn supervised(&self, is_away: bool) -> Option<Obstacle> {
+        if let Some(file) = of_patroni(&self.instance.dir) {
+            return Some(Obstacle {
+                what: format!(
+                    "Patroni has the source, by {}, and would start it on its old directory again",
+                    file.display()
+                ),
+                hint: "seal such a cluster node by node: each replica is built again with \
+                       `auto_init`, then the leader after `patronictl switchover` \
+                       (docs/service.md); if Patroni has left this directory for good, remove \
+                       that file first"
+                    .to_owned(),
+            });
+        }
+        let cluster = self.instance.cluster.as_ref().map(Cluster::unit);
+        let what = match &self.facts.starter {
+            Starter::Supervisor { unit, main } => {
+                format!("{unit} runs the source, and its process {main} may start that again")
+            }
+            Starter::Unit(unit) => {
+                let cluster = cluster.filter(|cluster| !is_called(unit, cluster))?;
+                format!("{unit} runs the source, and not {cluster}")
+            }
+            Starter::Person => return None,
+        };
+        let name = self.facts.starter.unit().map_or("", without_suffix);
+        let hint = format!(
+            "have {name} leave the server alone and say --without-supervisor: after the switchover \
+             it is yours to point at the new directory; or stop {name}, then `tidelock encrypt`"
+        );
+        (!is_away).then_some(Obstacle { what, hint })
     }
 
     /// What has to be changed at the source before a standby can follow it. `begun`: our slot is
@@ -348,5 +416,47 @@ impl Source {
             }
         }
         found
+    }
+}
+
+/// Refuses a server that works on another directory than `dir`: where one has crashed, another may
+/// have its port by now.
+fn refuse_another(settings: &BTreeMap<String, String>, dir: &Path) -> Result<()> {
+    let Some(named) = settings.get("data_directory").map(Path::new) else { return Ok(()) };
+    match (Identity::of(named), Identity::of(dir)) {
+        (Ok(theirs), Ok(ours)) if theirs != ours => Err(Error::refused(
+            format!("the server at the port of {} has {}", dir.display(), named.display()),
+            "end what is left of the server that had this directory, and start it again",
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// The files of WAL in a data directory that no archive has yet, by their names and in order.
+pub(super) fn not_archived(dir: &Path) -> Vec<String> {
+    let entries = fs::read_dir(dir.join("pg_wal/archive_status")).into_iter().flatten().flatten();
+    let name = |entry: fs::DirEntry| {
+        let name = entry.file_name();
+        name.to_str()?.strip_suffix(".ready").map(str::to_owned)
+    };
+    let mut names: Vec<String> = entries.filter_map(name).collect();
+    names.sort();
+    names
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_waits_for_the_archive_is_told_in_order() {
+        let dir = tempfile::tempdir().unwrap();
+        assert!(not_archived(dir.path()).is_empty());
+        let status = dir.path().join("pg_wal/archive_status");
+        fs::create_dir_all(&status).unwrap();
+        for name in ["0003.ready", "0001.done", "0002.ready"] {
+            fs::write(status.join(name), "").unwrap();
+        }
+        assert_eq!(not_archived(dir.path()), ["0002", "0003"]);
     }
 }

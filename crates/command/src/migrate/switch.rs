@@ -18,6 +18,7 @@ use crate::console;
 use crate::error::{Error, Result};
 use crate::migrate::copy;
 use crate::migrate::record::{self, Record, Stage};
+use crate::migrate::source::not_archived;
 use crate::migrate::standby::{self, lsn};
 use crate::owner::Owner;
 use crate::postgres::{Cluster, Instance, Running, Session};
@@ -73,8 +74,12 @@ pub(super) fn go_on(ends: &Ends<'_>, record: &mut Record) -> Result<()> {
 /// What the unit of the new server would be refused, when there is no way back any more.
 ///
 /// # Errors
-/// As `tidelock service install` and `remove`.
+/// As `tidelock service install` and `remove`; an included file has the data directory of the
+/// cluster.
 pub(super) fn refuse_service(record: &Record, owner: Owner) -> Result<()> {
+    if let Some(cluster) = record.unit.as_deref().and_then(Cluster::of_unit) {
+        refuse_included(&cluster.folder(), &record.to)?;
+    }
     match &record.unit {
         Some(unit) if record.plain => service::refuse_removal(unit),
         Some(unit) => service::refuse(unit, &record.to, owner),
@@ -250,6 +255,25 @@ fn configure(cluster: &Cluster, to: &Path) -> Result<()> {
     }
 }
 
+/// Refuses a cluster whose postgresql.conf includes a file that has the data directory behind it:
+/// what [`configure`] writes would not count.
+fn refuse_included(folder: &Path, to: &Path) -> Result<()> {
+    let file = folder.join("postgresql.conf");
+    let text = fs::read_to_string(&file).map_err(Error::io("read", &file))?;
+    match service::named_directory_in(folder, &with_data_directory(&text, to)) {
+        Some((named, from)) if named != to => Err(Error::refused(
+            format!(
+                "data_directory is {} in {}: that counts, and not the line which the switchover \
+                 changes",
+                named.display(),
+                from.display()
+            ),
+            format!("move that line to the end of {}", file.display()),
+        )),
+        _ => Ok(()),
+    }
+}
+
 /// The last line counts; the others stay as they are.
 fn with_data_directory(text: &str, to: &Path) -> String {
     let line = format!("data_directory = '{}'", to.display());
@@ -307,9 +331,24 @@ fn tell(ends: &Ends<'_>, record: &Record, downtime: &str) -> Result<()> {
             config.display()
         ));
     }
+    let waiting = not_archived(&record.from);
+    let mut when = "when it is not needed any more";
+    if let (Some(first), Some(last)) = (waiting.first(), waiting.last()) {
+        let (files, range) = match waiting.len() {
+            1 => ("file", first.clone()),
+            _ => ("files", format!("{first} to {last}")),
+        };
+        text.push_str(&format!(
+            "not archived  {} {files} of WAL that only {from}/pg_wal has: {range};\n{:14}put them \
+             into the archive, as archive_command does\n",
+            waiting.len(),
+            ""
+        ));
+        when = "when these are archived and it is not needed any more";
+    }
     text.push_str(&format!(
-        "later         when it is not needed any more: rm -r {from}\n{:14}its blocks stay on the \
-         disk until they are overwritten\n",
+        "later         {when}: rm -r {from}\n{:14}its blocks stay on the disk until they are \
+         overwritten\n",
         ""
     ));
     console::print(text)
@@ -340,5 +379,22 @@ mod tests {
         ] {
             assert_eq!(with_data_directory(text, to), changed);
         }
+    }
+
+    #[test]
+    fn a_data_directory_that_an_included_file_has_is_refused_where_it_would_count() {
+        let folder = tempfile::tempdir().unwrap();
+        let put = |name: &str, text: &str| fs::write(folder.path().join(name), text).unwrap();
+        fs::create_dir(folder.path().join("conf.d")).unwrap();
+        let refused = || refuse_included(folder.path(), Path::new("/new")).is_err();
+        put("postgresql.conf", "data_directory = '/old'\ninclude_dir = 'conf.d'\n");
+        assert!(!refused());
+        put("conf.d/dir.conf", "data_directory = '/old'\n");
+        assert!(refused());
+        // A line behind the others is added, or stands there.
+        put("postgresql.conf", "include_dir = 'conf.d'\n");
+        assert!(!refused());
+        put("postgresql.conf", "include_dir = 'conf.d'\ndata_directory = '/old'\n");
+        assert!(!refused());
     }
 }

@@ -10,12 +10,14 @@ use std::path::Path;
 
 use rustix::fs::statfs;
 
-use super::settings::{Settings, is_below};
+use super::settings::{RING, Settings, is_below};
 use crate::console;
 use crate::error::{Error, Result};
 
 /// statfs(2): tmpfs and ramfs.
 const IN_MEMORY: [i64; 2] = [0x0102_1994, 0x8584_58f6];
+/// The name of the ring, unless `gcache.name` says another.
+const RING_NAME: &str = "galera.cache";
 /// What the script of a transfer by rsync starts, and what must be sealed and opened there.
 const BY_RSYNC: [&str; 2] = ["find", "rsync"];
 /// The same for the binary log, if there is one.
@@ -35,7 +37,9 @@ pub(super) fn check(
 ) -> Result<()> {
     let Some(method) = settings.transfer() else { return Ok(()) };
     for (option, place) in settings.provider_places() {
-        refuse_disk(option, &datadir.join(place), roots)?;
+        let path = datadir.join(place);
+        refuse_disk(option, &path, roots)?;
+        refuse_another_ring(option, &path, roots)?;
     }
     match method {
         "skip" | "mysqldump" => Ok(()),
@@ -60,6 +64,17 @@ fn refuse_disk(option: &str, path: &Path, roots: &[&Path]) -> Result<()> {
     Err(Error::refused(
         format!("{option} is {}: write sets would lie there plain, on a disk", path.display()),
         format!("leave {option} away, or name a directory in memory, below /dev/shm"),
+    ))
+}
+
+/// The library gives memory to the ring by its name alone; another file cannot be mapped.
+fn refuse_another_ring(option: &str, path: &Path, roots: &[&Path]) -> Result<()> {
+    if option != RING || path.ends_with(RING_NAME) || !is_below(path, roots) {
+        return Ok(());
+    }
+    Err(Error::refused(
+        format!("{option} is {}: only {RING_NAME} gets memory there", path.display()),
+        format!("leave {option} away"),
     ))
 }
 
@@ -211,11 +226,24 @@ mod tests {
             "gcache.dir=/dev/shm/x; gcs.fc_limit=1",
             "gcs.fc_limit=1;gcache.dir = /d/x",
             "base_dir=.",
+            "gcache.name=galera.cache",
+            "gcache.name=/d/x/galera.cache; gcache.dir=/dev/shm",
+            "gcache.dir=/dev/shm;gcache.name=ring",
         ] {
             assert_eq!(with(good), Ok(()), "{good}");
         }
-        for bad in ["gcache.dir=/usr/x", "gcs.fc_limit=1; gcache.dir = /usr", "base_dir=/usr"] {
+        for bad in [
+            "gcache.dir=/usr/x",
+            "gcs.fc_limit=1; gcache.dir = /usr",
+            "base_dir=/usr",
+            "gcache.name=/usr/galera.cache",
+            "gcache.name=../ring",
+            "gcache.dir=/dev/shm;gcache.name=/usr/ring",
+        ] {
             assert!(with(bad).unwrap_err().contains("write sets"), "{bad}");
+        }
+        for other in ["gcache.name=ring", "gcache.name=/d/ring; gcache.dir=/dev/shm"] {
+            assert!(with(other).unwrap_err().contains("only galera.cache"), "{other}");
         }
     }
 }

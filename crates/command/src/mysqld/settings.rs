@@ -49,7 +49,7 @@ const ROWS: [(&str, Value); 21] = [
 ];
 /// Logs that people and their tools read: they hold statements.
 const LOGS: [&str; 4] =
-    ["general_log_file", "slow_query_log_file", "server_audit_file_path", "sql_error_log_filename"];
+    ["general_log_file", SLOW_LOG.1, "server_audit_file_path", "sql_error_log_filename"];
 const DIRECTORY: &str = "datadir";
 const BINARY_LOG: &str = "log_bin";
 const BINARY_LOG_INDEX: &str = "log_bin_index";
@@ -58,7 +58,13 @@ const GALERA: &str = "wsrep_on";
 const TRANSFER: &str = "wsrep_sst_method";
 const PROVIDER: &str = "wsrep_provider_options";
 /// Options of the provider that name places for write sets.
-const PROVIDER_PLACES: [&str; 2] = ["gcache.dir", "base_dir"];
+const PROVIDER_PLACES: [&str; 2] = [RING_DIRECTORY, BASE_DIRECTORY];
+const RING_DIRECTORY: &str = "gcache.dir";
+const BASE_DIRECTORY: &str = "base_dir";
+/// The ring's file: below the directory of the ring, or anywhere.
+pub(super) const RING: &str = "gcache.name";
+/// Since MariaDB 10.11 the slow log has this name; what it had before is another name for it.
+const SLOW_LOG: (&str, &str) = ("log_slow_query_file", "slow_query_log_file");
 /// Options that may be written with one letter.
 const LETTERS: [(&[u8], &str); 2] = [(b"-h", DIRECTORY), (b"-t", "tmpdir")];
 
@@ -124,10 +130,19 @@ impl Settings {
             let at = pair.iter().position(|byte| *byte == b'=')?;
             let name = pair.get(..at)?.trim_ascii();
             let value = pair.get(at + 1..)?.trim_ascii();
-            let option = PROVIDER_PLACES.into_iter().find(|it| it.as_bytes() == name)?;
+            let mut options = PROVIDER_PLACES.into_iter().chain([RING]);
+            let option = options.find(|it| it.as_bytes() == name)?;
             Some((option, PathBuf::from(OsStr::from_bytes(value))))
         };
-        given.split(|byte| *byte == b';').filter_map(place).collect()
+        let mut found: Vec<(&'static str, PathBuf)> =
+            given.split(|byte| *byte == b';').filter_map(place).collect();
+        // A name with a directory of its own goes round that of the ring.
+        let of = |option| found.iter().rfind(|(it, _)| *it == option).map(|(_, place)| place);
+        let below = of(RING_DIRECTORY).or_else(|| of(BASE_DIRECTORY)).cloned().unwrap_or_default();
+        for (_, place) in found.iter_mut().filter(|(option, _)| *option == RING) {
+            *place = below.join(&*place);
+        }
+        found
     }
 
     /// True if the server writes one.
@@ -207,10 +222,11 @@ fn parse(option: &[u8]) -> Option<(&'static str, Option<&[u8]>)> {
         None => (option, None),
     };
     let name = name_of(name);
-    let known = || ROWS.iter().map(|(it, _)| *it).chain(LOGS).chain(OTHER);
+    let known = || ROWS.iter().map(|(it, _)| *it).chain(LOGS).chain(OTHER).chain([SLOW_LOG.0]);
     let exact = known().find(|setting| setting.as_bytes() == name);
     let cut = || known().find(|setting| name.len() >= SHORTEST && is_cut(setting, &name));
-    exact.or_else(cut).map(|setting| (setting, value))
+    let setting = exact.or_else(cut)?;
+    Some((if setting == SLOW_LOG.0 { SLOW_LOG.1 } else { setting }, value))
 }
 
 /// What `--skip-NAME` or `--disable-NAME` takes back, of what may be on or off.
@@ -233,8 +249,9 @@ const OTHER: [&str; 5] = [DIRECTORY, GALERA, TRANSFER, PROVIDER, BINARY_LOG_INDE
 /// No setting of these can be named by fewer letters.
 const SHORTEST: usize = 4;
 /// Names of other settings that are the beginning of ours, those that switch a plugin on included.
-const OTHERS: [&[u8]; 8] = [
+const OTHERS: [&[u8]; 9] = [
     b"slow_query_log",
+    b"log_slow_query",
     b"general_log",
     b"wsrep_provider",
     b"innodb",

@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::owner::Owner;
 use crate::postgres::programs::Programs;
 use crate::run_as::run;
-use crate::server::{Server, unit_of};
+use crate::server::Server;
 
 /// As long as a server may take to write its last checkpoint, or to recover.
 const PATIENCE: &str = "86400";
@@ -137,11 +137,6 @@ impl Running {
     pub(crate) fn log(&self) -> Option<PathBuf> {
         let file = fs::read_link(format!("/proc/{}/fd/2", self.pid)).ok()?;
         file.is_file().then_some(file)
-    }
-
-    /// The unit of systemd that it runs in, by its control group.
-    pub(crate) fn unit(&self) -> Option<String> {
-        unit_of(self.pid)
     }
 }
 

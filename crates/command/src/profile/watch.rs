@@ -67,6 +67,7 @@ pub(super) fn watch(
 ) -> Result<Watched> {
     let directory = std::fs::canonicalize(directory).map_err(Error::io("find", directory))?;
     let here = std::env::current_dir().map_err(Error::io("find", "."))?;
+    let server = tidelock_runtime::is_server(program.path.as_os_str().as_bytes());
     let (ended, text) = run(program, arguments)?;
     let calls = trace::calls(&text, &here);
     if calls.is_empty() {
@@ -75,7 +76,7 @@ pub(super) fn watch(
             "is ptrace allowed here? in containers it needs --cap-add SYS_PTRACE",
         ));
     }
-    Ok(judge(directory, policy, &calls, ended.to_string()))
+    Ok(judge(&Place { directory, policy, server }, &calls, ended.to_string()))
 }
 
 fn run(program: &Program, arguments: &[OsString]) -> Result<(ExitStatus, String)> {
@@ -102,28 +103,53 @@ fn run(program: &Program, arguments: &[OsString]) -> Result<(ExitStatus, String)
 /// Everything about files, descriptors, and requests that the kernel carries out by itself.
 const TRACED: &str = "trace=%file,%desc,clone,clone3,fork,vfork,io_uring_setup,io_uring_enter";
 
-fn judge(directory: PathBuf, policy: &Policy, calls: &[Call], ended: String) -> Watched {
+/// What calls are judged by.
+struct Place<'p> {
+    directory: PathBuf,
+    policy: &'p Policy,
+    /// The program may load Galera.
+    server: bool,
+}
+
+impl Place<'_> {
+    /// True for a shared map for which the library has memory.
+    fn has_memory_for(&self, map: &Call) -> bool {
+        let from_the_start = map.arguments.rsplit(',').next().is_some_and(|at| at.trim() == "0");
+        let memory = |path: &PathBuf| {
+            let path = path.as_os_str().as_bytes();
+            tidelock_runtime::is_memory(self.policy.profile(), self.server, path)
+        };
+        from_the_start && map.paths.iter().any(memory)
+    }
+}
+
+fn judge(place: &Place<'_>, calls: &[Call], ended: String) -> Watched {
+    let (directory, policy) = (place.directory.as_path(), place.policy);
     let mut files: Vec<BTreeSet<String>> = vec![BTreeSet::new(); policy.rules().len()];
     let mut becomes: BTreeMap<&str, Option<Becomes>> = BTreeMap::new();
     let (mut refused, mut outside) = (BTreeSet::new(), BTreeSet::new());
     let mut names: BTreeMap<(&'static str, String), Refused> = BTreeMap::new();
     for call in calls {
-        if let Some((errno, why)) = always_refused(&call.name) {
+        let always = always_refused(&call.name);
+        if let Some((errno, why)) = always {
             refused.insert(Refused { call: call.name.clone(), errno, file: None, why });
         }
         let below: Vec<&[u8]> =
-            call.paths.iter().filter_map(|it| relative(&directory, it)).collect();
-        outside.extend(written_outside(call, &directory));
+            call.paths.iter().filter_map(|it| relative(directory, it)).collect();
+        outside.extend(written_outside(call, directory));
         for name in &below {
             if let Some(of) = policy.deciding_rule(name).and_then(|rule| files.get_mut(rule))
-                && is_about_a_file(call, &directory, name)
+                && is_about_a_file(call, directory, name)
             {
                 of.insert(String::from_utf8_lossy(name).into_owned());
             }
         }
         let Some(sealed) = below.iter().find(|name| policy.kind(name).is_some()) else { continue };
         let file = String::from_utf8_lossy(sealed).into_owned();
-        if let Some((errno, why)) = refused_here(call, policy, &directory) {
+        if always.is_some() {
+            continue;
+        }
+        if let Some((errno, why)) = refused_here(call, place) {
             let key = (errno, call.name.clone());
             let file = Some(file);
             names.entry(key).or_insert(Refused { call: call.name.clone(), errno, file, why });
@@ -133,7 +159,7 @@ fn judge(directory: PathBuf, policy: &Policy, calls: &[Call], ended: String) -> 
     }
     refused.extend(names.into_values());
     let mut watched = Watched {
-        directory,
+        directory: place.directory.clone(),
         ended,
         rules: Vec::new(),
         sealed: Vec::new(),
@@ -183,14 +209,21 @@ fn written_outside(call: &Call, directory: &Path) -> Option<PathBuf> {
     let opens = matches!(call.name.as_str(), "open" | "openat" | "openat2" | "creat");
     let writes = ["O_WRONLY", "O_RDWR", "O_CREAT"].iter().any(|flag| call.arguments.contains(flag));
     let path = call.paths.last()?;
-    let elsewhere = !path.starts_with(directory)
-        && ["/dev", "/proc", "/sys"].iter().all(|top| !path.starts_with(top));
+    // Of what lies below these, only shared memory is the program's own.
+    let kernels = ["/dev", "/proc", "/sys"].iter().any(|top| path.starts_with(top))
+        && !path.starts_with("/dev/shm");
+    let elsewhere = !path.starts_with(directory) && !kernels;
     (opens && writes && call.done && elsewhere).then(|| path.clone())
 }
 
 fn always_refused(call: &str) -> Option<(&'static str, &'static str)> {
-    let reason = "rings go round libc; the program must fall back";
-    (call == "io_uring_setup").then_some(("ENOSYS", reason))
+    match call {
+        "io_uring_setup" => Some(("ENOSYS", "rings go round libc; the program must fall back")),
+        "openat2" => {
+            Some(("ENOSYS", "its way of resolving a path is not ours; the program must use openat"))
+        }
+        _ => None,
+    }
 }
 
 /// What the library copies for a private map.
@@ -202,22 +235,22 @@ fn length_of_map(arguments: &str) -> Option<u64> {
 }
 
 /// Calls that depend on more than their name.
-fn refused_here(
-    call: &Call,
-    policy: &Policy,
-    directory: &Path,
-) -> Option<(&'static str, &'static str)> {
+fn refused_here(call: &Call, place: &Place<'_>) -> Option<(&'static str, &'static str)> {
+    let (directory, policy) = (place.directory.as_path(), place.policy);
+    let says = |flags: &[&str]| flags.iter().any(|flag| call.arguments.contains(flag));
     let kinds =
         || call.paths.iter().map(|path| relative(directory, path).map(|name| policy.kind(name)));
     match call.name.as_str() {
-        "mmap" if call.arguments.contains("MAP_SHARED") => {
-            Some(("ENODEV", "shared map of a sealed file; turn maps off in the program"))
-        }
+        "mmap" if says(&["MAP_SHARED"]) => (!place.has_memory_for(call))
+            .then_some(("ENODEV", "shared map of a sealed file; turn maps off in the program")),
         "mmap" if length_of_map(&call.arguments).is_some_and(|len| len > LARGEST_MAP) => {
             Some(("ENODEV", "a private map of more than 256 MiB; the program must read"))
         }
-        "open" | "openat" if call.arguments.contains("O_TMPFILE") => {
+        "open" | "openat" if says(&["O_TMPFILE"]) => {
             Some(("EOPNOTSUPP", "a file without a name; the program must make one with a name"))
+        }
+        "renameat2" if says(&["RENAME_WHITEOUT"]) => {
+            Some(("EINVAL", "a device is left behind; the program must rename without it"))
         }
         "rename" | "renameat" | "renameat2" | "link" | "linkat" => {
             let mut kinds = kinds();
@@ -230,9 +263,43 @@ fn refused_here(
         }
         "sendfile" | "splice" | "tee" => Some(("EINVAL", "the program must read and write")),
         "copy_file_range" => Some(("EXDEV", "the program must read and write")),
+        "fallocate" if says(&MOVING) => {
+            Some(("EOPNOTSUPP", "only room and holes; the program must write instead"))
+        }
+        "ioctl" if says(&SHARING) => {
+            Some(("EOPNOTSUPP", "bytes are not where the kernel has them; the program must read"))
+        }
+        "fcntl" if says(&["F_SETLEASE", "F_GETLEASE"]) => {
+            Some(("EINVAL", "the library takes leases itself; the program must do without"))
+        }
+        "preadv2" | "pwritev2" if has_other_flags(&call.arguments) => {
+            Some(("EOPNOTSUPP", "only hints and synchronous writes; the program must do without"))
+        }
         _ => None,
     }
 }
+
+/// Modes of fallocate that move or share blocks, or write zeros.
+const MOVING: [&str; 5] = [
+    "FALLOC_FL_ZERO_RANGE",
+    "FALLOC_FL_COLLAPSE_RANGE",
+    "FALLOC_FL_INSERT_RANGE",
+    "FALLOC_FL_UNSHARE_RANGE",
+    "FALLOC_FL_WRITE_ZEROES",
+];
+/// Requests of ioctl about where bytes lie. FICLONE stands for FICLONERANGE too.
+const SHARING: [&str; 4] = ["FICLONE", "FIDEDUPERANGE", "FS_IOC_FIEMAP", "FIBMAP"];
+
+/// True if the last argument, flags of one read or write, has another than these.
+fn has_other_flags(arguments: &str) -> bool {
+    let flags = arguments.rsplit(',').next().unwrap_or_default();
+    flags.split('|').map(str::trim).any(|flag| !FLAGS.contains(&flag))
+}
+
+/// The last two are RWF_DONTCACHE, as an strace prints it that does not know it: alone, and behind
+/// flags that it knows.
+const FLAGS: [&str; 7] =
+    ["0", "RWF_HIPRI", "RWF_DSYNC", "RWF_SYNC", "RWF_DONTCACHE", "0x80 /* RWF_??? */", "0x80"];
 
 /// `None` for a call that the library has never heard of.
 fn what_becomes_of(call: &str) -> Option<Becomes> {
@@ -304,7 +371,8 @@ mod tests {
              1 a_new_call(4<{d}/data>) = 0\n\
              1 openat(AT_FDCWD</>, \"/var/tmp/x\", O_RDWR|O_CREAT, 0600) = 5</var/tmp/x>\n"
         );
-        let watched = judge(dir.clone(), &policy, &trace::calls(&text, &dir), "0".to_owned());
+        let place = Place { directory: dir.clone(), policy: &policy, server: false };
+        let watched = judge(&place, &trace::calls(&text, &dir), "0".to_owned());
         let files: Vec<_> = watched.rules.iter().map(|it| it.files.join(" ")).collect();
         assert_eq!(files, ["app.conf log.conf", "", "data log"]);
         assert_eq!(watched.sealed, ["mmap", "openat"]);
@@ -319,5 +387,56 @@ mod tests {
         let told: Vec<String> =
             lines(&watched).into_iter().map(|(label, _)| label.into()).collect();
         assert_eq!(told[..4], ["observed", "plain", "bytes", "no file"]);
+    }
+
+    #[test]
+    fn flags_and_requests_that_sealed_files_do_not_have_are_told() {
+        let folder = tempfile::tempdir().unwrap();
+        let dir = folder.path().canonicalize().unwrap();
+        let profile = "name = \"mariadb\"\n[[rule]]\nglob = \"**\"\nclass = \"bytes\"\n";
+        let policy = Profile::parse_whole(profile).unwrap().compile(&[], &[]).unwrap();
+        let d = dir.display();
+        let text = format!(
+            "1 openat2(AT_FDCWD<{d}>, \"a\", {{flags=O_RDWR, resolve=0}}, 24) = 3<{d}/a>\n\
+             1 fallocate(3<{d}/a>, FALLOC_FL_KEEP_SIZE|FALLOC_FL_PUNCH_HOLE, 0, 9) = 0\n\
+             1 fallocate(3<{d}/a>, FALLOC_FL_ZERO_RANGE, 0, 9) = 0\n\
+             1 ioctl(3<{d}/a>, FIONREAD, [0]) = 0\n\
+             1 ioctl(3<{d}/a>, BTRFS_IOC_CLONE or FICLONE, 4) = -1 EOPNOTSUPP (Not supported)\n\
+             1 fcntl(3<{d}/a>, F_GETFL) = 0x8002 (flags O_RDWR|O_LARGEFILE)\n\
+             1 fcntl(3<{d}/a>, F_SETLEASE, F_WRLCK) = 0\n\
+             1 preadv2(3<{d}/a>, [...], 1, 0, RWF_NOWAIT) = 9\n\
+             1 pwritev2(3<{d}/a>, [...], 1, 0, RWF_HIPRI|RWF_DSYNC) = 9\n\
+             1 renameat2(AT_FDCWD<{d}>, \"a\", AT_FDCWD<{d}>, \"b\", RENAME_WHITEOUT) = 0\n\
+             1 mmap(NULL, 9, PROT_READ, MAP_SHARED, 4<{d}/galera.cache>, 0) = 0x7f\n\
+             1 openat(AT_FDCWD</>, \"/dev/shm/rows\", O_RDWR|O_CREAT, 0600) = 5</dev/shm/rows>\n\
+             1 openat(AT_FDCWD</>, \"/dev/null\", O_RDWR) = 5</dev/null>\n"
+        );
+        let place = Place { directory: dir.clone(), policy: &policy, server: false };
+        let watched = judge(&place, &trace::calls(&text, &dir), "0".to_owned());
+        let refused: Vec<_> =
+            watched.refused.iter().map(|it| (it.call.as_str(), it.errno)).collect();
+        assert_eq!(
+            refused,
+            [
+                ("fallocate", "EOPNOTSUPP"),
+                ("fcntl", "EINVAL"),
+                ("ioctl", "EOPNOTSUPP"),
+                ("openat2", "ENOSYS"),
+                ("preadv2", "EOPNOTSUPP"),
+                ("renameat2", "EINVAL"),
+            ]
+        );
+        assert_eq!(watched.sealed, ["fallocate", "fcntl", "ioctl", "mmap", "pwritev2"]);
+        assert_eq!(watched.outside, [Path::new("/dev/shm/rows")]);
+
+        // A program of another name, below a profile of another name.
+        let profile = profile.replace("mariadb", "mine");
+        let policy = Profile::parse_whole(&profile).unwrap().compile(&[], &[]).unwrap();
+        let map = format!("1 mmap(NULL, 9, PROT_READ, MAP_SHARED, 4<{d}/galera.cache>, 0) = 1\n");
+        let refused = |server| {
+            let place = Place { directory: dir.clone(), policy: &policy, server };
+            judge(&place, &trace::calls(&map, &dir), "0".to_owned()).refused.len()
+        };
+        assert_eq!((refused(false), refused(true)), (1, 0));
     }
 }

@@ -10,7 +10,7 @@ use tidelock_providers::{Descriptor, ProviderChoice};
 
 use crate::error::{Error, Result};
 use crate::init::refuse_to_print_into_logs;
-use crate::unlock::KeyOptions;
+use crate::unlock::{KeyOptions, opens_by_itself};
 
 /// Files in it are gone after a restart (statfs(2)).
 const TMPFS: i64 = 0x0102_1994;
@@ -107,12 +107,8 @@ impl Keys {
         }
         let Some(choice) = self.choice() else { return Ok(()) };
         let passing = choice.kind().slot.name() == "env";
-        if unit && (passing || !choice.is_unattended()) {
-            return Err(Error::refused(
-                "this provider needs a person, or what only this shell has: the server would not \
-                 come back after a restart of the machine",
-                "name one that opens by itself: file, command, systemd, vault ... (docs/keys.md)",
-            ));
+        if unit {
+            refuse_for_units(&choice)?;
         }
         if !passing && !choice.is_unattended() && !tidelock_providers::has_terminal() {
             return Err(Error::refused(
@@ -122,18 +118,7 @@ impl Keys {
                  systemd, vault ... (docs/keys.md)",
             ));
         }
-        if let Some(file) = choice.key_file() {
-            let folder = file.ancestors().find(|path| path.is_dir()).unwrap_or(Path::new("/"));
-            let found = rustix::fs::statfs(folder)
-                .map_err(|errno| Error::io("look at", folder)(errno.into()))?;
-            if found.f_type == TMPFS {
-                return Err(Error::refused(
-                    format!("{} lies in memory: it is gone after a restart", file.display()),
-                    "name a key file on a disk that is not the data's",
-                ));
-            }
-        }
-        Ok(())
+        refuse_in_memory(&choice)
     }
 
     /// What the first call makes would take the place of what is another keyring's.
@@ -223,6 +208,37 @@ impl Opening {
         }
         Ok(pipe)
     }
+}
+
+/// Refuses a provider with which the server of a unit would not come back after a restart of the
+/// machine.
+///
+/// # Errors
+/// [`Error::Refused`].
+pub(crate) fn refuse_for_units(choice: &ProviderChoice) -> Result<()> {
+    if !opens_by_itself(choice) {
+        return Err(Error::refused(
+            "this provider needs a person, or what only this shell has: the server would not \
+             come back after a restart of the machine",
+            "name one that opens by itself: file, command, systemd, vault ... (docs/keys.md)",
+        ));
+    }
+    refuse_in_memory(choice)
+}
+
+fn refuse_in_memory(choice: &ProviderChoice) -> Result<()> {
+    let Some(file) = choice.key_file() else { return Ok(()) };
+    let file = absolute(file)?;
+    let folder = file.ancestors().find(|path| path.is_dir()).unwrap_or(Path::new("/"));
+    let found =
+        rustix::fs::statfs(folder).map_err(|errno| Error::io("look at", folder)(errno.into()))?;
+    if found.f_type != TMPFS {
+        return Ok(());
+    }
+    Err(Error::refused(
+        format!("{} lies in memory: it is gone after a restart", file.display()),
+        "name a key file on a disk that is not the data's",
+    ))
 }
 
 /// As it is found from any directory.

@@ -2,8 +2,11 @@
 //! systemd, or a directory whose server has no unit.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
+use super::Goal;
 use super::engine::Engine;
 use crate::begun::beside;
 use crate::console;
@@ -12,9 +15,14 @@ use crate::mysqld::{self, Brand, refuse_socket};
 use crate::owner::Owner;
 use crate::postgres::{Cluster, Instance};
 use crate::run_as::run;
-use crate::server::unit_of;
 use crate::service;
+use crate::starter::{
+    self, Starter, is_called, main_of, of_patroni, starts_patroni, without_suffix,
+};
 use crate::whereabouts::Identity;
+
+/// As long as a supervisor may take to start its server: Patroni asks for the leader before.
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Which one
 #[derive(clap::Args)]
@@ -104,67 +112,116 @@ impl Target {
         self.engine.dir()
     }
 
-    /// Refuses a directory alone if systemd starts its server, now or for the next client: what is
-    /// not told to a unit starts bare again.
+    /// Refuses a server that another unit starts than the one that is named, or that a unit starts
+    /// and none is named: what is not told to a unit starts as it was.
     ///
     /// # Errors
     /// [`Error::Refused`].
-    pub(super) fn refuse_unnamed_unit(&self) -> Result<()> {
+    pub(super) fn refuse_wrong_unit(&self, goal: Goal) -> Result<()> {
         self.refuse_container()?;
-        if self.unit.is_some() {
-            return Ok(());
+        let starter = self.engine.running().map(|pid| Starter::of(pid, self.engine.head()));
+        if goal == Goal::Protect {
+            self.refuse_patroni(starter.as_ref())?;
         }
-        let (dir, brand) = (self.dir(), Brand::of(self.dir()));
-        let unit = self.engine.running().and_then(unit_of);
-        // Started by hand: beside the caller, or below cron, sshd or a supervisor.
-        let by_hand = |unit: &String| {
-            let other =
-                |main: u32| ![self.engine.head(), self.engine.running()].contains(&Some(main));
-            unit_of(std::process::id()).as_ref() == Some(unit) || main_of(unit).is_some_and(other)
-        };
-        if let Some(unit) = unit.filter(|unit| !by_hand(unit)) {
-            let name = unit.strip_suffix(".service").unwrap_or(&unit);
-            let hint = match brand {
-                Some(Brand::MySql) => format!(
-                    "no unit of MySQL was tried: `systemctl stop {name}`, then `tidelock encrypt` \
-                     or `decrypt`: docs/engines/mysql.md"
-                ),
-                _ => format!(
-                    "name it too, as root: `tidelock protect {name} -D {0}`, or `tidelock \
-                     unprotect {name} -D {0}`",
-                    dir.display()
-                ),
-            };
-            return Err(Error::refused(
-                format!(
-                    "{unit} runs the server on {}, and would start it as it was before",
-                    dir.display()
-                ),
-                hint,
-            ));
+        match (&self.unit, &starter) {
+            (Some(unit), Some(starter)) => self.refuse_another_unit(unit, starter, goal),
+            (Some(_), None) => Ok(()),
+            (None, starter) => {
+                if let Some(starter) = starter {
+                    self.refuse_unnamed_unit(starter)?;
+                }
+                match Brand::of(self.dir()) {
+                    Some(Brand::MariaDb) => refuse_socket(self.dir()),
+                    _ => Ok(()),
+                }
+            }
         }
-        if brand == Some(Brand::MariaDb) {
-            refuse_socket(dir)?;
-        }
-        Ok(())
     }
 
-    /// Refuses a server that sees other files than the caller: its programs, options and sockets
-    /// are not those of this machine.
-    fn refuse_container(&self) -> Result<()> {
-        let root = |of: &str| Identity::of(Path::new(&format!("/proc/{of}/root"))).ok();
-        let Some(pid) = self.engine.running() else { return Ok(()) };
-        match (root(&pid.to_string()), root("self")) {
-            (Some(of_server), Some(ours)) if of_server != ours => Err(Error::refused(
+    /// Refuses a directory alone if systemd starts its server, now or for the next client.
+    fn refuse_unnamed_unit(&self, starter: &Starter) -> Result<()> {
+        let Some(unit) = starter.unit() else { return Ok(()) };
+        let (dir, name) = (self.dir().display(), without_suffix(unit));
+        let hint = match (Brand::of(self.dir()), starter) {
+            (Some(Brand::MySql), _) => format!(
+                "no unit of MySQL was tried: `systemctl stop {name}`, then `tidelock encrypt` \
+                 or `decrypt`: docs/engines/mysql.md"
+            ),
+            (_, Starter::Supervisor { main, .. }) => format!(
+                "its process {main} starts the server: `systemctl stop {name}`, `tidelock encrypt \
+                 {dir}`, `tidelock service install {name} -D {dir}`, `systemctl daemon-reload`, \
+                 `systemctl start {name}`; or back: `tidelock decrypt {dir}`, `tidelock service \
+                 remove {name}`"
+            ),
+            _ => format!(
+                "name it too, as root: `tidelock protect {name} -D {dir}`, or `tidelock \
+                 unprotect {name} -D {dir}`"
+            ),
+        };
+        Err(Error::refused(
+            format!("{unit} runs the server on {dir}, and would start it as it was before"),
+            hint,
+        ))
+    }
+
+    /// Refuses a unit that is named, and does not run the server: it would not stop that, and not
+    /// start it either.
+    fn refuse_another_unit(&self, named: &str, starter: &Starter, goal: Goal) -> Result<()> {
+        let dir = self.dir().display();
+        match starter.unit() {
+            Some(unit) if is_called(unit, named) => Ok(()),
+            Some(unit) => Err(Error::refused(
+                format!("{unit} runs the server on {dir}, and not {named}"),
                 format!(
-                    "the server on {} (process {pid}) runs in a container or under another root",
-                    self.dir().display()
+                    "name that one: `tidelock {} {} -D {dir}`; or stop it for good, then the same \
+                     command",
+                    goal.command(),
+                    without_suffix(unit)
                 ),
-                "run this command in there; or stop the server there, then `tidelock encrypt` or \
-                 `decrypt`",
             )),
-            _ => Ok(()),
+            // Debian's programs stop one that was started by hand all the same.
+            None if self.other_unit().is_none() || !starter::systemd_runs() => Ok(()),
+            None => Err(Error::refused(
+                format!("the server on {dir} was started by hand, and {named} would not stop it"),
+                "stop it, then the same command; or leave the unit out, if none starts it",
+            )),
         }
+    }
+
+    /// Refuses a server of Patroni unless the unit of that is named: Patroni would find sealed
+    /// files, and has no keys to start the server with.
+    fn refuse_patroni(&self, starter: Option<&Starter>) -> Result<()> {
+        let Some(file) = of_patroni(self.dir()) else { return Ok(()) };
+        let is_its_unit = |named: &str| match starter {
+            Some(Starter::Supervisor { unit, .. }) => is_called(unit, named),
+            // Patroni has ended and left its server running, as in its pause mode.
+            Some(Starter::Unit(unit)) => is_called(unit, named) && starts_patroni(named),
+            Some(Starter::Person) => false,
+            None => starts_patroni(named),
+        };
+        if self.unit.as_deref().is_some_and(is_its_unit) {
+            return Ok(());
+        }
+        let dir = self.dir().display();
+        let unit = match starter {
+            Some(Starter::Supervisor { unit, .. }) => without_suffix(unit),
+            _ => "UNIT",
+        };
+        Err(Error::refused(
+            format!(
+                "Patroni has the server on {dir}, by {}, and its unit is not the one that is named",
+                file.display()
+            ),
+            format!(
+                "name the unit of Patroni: `tidelock protect {unit} -D {dir}`, node by node with \
+                 the leader last (docs/service.md); if Patroni has left this directory for good, \
+                 remove that file first"
+            ),
+        ))
+    }
+
+    fn refuse_container(&self) -> Result<()> {
+        self.engine.running().map_or(Ok(()), |pid| refuse_container(self.dir(), pid))
     }
 
     /// A unit that is no cluster is systemd's alone.
@@ -220,6 +277,25 @@ impl Target {
         }
     }
 
+    /// The server that was started, once it neither starts nor stops. One that a supervisor starts,
+    /// such as Patroni, comes a while after its unit: it is waited for while that is active.
+    pub(super) fn started(&self) -> Option<u32> {
+        let until = Instant::now() + PATIENCE;
+        let mut told = false;
+        loop {
+            let server = self.engine.settled();
+            let waits =
+                |unit: &&str| server.is_none() && Instant::now() < until && main_of(unit).is_some();
+            let Some(unit) = self.other_unit().filter(waits) else { return server };
+            if !told {
+                let line = format_args!("waits         for the server that {unit} starts\n");
+                let _ = console::print(line);
+                told = true;
+            }
+            sleep(Duration::from_millis(200));
+        }
+    }
+
     fn systemctl(&self, what: &str, unit: &str) -> Result<()> {
         let mut command = Command::new("systemctl");
         command.args([what, unit]).stdin(self.engine.stdin()?);
@@ -227,11 +303,22 @@ impl Target {
     }
 }
 
-/// The main process of a unit, if systemd says so.
-fn main_of(unit: &str) -> Option<u32> {
-    let mut command = Command::new("systemctl");
-    command.args(["show", unit, "--property=MainPID", "--value"]);
-    let told = command.stdin(Stdio::null()).stderr(Stdio::null()).output().ok()?;
-    let main = String::from_utf8(told.stdout).ok()?.trim().parse().ok()?;
-    (main != 0).then_some(main)
+/// Refuses a server that sees other files than the caller: its programs, options and sockets are
+/// not those of this machine.
+///
+/// # Errors
+/// [`Error::Refused`].
+pub(crate) fn refuse_container(dir: &Path, pid: u32) -> Result<()> {
+    let root = |of: &str| Identity::of(Path::new(&format!("/proc/{of}/root"))).ok();
+    match (root(&pid.to_string()), root("self")) {
+        (Some(of_server), Some(ours)) if of_server != ours => Err(Error::refused(
+            format!(
+                "the server on {} (process {pid}) runs in a container or under another root",
+                dir.display()
+            ),
+            "run this command in there; or stop the server there, then `tidelock encrypt` or \
+             `decrypt`",
+        )),
+        _ => Ok(()),
+    }
 }

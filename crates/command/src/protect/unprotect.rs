@@ -105,7 +105,7 @@ impl Unprotect {
                 "nothing is to be taken back",
             ));
         }
-        target.refuse_unnamed_unit()?;
+        target.refuse_wrong_unit(Goal::Unprotect)?;
         if let Some(unit) = &target.unit {
             service::refuse_removal(unit)?;
         }

@@ -38,16 +38,17 @@ impl Facts<'_> {
         let history = history::of(protected, keyring, &config);
         let unlocked = &seen["unlocked"];
         let problems = found.problems.len();
-        let left_out = &found.left_out;
+        let left_out: Vec<&String> = found.left_out.iter().chain(&found.lost).collect();
         Ok(json!({
             "made": console::time(now()),
+            "began": console::time(found.began),
             "host": host(),
             "directory": protected.path.display().to_string(),
             "name": protected.path.file_name().unwrap_or_default().to_string_lossy(),
             "profile": keyring.policy().profile(),
             "verdict": {
                 "sealed": problems == 0,
-                "words": words(problems, left_out.len(), found.files.gone),
+                "words": words(found),
             },
             "cipher": {
                 "name": unlocked["cipher"], "unit": tidelock_format::UNIT, "library": "AWS-LC",
@@ -55,19 +56,21 @@ impl Facts<'_> {
             },
             "keyring": {"id": keyring.id().to_string(), "generation": keyring.generation().0},
             "build": build()?,
-            "server": server(&seen["server"]),
+            "server": server(&seen["server"], seen["other_library"] == true),
             "files": {
                 "sealed": found.files.sealed, "empty": found.files.empty,
                 "plain": found.files.plain, "gone": found.files.gone,
-                "bytes_read": found.bytes_read,
+                "appeared": found.files.appeared, "bytes_read": found.bytes_read,
             },
+            "scope": scope(found),
             "deep": found.coverage.is_some(),
             "coverage": found.coverage,
             "markers": markers,
             "not_shown": NOT_SHOWN,
             "problems": found.problems,
-            "notes": found.notes.len().saturating_sub(left_out.len()),
+            "notes": found.notes.len().saturating_sub(found.left_out.len() + found.lost.len()),
             "left_out": left_out,
+            "left_out_why": left_out_why(found),
             "plain_rules": unlocked["files"]["plain"],
             "cryptoperiod_days": period,
             "data_keys": data_keys(&unlocked["data_keys"], period),
@@ -80,27 +83,84 @@ impl Facts<'_> {
     }
 }
 
-/// What the page begins with.
-fn words(problems: usize, left_out: usize, gone: u64) -> String {
-    let others = match left_out {
-        0 => String::new(),
-        _ => format!(
+/// What the page begins with. It claims no more than was looked at.
+fn words(found: &Output) -> String {
+    let mut more = not_looked_at(found);
+    if found.coverage.is_none() {
+        more += " The bytes behind the headers were not searched for plaintext.";
+    }
+    let but = match missed(found) {
+        it if it.is_empty() => it,
+        it => format!(" but {it}"),
+    };
+    let problems = found.problems.len();
+    if problems > 0 {
+        let read = match but.is_empty() {
+            true => String::new(),
+            false => format!(" Every file{but} was read."),
+        };
+        return format!("{} below.{read}{more}", console::count(problems, "problem"));
+    }
+    let files = match (found.left_out.is_empty(), found.lost.is_empty()) {
+        (true, true) => "file",
+        (false, true) => "file of this cluster",
+        (true, false) => "file outside of lost+found",
+        (false, false) => "file of this cluster, outside of lost+found,",
+    };
+    let none = if but.is_empty() { "no file is" } else { "none of these is" };
+    format!(
+        "Every {files}{but} was read: its header, key, MAC and size are as they must be, and \
+         {none} plain that the policy wants sealed.{more}"
+    )
+}
+
+/// The files that were not read, for one reason or another.
+fn missed(found: &Output) -> String {
+    let that = |count: u64, one: &str, many: &str| match count {
+        0 => None,
+        1 => Some(format!("1 that {one}")),
+        _ => Some(format!("{count} that {many}")),
+    };
+    let gone = that(found.files.gone, "was not found any more", "were not found any more");
+    let appeared = that(found.files.appeared, "appeared at the end", "appeared at the end");
+    [gone, appeared].into_iter().flatten().collect::<Vec<_>>().join(" and ")
+}
+
+/// Sentences about what was left out.
+fn not_looked_at(found: &Output) -> String {
+    let mut text = String::new();
+    if !found.left_out.is_empty() {
+        text += &format!(
             " Not looked at: {} of clusters of other versions in its tablespaces, named below.",
-            console::count(left_out, "folder")
-        ),
-    };
-    let but = match gone {
-        0 => String::new(),
-        1 => " but 1 that was removed meanwhile".to_owned(),
-        _ => format!(" but {gone} that were removed meanwhile"),
-    };
-    match problems {
-        0 => format!(
-            "Every {}{but} was read: its header, key, MAC and size are as they must be, and no \
-             file is plain that the policy wants sealed.{others}",
-            if left_out == 0 { "file" } else { "file of this cluster" }
-        ),
-        _ => format!("{} below.{others}", console::count(problems, "problem")),
+            console::count(found.left_out.len(), "folder")
+        );
+    }
+    if !found.lost.is_empty() {
+        text += &format!(
+            " Not looked at: {} lost+found of a file system, named below.",
+            console::count(found.lost.len(), "folder")
+        );
+    }
+    text
+}
+
+/// Which files are meant by all of them, behind "every file".
+fn scope(found: &Output) -> &'static str {
+    match (missed(found).is_empty() && found.lost.is_empty(), found.left_out.is_empty()) {
+        (true, true) => "",
+        (true, false) => " of this cluster",
+        (false, _) => " that was looked at",
+    }
+}
+
+fn left_out_why(found: &Output) -> &'static str {
+    match (found.left_out.is_empty(), found.lost.is_empty()) {
+        (true, false) => "since a repair of the file system keeps there what it finds",
+        (false, false) => {
+            "since clusters of other versions have these folders in the tablespaces, and the \
+             repair of a file system has lost+found"
+        }
+        _ => "since clusters of other versions have these folders in the tablespaces",
     }
 }
 
@@ -125,8 +185,15 @@ fn dated(all: &Value) -> Value {
     all
 }
 
-fn server(seen: &Value) -> String {
+/// `other`: its library is not the file that the report has the hash of.
+fn server(seen: &Value, other: bool) -> String {
     match (seen["state"].as_str(), seen["pid"].as_u64(), seen["library"].as_str()) {
+        (Some("running"), Some(pid), Some("loaded")) if other => {
+            format!(
+                "process {pid} runs with another file of the library than this one, as after an \
+                 upgrade without a restart"
+            )
+        }
         (Some("running"), Some(pid), Some("loaded")) => {
             format!("process {pid} runs with the library")
         }
@@ -136,6 +203,7 @@ fn server(seen: &Value) -> String {
         (Some("running"), Some(pid), _) => {
             format!("process {pid} seems to run here; whether with the library could not be seen")
         }
+        (Some("unseen"), ..) => "whether a server was running could not be seen".to_owned(),
         _ => "no server was running".to_owned(),
     }
 }
@@ -169,31 +237,74 @@ fn now() -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use tidelock_evidence::Coverage;
+
     use super::*;
+    use crate::verify::Finding;
+
+    fn deep() -> Output {
+        let mut found = Output::default();
+        found.coverage = Some(Coverage::default());
+        found
+    }
 
     #[test]
     fn a_verdict_does_not_claim_folders_that_were_left_out() {
-        assert!(words(0, 0, 0).starts_with("Every file was read: "));
-        assert!(words(0, 0, 0).ends_with("wants sealed."));
+        assert!(words(&deep()).starts_with("Every file was read: "));
+        assert!(words(&deep()).ends_with("no file is plain that the policy wants sealed."));
         for problems in [0, 2] {
-            let told = words(problems, 1, 0);
+            let mut found = deep();
+            found.left_out.push("pg_tblspc/1/PG_13_202007201".into());
+            found.problems.extend((0..problems).map(|_| Finding {
+                file: "file".into(),
+                kind: "mac",
+                what: "bad".into(),
+            }));
+            let told = words(&found);
             assert!(told.contains("Not looked at: 1 folder of clusters"), "{told}");
             assert!(!told.contains("Every file was read"), "{told}");
+            found.lost.push("lost+found".into());
+            let told = words(&found);
+            assert!(told.contains("Not looked at: 1 folder lost+found of a file"), "{told}");
+            assert_eq!(scope(&found), " that was looked at");
         }
     }
 
     #[test]
-    fn a_verdict_does_not_claim_files_that_were_gone() {
-        let told = words(0, 0, 3);
-        assert!(told.starts_with("Every file but 3 that were removed meanwhile was read: "));
-        let told = words(0, 1, 1);
-        assert!(told.starts_with("Every file of this cluster but 1 that was removed meanwhile"));
+    fn a_verdict_does_not_claim_files_that_were_gone_or_new() {
+        let mut found = deep();
+        found.files.gone = 3;
+        let told = words(&found);
+        assert!(told.starts_with("Every file but 3 that were not found any more was read: "));
+        assert!(told.ends_with("none of these is plain that the policy wants sealed."), "{told}");
+        found.files.appeared = 1;
+        found.left_out.push("pg_tblspc/1/PG_13_202007201".into());
+        let told = words(&found);
+        let but = "but 3 that were not found any more and 1 that appeared at the end was read";
+        assert!(told.starts_with(&format!("Every file of this cluster {but}")), "{told}");
+        found.problems.push(Finding { file: "file".into(), kind: "mac", what: "bad".into() });
+        assert!(words(&found).starts_with(&format!("1 problem below. Every file {but}.")));
+    }
+
+    #[test]
+    fn a_verdict_says_that_bytes_were_not_searched() {
+        let told = words(&Output::default());
+        assert!(told.ends_with(" The bytes behind the headers were not searched for plaintext."));
+        assert!(!words(&deep()).contains("not searched"));
     }
 
     #[test]
     fn only_a_stopped_server_is_called_stopped() {
-        assert_eq!(server(&json!({"state": "stopped"})), "no server was running");
+        assert_eq!(server(&json!({"state": "stopped"}), false), "no server was running");
         let hidden = json!({"state": "running", "pid": 7, "library": "cannot_be_told"});
-        assert!(server(&hidden).starts_with("process 7 seems to run here"));
+        assert!(server(&hidden, false).starts_with("process 7 seems to run here"));
+        assert!(server(&json!({"state": "unseen"}), false).contains("could not be seen"));
+    }
+
+    #[test]
+    fn a_library_that_is_not_the_hashed_file_is_told() {
+        let seen = json!({"state": "running", "pid": 7, "library": "loaded"});
+        assert_eq!(server(&seen, false), "process 7 runs with the library");
+        assert!(server(&seen, true).contains("another file of the library than this one"));
     }
 }

@@ -10,6 +10,7 @@ use tidelock_keyring::Keyring;
 use tidelock_providers::Config;
 
 use crate::audit::trail;
+use crate::console::count;
 use crate::error::Result;
 use crate::protected::Protected;
 
@@ -55,17 +56,25 @@ fn read(log: &Path, keyring: &Keyring) -> Result<History> {
         checked.broken.is_empty() && checked.unknown.is_empty() && checked.unproven.is_empty();
     let words = match (checked.broken.first(), checked.unknown.len()) {
         (Some(first), _) => {
-            format!("its chain is BROKEN at line {}: lines were changed or removed", first.line)
+            format!("its chain is BROKEN at line {}: lines were changed or removed", first.place())
         }
         (None, _) if let Some(first) = checked.unproven.first() => {
             format!("line {first} has no MAC: it was ADDED by somebody without a key")
         }
-        (None, 0) => format!(
-            "{} lines, {} of them chained by MACs, and the chain is whole",
-            checked.lines, checked.chained
-        ),
+        (None, 0) => {
+            let torn = match checked.torn.len() {
+                0 => String::new(),
+                torn => format!("; {} without an end, as a crash leaves them", count(torn, "line")),
+            };
+            format!(
+                "{} lines, {} of them chained by MACs, and the chain is whole{torn}",
+                checked.lines, checked.chained
+            )
+        }
         (None, unknown) => format!(
-            "the chain is whole but for {unknown} lines under a data key that was destroyed"
+            "{} cannot be checked, as their data key was destroyed: they may have been changed, \
+             and others removed; behind them the chain is whole",
+            count(unknown, "line")
         ),
     };
     Ok(History {

@@ -128,9 +128,20 @@ pub(crate) fn named_directory(folder: &Path) -> Result<Option<(PathBuf, PathBuf)
     fs::read_to_string(&file).map_err(Error::io("read", &file))?;
     let mut found = Found(Vec::new());
     found.file(&file, 0);
+    Ok(data_directory_of(found))
+}
+
+/// As [`named_directory`], if postgresql.conf had this text.
+pub(crate) fn named_directory_in(folder: &Path, text: &str) -> Option<(PathBuf, PathBuf)> {
+    let mut found = Found(Vec::new());
+    found.text(text, &folder.join(CONFIG), 0);
+    data_directory_of(found)
+}
+
+fn data_directory_of(found: Found) -> Option<(PathBuf, PathBuf)> {
     let mut all = found.0.into_iter();
     let named = all.find(|it| it.name == "data_directory" && !it.value.is_empty());
-    Ok(named.map(|it| (it.value.into(), it.from)))
+    named.map(|it| (it.value.into(), it.from))
 }
 
 /// Refuses `dir` for a Debian cluster whose configuration in `folder` names another directory: the

@@ -30,6 +30,10 @@ use crate::whereabouts::{Identity, program_name, works_in};
 
 /// A server may take a while to write its process id.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// From the start of a program until ld.so has loaded the library into it.
+const LOADING: Duration = Duration::from_secs(1);
+/// The programs of systemd from which a unit's main process comes.
+const SYSTEMD: [&str; 2] = ["systemd", "systemd-executor"];
 /// As long as a start may wait for what systemd and the option files say.
 const LOOK: Duration = Duration::from_secs(10);
 
@@ -37,7 +41,8 @@ const LOOK: Duration = Duration::from_secs(10);
 /// the credentials of the unit are read before that.
 ///
 /// # Errors
-/// The library is gone, the keyring does not open, the agent does not start.
+/// The library is gone, the keyring does not open or is configured for another user, the agent does
+/// not start.
 pub(super) fn unlock(record: &Record) -> Result<()> {
     // ld.so would only warn.
     if let Some(library) = record.library().filter(|it| !it.exists()) {
@@ -76,7 +81,7 @@ pub(super) fn unlock(record: &Record) -> Result<()> {
         }
         outdated = ours && !current;
     }
-    let config = unlock::configured(&protected.keyring, &protected.path)?;
+    let config = unlock::to_open(&protected.keyring, &protected.path, owner)?;
     options.allow_writable_programs = config.allow_writable_programs;
     options.core_dumps = config.core_dumps;
     options.log = Some(trail::log(&protected.keyring, &protected.path, &config)?);
@@ -214,7 +219,8 @@ fn publish(unit: &Path, socket: &Path, command: &AgentCommand) -> Result<()> {
     }
 }
 
-/// Waits for the server and looks whether the library is in it, and whether it works there.
+/// Waits for the server and looks whether the library is in it, and whether it works there. What is
+/// no server, and does not work there, may become one until the patience ends.
 ///
 /// # Errors
 /// [`Error::WithoutLibrary`] if it is not; [`Error::Verification`] if it works elsewhere;
@@ -224,22 +230,62 @@ pub(super) fn check(record: &Record) -> Result<()> {
     let dir = &record.directory;
     // What systemd takes for the main process: the server, or what will start it.
     let main: Option<u32> = std::env::var("MAINPID").ok().and_then(|pid| pid.parse().ok());
+    let mut bare = Bare(None);
     loop {
         // A server may still be on its way to the directory.
         let elsewhere = main.and_then(|pid| Some((pid, works_elsewhere(pid, dir)?)));
-        match (server_of(dir, main), elsewhere) {
-            (Server::Running { pid, library: Loaded::No, .. }, _) => {
+        let server = server_of(dir, main);
+        let without = bare.lasts(&server, dir);
+        match (server, elsewhere) {
+            (Server::Running { pid, .. }, _) if without => {
                 return Err(Error::WithoutLibrary { pid });
             }
             (Server::Running { pid, library: Loaded::Yes, .. }, None) => {
                 return console::print(format_args!("loaded        in process {pid}\n"));
             }
             _ if Instant::now() < until => sleep(Duration::from_millis(200)),
+            (Server::Running { pid, library: Loaded::No, .. }, _) => {
+                return Err(Error::WithoutLibrary { pid });
+            }
             (_, Some((pid, place))) => return Err(in_another(pid, &place, dir)),
             (Server::Running { pid, .. }, None) => return Err(Error::LibraryUnknown { pid }),
-            (Server::Stopped, None) => return Err(Error::NoServer { dir: dir.clone() }),
+            (Server::Stopped | Server::Unseen, None) => {
+                return Err(Error::NoServer { dir: dir.clone() });
+            }
         }
     }
+}
+
+/// A server without the library, and since when that was seen. The main process of a unit of
+/// Type=simple may still be a child of systemd's that has not begun its program, or a program that
+/// ld.so has not put together yet.
+struct Bare(Option<(u32, Instant)>);
+
+impl Bare {
+    /// True if nothing will change it any more.
+    fn lasts(&mut self, server: &Server, dir: &Path) -> bool {
+        self.0 = match server {
+            Server::Running { pid, library: Loaded::No, .. } if is_begun(*pid, dir) => {
+                Some(self.0.filter(|(known, _)| known == pid).unwrap_or((*pid, Instant::now())))
+            }
+            _ => None,
+        };
+        self.0.is_some_and(|(_, since)| since.elapsed() >= LOADING)
+    }
+}
+
+/// True for a server's program, and for what works in `dir` but for systemd itself, whose child
+/// goes there before it begins another program.
+fn is_begun(pid: u32, dir: &Path) -> bool {
+    let program = fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
+    if SYSTEMD.contains(&program_name(&program)) {
+        return false;
+    }
+    is_server(&program) || works_in(pid, dir).unwrap_or(false)
+}
+
+fn is_server(program: &Path) -> bool {
+    mysqld::is_server(program) || program_name(program) == "postgres"
 }
 
 fn in_another(pid: u32, place: &Path, dir: &Path) -> Error {
@@ -263,7 +309,7 @@ fn in_another(pid: u32, place: &Path, dir: &Path) -> Error {
 fn works_elsewhere(pid: u32, dir: &Path) -> Option<PathBuf> {
     let process = PathBuf::from(format!("/proc/{pid}"));
     let program = fs::read_link(process.join("exe")).ok()?;
-    if !mysqld::is_server(&program) && program_name(&program) != "postgres" {
+    if !is_server(&program) {
         return None;
     }
     let entries = fs::read_dir(dir).into_iter().flatten().flatten();
@@ -301,7 +347,7 @@ fn server_of(dir: &Path, main: Option<u32>) -> Server {
         return Server::process(pid);
     }
     match (Server::on(dir), main) {
-        (Server::Stopped, Some(pid)) => Server::process(pid),
+        (Server::Stopped | Server::Unseen, Some(pid)) => Server::process(pid),
         (server, _) => server,
     }
 }
@@ -333,6 +379,27 @@ mod tests {
         // Where a link leads, and not where it stands.
         assert!(lies_in(&other.join("link"), &roots).unwrap());
         assert!(lies_in(&home.path().join("none"), &roots).is_err());
+    }
+
+    #[test]
+    fn a_program_without_the_library_fails_the_check_once_it_is_the_servers() {
+        let home = tempfile::tempdir().unwrap();
+        let dir = home.path();
+        let mut child = Command::new("sleep").arg("60").current_dir(dir).spawn().unwrap();
+        let pid = child.id();
+        let server = |library| Server::Running { pid, program: None, library };
+        let before = Instant::now().checked_sub(LOADING);
+        let mut bare = Bare(before.map(|since| (pid, since)));
+        assert!(bare.lasts(&server(Loaded::No), dir));
+        // What works elsewhere and is no server may be systemd's child, or Patroni.
+        assert!(!bare.lasts(&server(Loaded::No), Path::new("/proc")));
+        // From now on it is looked at for a while.
+        assert!(!bare.lasts(&server(Loaded::No), dir));
+        assert!(bare.0.is_some());
+        assert!(!bare.lasts(&server(Loaded::Yes), dir));
+        assert!(bare.0.is_none());
+        child.kill().unwrap();
+        child.wait().unwrap();
     }
 
     /// Not every program that systemd takes for the main process is a server.

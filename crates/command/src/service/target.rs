@@ -11,6 +11,7 @@ use crate::init;
 use crate::owner::Owner;
 use crate::protected::Protected;
 use crate::service::plan::{Unit, below};
+use crate::unlock;
 
 /// The directory of a unit, and what is configured for it.
 pub(super) struct Target {
@@ -47,8 +48,13 @@ impl Target {
             let protected = Protected::open(&here)?;
             let path = without(root, &protected.path)?;
             let id = protected.keyring.id();
-            let config = places.find(id, &path)?.ok_or_else(|| not_configured(&path, id))?;
             let owner = Owner::of(&protected.path)?;
+            // In an image the recorded directory is not where it will be.
+            let config = match root == Path::new("/") {
+                true => unlock::find_to_open(&places, id, &path, owner)?,
+                false => places.find(id, &path)?,
+            };
+            let config = config.ok_or_else(|| not_configured(&path, id))?;
             return Ok(Self { there: path.clone(), path, owner, exists: true, config });
         };
         let (above, name) = (here.parent(), here.file_name());

@@ -61,9 +61,13 @@ pub(crate) struct Found(pub(crate) Vec<Setting>);
 impl Found {
     pub(crate) fn file(&mut self, path: &Path, depth: u32) {
         let Ok(text) = fs::read_to_string(path) else { return };
-        if depth > MAX_DEPTH {
-            return;
+        if depth <= MAX_DEPTH {
+            self.text(&text, path, depth);
         }
+    }
+
+    /// Those of a file at `path` that has this text.
+    pub(crate) fn text(&mut self, text: &str, path: &Path, depth: u32) {
         let beside = |name: &str| path.parent().unwrap_or(path).join(name);
         for (name, value) in text.lines().filter_map(line) {
             match name.as_str() {

@@ -86,10 +86,14 @@ fn files(lines: &mut Lines, all: &Unlocked) {
 fn running(lines: &mut Lines, report: &Output) {
     match &report.server {
         Server::Stopped => lines.add("server", "none runs"),
+        Server::Unseen => lines.add("server", "unknown: processes cannot be looked at"),
         Server::Running { pid, program, library } => {
             let program =
                 program.as_ref().map(|it| format!(", {}", it.display())).unwrap_or_default();
             let library = match library {
+                Loaded::Yes if report.other_library => {
+                    "the library is loaded, with another file of the library than this one"
+                }
                 Loaded::Yes => "the library is loaded",
                 Loaded::No => "THE LIBRARY IS NOT LOADED",
                 Loaded::CannotBeTold => "unknown whether the library is loaded",

@@ -106,8 +106,21 @@ fn copies_files(command: &str) -> bool {
     names.into_iter().any(|name| COPIERS.contains(&name))
 }
 
-/// What the manual and most recipes copy WAL with; the last is a Go program and never has keys.
-const COPIERS: [&str; 9] = ["cp", "rsync", "scp", "install", "gzip", "zstd", "lz4", "dd", "wal-g"];
+/// What the manual and most recipes copy WAL with. WAL-G is a Go program and never has keys; those
+/// of Barman are scripts of a Python that nobody lists on a node.
+const COPIERS: [&str; 11] = [
+    "cp",
+    "rsync",
+    "scp",
+    "install",
+    "gzip",
+    "zstd",
+    "lz4",
+    "dd",
+    "wal-g",
+    "barman-wal-archive",
+    "barman-cloud-wal-archive",
+];
 
 /// Two years: the most that NIST SP 800-57 part 1 (5.3.6) recommends for a key that encrypts new
 /// data.

@@ -9,6 +9,7 @@ use tidelock_evidence::{Coverage, Form, Kind, Markers, Scan, Seen};
 use tidelock_keyring::Keyring;
 
 use super::examine::{self, Finding, Outcome};
+use super::open::{Unopened, open};
 use crate::console;
 use crate::error::{Error, Result};
 use crate::walk::Found;
@@ -78,7 +79,7 @@ impl Deep {
 
 impl Search<'_> {
     /// Reads one file past header and key, counts it, and adds what looks plain to the problems of
-    /// its `outcome`. One that is not there any more is gone, whatever it was before.
+    /// its `outcome`. One that is not there any more is missing, whatever it was before.
     pub(super) fn file(
         &self,
         found: &Found,
@@ -86,6 +87,9 @@ impl Search<'_> {
         coverage: &mut Coverage,
         outcome: &mut Outcome,
     ) {
+        if outcome.kind.is_missing() {
+            return;
+        }
         let problems = &mut outcome.problems;
         let policy = keyring.policy();
         let (form, plain) = match policy.decide(found.name_bytes()) {
@@ -97,12 +101,18 @@ impl Search<'_> {
         };
         let seen = match self.read(found, form) {
             Ok(seen) => seen,
-            Err(why) if why.kind() == io::ErrorKind::NotFound => {
+            Err(Unopened::Gone) => {
                 outcome.kind = examine::Kind::Gone;
                 return;
             }
+            Err(Unopened::Changed) => {
+                outcome.kind = examine::Kind::Changed;
+                return;
+            }
             // The same file was read just before.
-            Err(why) => return problems.push(Finding::unreadable(&found.path, &why)),
+            Err(Unopened::Failed(why)) => {
+                return problems.push(Finding::unreadable(&found.path, &why));
+            }
         };
         if seen.bytes == 0 {
             return;
@@ -125,12 +135,12 @@ impl Search<'_> {
         }
     }
 
-    fn read(&self, found: &Found, form: Form) -> io::Result<Seen> {
-        let mut file = File::open(&found.path)?;
+    fn read(&self, found: &Found, form: Form) -> std::result::Result<Seen, Unopened> {
+        let mut file = open(found)?;
         let mut scan = Scan::new(self.markers, form);
         let mut chunk = vec![0u8; CHUNK];
         loop {
-            let count = fill(&mut file, &mut chunk)?;
+            let count = fill(&mut file, &mut chunk).map_err(Unopened::Failed)?;
             scan.feed(chunk.get(..count).unwrap_or_default());
             if count < CHUNK {
                 return Ok(scan.end());

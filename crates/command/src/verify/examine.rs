@@ -12,6 +12,7 @@ use tidelock_format::{
     UNIT_USIZE, WHOLE, WHOLE_AT, ZeroRule, looks_sealed,
 };
 
+use super::open::{Unopened, open};
 use crate::sealed::{Content, Fault, Keys, SealedFile, Wanted};
 use crate::walk::{Found, read_at};
 
@@ -44,8 +45,17 @@ pub(super) enum Kind {
     Empty,
     /// Plain by the policy.
     Plain,
-    /// Removed meanwhile.
+    /// Not under its name any more.
     Gone,
+    /// Something else has its name, which was not read.
+    Changed,
+}
+
+impl Kind {
+    /// Nothing was read under this name.
+    pub(super) fn is_missing(self) -> bool {
+        matches!(self, Self::Gone | Self::Changed)
+    }
 }
 
 /// What became of a file.
@@ -65,6 +75,14 @@ impl Finding {
 }
 
 impl Examiner<'_> {
+    /// In which class the policy wants a file sealed; none if it is plain.
+    pub(super) fn class(&self, found: &Found) -> Option<Class> {
+        match self.policy.decide(found.name_bytes()) {
+            Decision::Plain(_) => None,
+            Decision::Seal(class) => Some(class),
+        }
+    }
+
     /// Everything about one file.
     pub(super) fn examine(&self, found: &Found) -> Outcome {
         let mut look = Look {
@@ -74,18 +92,23 @@ impl Examiner<'_> {
             problems: Vec::new(),
             notes: Vec::new(),
         };
-        let done = File::open(&found.path).map_err(Fault::Read).and_then(|file| {
-            match self.policy.decide(found.name_bytes()) {
-                Decision::Plain(_) => look.plain(&file),
-                Decision::Seal(class) => look.sealed(self.keys, file, class),
+        let done = match open(found) {
+            Ok(file) => match self.class(found) {
+                None => look.plain(&file),
+                Some(class) => look.sealed(self.keys, file, class),
+            },
+            Err(Unopened::Gone) => {
+                look.kind = Kind::Gone;
+                Ok(())
             }
-        });
-        match done {
-            Ok(()) => {}
-            Err(Fault::Read(why)) if why.kind() == io::ErrorKind::NotFound => {
-                look.kind = Kind::Gone
+            Err(Unopened::Changed) => {
+                look.kind = Kind::Changed;
+                Ok(())
             }
-            Err(fault) => look.problem(kind_of(&fault), fault.to_string()),
+            Err(Unopened::Failed(why)) => Err(Fault::Read(why)),
+        };
+        if let Err(fault) = done {
+            look.problem(kind_of(&fault), fault.to_string());
         }
         let Look { kind, bytes_read, problems, notes, .. } = look;
         Outcome { kind, bytes_read, problems, notes }

@@ -51,10 +51,13 @@ pub(super) fn unlock(
         let (keys, policy) = (Keys::of_grant(&grant)?, grant.policy);
         return Ok(Unlocked { keys, policy, conversion: None });
     }
-    let config = unlock::configured(&protected.keyring, &protected.path)?;
+    let by_default = KeyOptions::default();
+    let owner = Owner::of(&protected.path)?;
+    let config =
+        named.unwrap_or(&by_default).to_open(&protected.keyring, &protected.path, owner)?;
     let keyring = match named {
         Some(named) => named.unlock(protected)?,
-        None if std::io::stdin().is_terminal() => KeyOptions::default().unlock(protected)?,
+        None if std::io::stdin().is_terminal() => by_default.unlock(protected)?,
         None => unlock::unattended(protected, &config)?,
     };
     if let Some(server) = server

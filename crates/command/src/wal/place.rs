@@ -111,7 +111,7 @@ fn want<'k>(keys: &'k Keys, policy: &Policy, dir: &Path, file: &Path) -> Want<'k
 fn process(dir: &Path) -> Option<i32> {
     match Server::on(dir) {
         Server::Running { pid, .. } => i32::try_from(pid).ok(),
-        Server::Stopped => None,
+        Server::Stopped | Server::Unseen => None,
     }
 }
 

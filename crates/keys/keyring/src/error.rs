@@ -3,7 +3,7 @@
 mod service;
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use tidelock_contract::PolicyError;
 use tidelock_format::{DataKeyId, Generation, KeyringId};
@@ -365,6 +365,25 @@ pub enum Error {
         /// The entry, its lines joined.
         entry: String,
     },
+    /// A configuration by which root would open a keyring for a user whose it is not.
+    #[error(
+        "{} is for {}{}, and not for the owner of {}", .path.display(),
+        .recorded.as_ref().map_or_else(
+            || "no directory that it names".to_owned(), |it| it.display().to_string()
+        ),
+        if *.gone { ", which is gone" } else { "" },
+        .dir.display()
+    )]
+    ConfigOfAnother {
+        /// The file.
+        path: PathBuf,
+        /// The directory that it names, if any.
+        recorded: Option<Box<Path>>,
+        /// That directory is not there.
+        gone: bool,
+        /// The directory whose keyring would be opened.
+        dir: Box<Path>,
+    },
     /// Neither XDG_CONFIG_HOME nor HOME.
     #[error("there is no configuration directory: neither XDG_CONFIG_HOME nor HOME is set")]
     NoConfigHome,
@@ -456,6 +475,7 @@ impl Error {
             | Self::ForeignFile { .. }
             | Self::WeakPassphrase { .. }
             | Self::ConfigClosed { .. }
+            | Self::ConfigOfAnother { .. }
             | Self::NoConfigHome => ExitClass::Refused,
             Self::Interrupted => ExitClass::Interrupted,
             _ => ExitClass::Key,
@@ -561,6 +581,9 @@ impl Error {
             Self::ConfigSyntax { .. } => "docs/configuration.md shows one",
             Self::ConfigClosed { .. } => {
                 "write each provider as a [[provider]] of its own, then run the command again"
+            }
+            Self::ConfigOfAnother { .. } => {
+                "if the keyring is meant to be opened there, write `directory` into that file"
             }
             Self::NoConfigHome => "set HOME, or name the provider with --provider",
             Self::NoProfile { .. } => {

@@ -21,6 +21,7 @@ mod profile;
 mod provider;
 mod slot;
 mod store;
+mod way;
 
 pub use conversion::{Conversion, Direction};
 pub use error::{Error, ExitClass, ServiceFault};
@@ -30,3 +31,4 @@ pub use profile::{Amendment, Profile, ProfileError, Rule as ProfileRule, needs_a
 pub use provider::{Health, PrincipalKey, Provider, Purpose};
 pub use slot::{Kdf, PAYLOAD, Payload, Slot, SlotId, SlotKind, SlotTerms, Wrapping};
 pub use store::{Held, KEYRING, KeyringDir, digest};
+pub use way::{Blocked, walk};

@@ -34,11 +34,11 @@ const MAX: u64 = 64 * 1024;
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
-    /// Of `NAME.toml`: the protected directory. Of `ID.toml`: where it was when this was written,
-    /// for people.
+    /// Of `NAME.toml`: the protected directory. Of `ID.toml`: where it was when this was written;
+    /// for its owner alone root opens the keyring by this file ([`Places::find_for`]).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub directory: Option<PathBuf>,
-    /// Of `NAME.toml` alone, as are the next four: the directory is made by itself, with a fresh
+    /// Of `NAME.toml` alone, as are the next five: the directory is made by itself, with a fresh
     /// keyring, when it is absent or empty.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub auto_init: bool,
@@ -54,6 +54,10 @@ pub struct Config {
     /// Globs that stay plain in it although the profile does not say so.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub plain: Vec<String>,
+    /// Programs that get keys in it although the profile does not list them: names, or absolute
+    /// paths.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub programs: Vec<String>,
     /// Programs, by absolute path, that get keys though the policy does not list them; root's files
     /// alone.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -149,6 +153,22 @@ impl Places {
         Ok(self.in_force(keyring, dir)?.map(|(_, config)| config))
     }
 
+    /// As [`Places::find`], for root, who opens a keyring for the user `owner` of `dir`: the file
+    /// must be for that user, by the directory that it records.
+    ///
+    /// # Errors
+    /// As [`Places::find`]; [`Error::ConfigOfAnother`].
+    pub fn find_for(
+        &self,
+        owner: u32,
+        keyring: KeyringId,
+        dir: &Path,
+    ) -> Result<Option<Config>, Error> {
+        let Some((path, config)) = self.in_force(keyring, dir)? else { return Ok(None) };
+        refuse_for_another(&config, &path, dir, owner)?;
+        Ok(Some(config))
+    }
+
     /// What root's configuration says, as far as this user may read it; what cannot be trusted adds
     /// nobody.
     #[must_use]
@@ -239,8 +259,9 @@ impl Places {
         choice: &ProviderChoice,
     ) -> Result<PathBuf, Error> {
         let Some((path, config)) = self.in_force(keyring, dir)? else {
-            let config = Config { providers: vec![choice.clone()], ..Config::default() };
-            return self.write(keyring, &config);
+            let directory = Some(named::real(dir));
+            let providers = vec![choice.clone()];
+            return self.write(keyring, &Config { directory, providers, ..Config::default() });
         };
         let syntax = |why: String| Error::ConfigSyntax { path: path.clone(), why };
         let written = |providers: &[ProviderChoice]| {
@@ -283,8 +304,7 @@ impl Places {
         choice: &ProviderChoice,
     ) -> Result<Option<PathBuf>, Error> {
         let Some((path, config)) = self.in_force(keyring, dir)? else { return Ok(None) };
-        let by_id = path.parent().is_some_and(|folder| folder.ends_with("keyrings"));
-        if !by_id || !config.providers.contains(choice) {
+        if !is_by_id(&path) || !config.providers.contains(choice) {
             return Ok(None);
         }
         let syntax = |why: String| Error::ConfigSyntax { path: path.clone(), why };
@@ -318,6 +338,39 @@ fn file(place: &Path, keyring: KeyringId) -> PathBuf {
     place.join("keyrings").join(format!("{keyring}.toml"))
 }
 
+/// True of `keyrings/ID.toml`, false of `NAME.toml`.
+fn is_by_id(path: &Path) -> bool {
+    path.parent().is_some_and(|folder| folder.ends_with("keyrings"))
+}
+
+/// Refuses the file `path`, by which root would open the keyring of `dir` for a user whose it is
+/// not.
+///
+/// The id comes from `dir`, and its owner can put any keyring there of which they have a copy. Root
+/// would then open that of another server, and the server that starts in `dir` would get the keys.
+/// So the file is for the owner of the directory that it records, and for nobody else. A copy of
+/// the directory that the same user has, say a standby beside it, goes by the same file. `dir`
+/// itself is not looked at: who owns the folder above it may exchange it at any moment. For that
+/// reason a `NAME.toml` has to pass too: it was found by that path, which may have been a link to
+/// another's directory just then.
+///
+/// # Errors
+/// [`Error::ConfigOfAnother`]: the recorded directory is another user's, is gone, or is not
+/// recorded.
+fn refuse_for_another(config: &Config, path: &Path, dir: &Path, owner: u32) -> Result<(), Error> {
+    let recorded = config.directory.as_deref().filter(|recorded| recorded.is_absolute());
+    let found = recorded.and_then(|recorded| fs::metadata(recorded).ok());
+    if found.as_ref().is_some_and(|found| found.uid() == owner) {
+        return Ok(());
+    }
+    Err(Error::ConfigOfAnother {
+        path: path.into(),
+        recorded: recorded.map(Box::from),
+        gone: recorded.is_some() && found.is_none(),
+        dir: dir.into(),
+    })
+}
+
 /// `keyrings/ID.toml`; of a directory that is there.
 fn read_by_id(path: &Path, audience: Audience) -> Result<Option<Config>, Error> {
     let Some(config) = read(path, audience, 2)? else { return Ok(None) };
@@ -327,11 +380,12 @@ fn read_by_id(path: &Path, audience: Audience) -> Result<Option<Config>, Error> 
         owner: config.owner.clone(),
         recovery_folder: config.recovery_folder.clone(),
         plain: config.plain.clone(),
+        programs: config.programs.clone(),
         ..Config::default()
     };
     if making != Config::default() {
-        let why = "auto_init, profile, owner, recovery_folder and plain belong in NAME.toml, one \
-                   folder above";
+        let why = "auto_init, profile, owner, recovery_folder, plain and programs belong in \
+                   NAME.toml, one folder above";
         return Err(Error::ConfigSyntax { path: path.into(), why: why.to_owned() });
     }
     Ok(Some(config))
@@ -417,159 +471,4 @@ fn write_then_rename(
 }
 
 #[cfg(test)]
-mod tests {
-    use std::os::unix::fs::PermissionsExt;
-
-    use super::*;
-
-    const ID: KeyringId = KeyringId([7; 16]);
-    const DIR: &str = "/data/pg";
-
-    fn places() -> (tempfile::TempDir, Places) {
-        let home = tempfile::tempdir().unwrap();
-        let places = Places { system: home.path().join("etc"), own: Some(home.path().join("own")) };
-        (home, places)
-    }
-
-    fn config() -> Config {
-        Config {
-            directory: Some("/data/pg".into()),
-            audit: Some(AuditTarget::File("/log/pg".into())),
-            providers: vec![
-                "file:/keys/pg.key".parse().unwrap(),
-                "passphrase".parse().unwrap(),
-                "command:get-key --for %p".parse().unwrap(),
-            ],
-            ..Config::default()
-        }
-    }
-
-    #[test]
-    fn what_init_writes_is_found_again() {
-        let (_home, places) = places();
-        assert_eq!(places.find(ID, DIR.as_ref()).unwrap(), None);
-        let path = places.write(ID, &config()).unwrap();
-        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
-        assert_eq!(places.find(ID, DIR.as_ref()).unwrap(), Some(config()));
-        assert_eq!(places.find(KeyringId([8; 16]), DIR.as_ref()).unwrap(), None);
-    }
-
-    #[test]
-    fn a_key_in_a_variable_is_known_whatever_it_opens_and_a_loose_file_names_none() {
-        let (_home, places) = places();
-        let of = |name: &str| {
-            let providers = vec![format!("env:{name}").parse().unwrap()];
-            Config { providers, ..Config::default() }
-        };
-        places.write(ID, &of("ONE")).unwrap();
-        let loose = places.write(KeyringId([8; 16]), &of("TWO")).unwrap();
-        assert_eq!(Vec::from_iter(places.secret_variables()), ["ONE", "TWO"]);
-        fs::set_permissions(loose, fs::Permissions::from_mode(0o666)).unwrap();
-        assert_eq!(Vec::from_iter(places.secret_variables()), ["ONE"]);
-    }
-
-    #[test]
-    fn a_provider_is_added_behind_what_people_wrote() {
-        let (_home, places) = places();
-        let path = places.write(ID, &config()).unwrap();
-        let mut text = fs::read_to_string(&path).unwrap();
-        text.push_str("# the one in the safe\n");
-        fs::write(&path, &text).unwrap();
-        let new: ProviderChoice = "file:/keys/new.key".parse().unwrap();
-        for _ in 0..2 {
-            assert_eq!(places.add_provider(ID, DIR.as_ref(), &new).unwrap(), path);
-        }
-        let found = places.find(ID, DIR.as_ref()).unwrap().unwrap();
-        assert_eq!(found.providers.len(), config().providers.len() + 1);
-        assert_eq!(found.providers.last(), Some(&new));
-        assert!(fs::read_to_string(&path).unwrap().starts_with(text.trim_end()));
-        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
-    }
-
-    #[test]
-    fn a_provider_of_which_a_part_is_not_written_is_added_once() {
-        let (_home, places) = places();
-        let path = places.write(ID, &config()).unwrap();
-        // With the caller's token, which no file gets.
-        let vault: ProviderChoice = "vault:transit/pg".parse().unwrap();
-        for _ in 0..2 {
-            assert_eq!(places.add_provider(ID, DIR.as_ref(), &vault).unwrap(), path);
-        }
-        let found = places.find(ID, DIR.as_ref()).unwrap().unwrap();
-        assert_eq!(found.providers.len(), config().providers.len() + 1);
-    }
-
-    #[test]
-    fn a_list_in_one_line_is_left_as_it_is_and_the_entry_is_named() {
-        let (_home, places) = places();
-        let path = places.write(ID, &config()).unwrap();
-        let text = "provider = [{ type = \"passphrase\" }]\n";
-        fs::write(&path, text).unwrap();
-        let new: ProviderChoice = "file:/keys/new.key".parse().unwrap();
-        let refused = places.add_provider(ID, DIR.as_ref(), &new).unwrap_err();
-        assert!(matches!(refused, Error::ConfigClosed { .. }), "{refused}");
-        assert!(refused.to_string().contains("path = \"/keys/new.key\""), "{refused}");
-        assert_eq!(fs::read_to_string(&path).unwrap(), text);
-    }
-
-    #[test]
-    fn a_configuration_that_others_can_change_is_refused() {
-        let (_home, places) = places();
-        let path = places.write(ID, &config()).unwrap();
-        for mode in [0o644, 0o620, 0o602] {
-            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
-            assert!(
-                matches!(places.find(ID, DIR.as_ref()), Err(Error::LooseFile { .. })),
-                "{mode:o}"
-            );
-        }
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
-        let folder = path.parent().unwrap();
-        fs::set_permissions(folder, fs::Permissions::from_mode(0o777)).unwrap();
-        assert!(matches!(places.find(ID, DIR.as_ref()), Err(Error::LooseFile { .. })));
-    }
-
-    #[test]
-    fn roots_file_comes_first_and_must_be_roots() {
-        let (_home, places) = places();
-        places.write(ID, &config()).unwrap();
-        let folder = places.system.join("keyrings");
-        DirBuilder::new().recursive(true).mode(0o755).create(&folder).unwrap();
-        let path = file(&places.system, ID);
-        fs::write(&path, "[[provider]]\ntype = \"passphrase\"\n").unwrap();
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
-        let found = places.find(ID, DIR.as_ref());
-        if rustix::process::geteuid().is_root() {
-            assert_eq!(found.unwrap().unwrap().providers, ["passphrase".parse().unwrap()]);
-            fs::set_permissions(&path, fs::Permissions::from_mode(0o664)).unwrap();
-            let why = places.find(ID, DIR.as_ref()).unwrap_err();
-            assert!(matches!(why, Error::LooseShared { .. }));
-            // Whoever follows this leaves the file readable to the server's user.
-            assert!(why.hint().contains("chmod go-w") && !why.hint().contains("600"));
-        } else {
-            assert!(matches!(found, Err(Error::LooseShared { .. })));
-        }
-    }
-
-    #[test]
-    fn a_misspelt_field_is_refused() {
-        let (_home, places) = places();
-        let path = places.write(ID, &config()).unwrap();
-        for text in [
-            "[[provider]]\ntype = \"file\"\npaht = \"/x\"\n",
-            "[[provider]]\ntype = \"vualt\"\n",
-            "allow_writable_programs = \"yes\"\n",
-            "audit = \"file:relative\"\n",
-            "audit = \"jornal\"\n",
-            "auto_init = true\n",
-            "profile = \"generic\"\n",
-            "helpers = [\"/usr/bin/pgbackrest\"]\n",
-        ] {
-            fs::write(&path, text).unwrap();
-            assert!(
-                matches!(places.find(ID, DIR.as_ref()), Err(Error::ConfigSyntax { .. })),
-                "{text}"
-            );
-        }
-    }
-}
+mod tests;

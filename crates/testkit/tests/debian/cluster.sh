@@ -22,6 +22,24 @@ is_not tidelock protect postgresql@$version-one --no-recovery --no-keyring-copy 
 is_not tidelock migrate postgresql@$version-one $data/two --no-recovery --yes
 cp -p "$home/environment" $environment
 is_not tidelock migrate postgresql@$version-one "$data/a:b" --no-recovery --yes
+# refused_for WHAT WORDS...
+refused_for() {
+    what=$1
+    shift
+    set -- postgresql@$version-one $data/two --no-recovery --yes "$@"
+    if said=$(tidelock migrate "$@" 2>&1); then
+        exit 1
+    fi
+    is contains "$said" "$what"
+}
+# With these keys the unit would not come back.
+refused_for "restart of the machine" --provider env:KEY
+refused_for "lies in memory" --provider file:/run/key
+# The new line would not count.
+included=/etc/postgresql/$version/one/conf.d/dir.conf
+echo "data_directory = '$data/one'" > $included
+refused_for $included
+rm $included
 # The server would start on its own directory, and stay plain.
 install -d -o postgres -g postgres -m 700 $data/other
 cp -p $data/one/PG_VERSION $data/other

@@ -43,6 +43,24 @@ impl World {
         record(&self.log, self.keyring.id(), key, Event::Unlock, outcome, &details).unwrap();
     }
 
+    /// The oldest data key goes, and the log is told of it as `outcome` says.
+    fn destroy(&mut self, outcome: Option<Outcome>) {
+        let old = self.keyring.data_keys()[0].id;
+        self.keyring.add_data_key().unwrap();
+        self.keyring.destroy_data_key(old).unwrap();
+        let Some(outcome) = outcome else { return };
+        let details = Details { data_key: Some(old.to_string()), ..Details::of_this_process() };
+        let key = self.keys().swap_remove(0);
+        let event = Event::DataKeyDestroy;
+        record(&self.log, self.keyring.id(), Some(&key), event, outcome, &details).unwrap();
+    }
+
+    fn append(&self, text: &str) {
+        let mut bytes = fs::read(self.path()).unwrap();
+        bytes.extend_from_slice(text.as_bytes());
+        fs::write(self.path(), bytes).unwrap();
+    }
+
     /// Lines 1, 3, 4, 6 are chained; 2 and 5 are not, but covered.
     fn filled() -> Self {
         let world = Self::new();
@@ -160,6 +178,140 @@ fn a_torn_line_is_ended_and_told() {
     let report = world.verify(None);
     assert_eq!((breaks(&report), report.torn, report.lines), (vec![], vec![6], 7));
     assert!(world.lines()[6].contains("\"after_torn_line\":true"));
+}
+
+#[test]
+fn a_line_that_is_no_json_shows_unless_a_crash_left_it() {
+    let world = World::filled();
+    world.append("half a line\n\n");
+    assert_eq!(world.verify(None).unproven, [7, 8]);
+    world.write(false, "g");
+    world.write(true, "h");
+    let report = world.verify(None);
+    assert_eq!((breaks(&report), report.torn, report.unproven), (vec![], vec![], vec![7, 8]));
+}
+
+#[test]
+fn a_torn_line_before_one_without_a_key_is_told() {
+    let world = World::filled();
+    world.append("half a line");
+    world.write(false, "g");
+    assert_eq!(world.verify(None).torn, [7]);
+    world.write(true, "h");
+    let report = world.verify(None);
+    assert_eq!((breaks(&report), report.torn, report.unproven), (vec![], vec![7], vec![]));
+    assert!(world.lines()[7].contains("\"after_torn_line\":true"));
+    assert!(!world.lines()[8].contains("after_torn_line"));
+}
+
+#[test]
+fn two_torn_lines_in_a_row_are_told() {
+    let world = World::filled();
+    world.append("half a line\nhalf of the next");
+    assert_eq!(world.verify(None).torn, [7, 8]);
+    world.write(true, "g");
+    let report = world.verify(None);
+    assert_eq!((breaks(&report), report.torn, report.unproven), (vec![], vec![7, 8], vec![]));
+}
+
+#[test]
+fn a_line_that_nobody_writes_without_a_key_does_not_explain_a_torn_one() {
+    let world = World::filled();
+    world.append("half a line\n{\"event\":\"grant\",\"after_torn_line\":true}\n");
+    let report = world.verify(None);
+    assert_eq!((report.torn, report.unproven), (vec![], vec![7, 8]));
+}
+
+/// The MAC of a line, under a data key that nobody has.
+fn made_up(line: &str) -> String {
+    let (_, mac) = chain::split(line.trim_end().as_bytes()).unwrap();
+    let mac = HEXLOWER.encode(&mac);
+    format!("{{\"event\":\"unlock\",\"chain\":\"{NOBODYS}\",\"mac\":\"{mac}\"}}\n")
+}
+
+const NOBODYS: &str = "00112233445566778899aabbccddeeff";
+
+#[test]
+fn a_beginning_that_was_cut_shows_under_a_made_up_data_key_too() {
+    let world = World::filled();
+    let mut lines = world.lines();
+    let forged = made_up(&lines[2]);
+    lines.splice(..3, [forged]);
+    world.put(&lines);
+    let report = world.verify(None);
+    let cut = Broken { line: 1, from: 1, chain: Some(NOBODYS.to_owned()) };
+    assert_eq!((report.broken, report.unknown, report.chained), (vec![cut], vec![], 2));
+}
+
+#[test]
+fn lines_under_a_destroyed_data_key_cannot_be_checked() {
+    let mut world = World::filled();
+    world.destroy(Some(Outcome::Done));
+    world.write(true, "g");
+    let report = world.verify(None);
+    assert_eq!((breaks(&report), report.unknown), (vec![], vec![1, 3, 4, 6]));
+    assert_eq!(report.chained, 2);
+    // The line that says so is under the second key, which goes too.
+    world.destroy(Some(Outcome::Done));
+    let report = world.verify(None);
+    assert_eq!((breaks(&report), report.unknown), (vec![], vec![1, 3, 4, 6, 7, 8]));
+    assert_eq!(report.chained, 1);
+    // That explains these keys only.
+    let mut lines = world.lines();
+    let forged = made_up(&lines[2]);
+    lines.splice(..3, [forged]);
+    world.put(&lines);
+    let report = world.verify(None);
+    assert_eq!((breaks(&report), report.unknown), (vec![1], vec![2, 4, 5, 6]));
+}
+
+#[test]
+fn lines_behind_the_end_of_their_data_key_are_broken() {
+    let mut world = World::filled();
+    let old = world.keys().swap_remove(0).id();
+    world.destroy(Some(Outcome::Done));
+    for program in ["g", "h", "i"] {
+        world.write(true, program);
+    }
+    let mut lines = world.lines();
+    let forged = made_up(&lines[8]).replace(NOBODYS, &old);
+    lines.splice(7..9, [forged]);
+    world.put(&lines);
+    let report = world.verify(None);
+    assert_eq!((breaks(&report), report.unknown), (vec![8], vec![1, 3, 4, 6]));
+    assert_eq!(report.chained, 2);
+}
+
+#[test]
+fn a_data_key_that_is_gone_without_a_proven_line_breaks_the_chain() {
+    for outcome in [None, Some(Outcome::Failed)] {
+        let mut world = World::filled();
+        let old = world.keys().swap_remove(0).id();
+        world.destroy(outcome);
+        forge(&world, "data_key_destroy", "done");
+        world.write(true, "g");
+        let report = world.verify(None);
+        let gone = Broken { line: 6, from: 1, chain: Some(old) };
+        assert_eq!((report.broken, report.unknown), (vec![gone], vec![]));
+    }
+}
+
+#[test]
+fn a_head_from_before_its_data_key_was_destroyed_is_found_but_not_checked() {
+    let mut world = World::filled();
+    let old = world.head();
+    world.destroy(Some(Outcome::Done));
+    let heads = [(&*old, true, true), (&*world.head(), true, false), (NOBODYS, false, false)]
+        .map(|(head, found, unchecked)| (head.to_owned(), found, unchecked));
+    for (head, found, unchecked) in heads {
+        let report = world.verify(Some(&head));
+        assert_eq!((report.head_found, report.head_unchecked), (Some(found), unchecked));
+        assert_eq!((breaks(&report), report.unknown), (vec![], vec![1, 3, 4, 6]));
+    }
+    // Cut away, it is found nowhere.
+    let lines = world.lines();
+    world.put(&lines[..5]);
+    assert_eq!(world.verify(Some(&old)).head_found, Some(false));
 }
 
 /// Appends a line as somebody without a key can.

@@ -6,12 +6,14 @@
 
 use tidelock_contract::{Action, Glob, Origin, Policy, Rule};
 
+use super::compile::glob;
 use super::{Profile, ProfileError};
 
 /// What is to be another in a policy.
 #[derive(Clone, Default, Debug)]
 pub struct Amendment {
-    /// The rules of this profile take the place of those that came from one.
+    /// The rules of this profile take the place of those that came from one. Its programs do not:
+    /// who gets keys is for the owner to say.
     pub profile: Option<Profile>,
     /// More globs of the owner.
     pub plain: Vec<String>,
@@ -29,6 +31,9 @@ impl Amendment {
     /// # Errors
     /// A glob or program to be taken out that is not there; what a new profile can be refused for.
     pub fn apply(&self, policy: &Policy) -> Result<Policy, ProfileError> {
+        for pattern in &self.plain {
+            glob(pattern)?;
+        }
         let mut plain: Vec<String> = owners(policy).map(|rule| rule.glob.to_string()).collect();
         take_out(&mut plain, &self.not_plain, "glob of the owner")?;
         put_in(&mut plain, &self.plain);
@@ -46,6 +51,8 @@ impl Amendment {
             });
         }
         if let Some(profile) = &self.profile {
+            let mut profile = Profile { programs: Vec::new(), ..profile.clone() };
+            profile.plain.retain(|it| !plain.contains(it) && !self.not_plain.contains(it));
             return profile.compile(&plain, &programs);
         }
         let mut rules: Vec<Rule> =
@@ -67,6 +74,52 @@ impl Amendment {
         }
         Ok(amended)
     }
+
+    /// Programs of the newer profile that `new`, which this made, does not list: to be named to the
+    /// owner. Not those that are taken out in the same change.
+    #[must_use]
+    pub fn left_out(&self, new: &Policy) -> Vec<&str> {
+        let programs = self.profile.iter().flat_map(|profile| &profile.programs);
+        let is_left =
+            |it: &&String| !new.programs().contains(it) && !self.not_programs.contains(it);
+        programs.filter(is_left).map(String::as_str).collect()
+    }
+
+    /// The rules of a newer profile by which `new`, which this made, may keep files plain that
+    /// `old` seals. More rather than fewer: by the order of the rules, not by what their globs
+    /// cover. Not the globs that are named in the same change.
+    #[must_use]
+    pub fn unseals(&self, old: &Policy, new: &Policy) -> Vec<String> {
+        let mut found = Vec::new();
+        if self.profile.is_none() {
+            return found;
+        }
+        for (at, rule) in new.rules().iter().enumerate().filter(|(_, rule)| is_plain(rule)) {
+            let glob = rule.glob.to_string();
+            if !self.plain.contains(&glob) && !was_plain(rule, &new.rules()[..at], old) {
+                found.push(glob);
+            }
+        }
+        // What lies outside by the old one belongs to no directory then.
+        if let Some(tablespace) = old.tablespace().filter(|_| old.tablespace() != new.tablespace())
+        {
+            found.push(format!("tablespaces {}", tablespace.component));
+        }
+        found
+    }
+}
+
+/// True if all that `rule` keeps plain, behind the rules `before` it, is plain by `old` too: that
+/// has the rule, and nothing is sealed before it that would come to it now.
+fn was_plain(rule: &Rule, before: &[Rule], old: &Policy) -> bool {
+    let is_it = |it: &Rule| is_plain(it) && it.glob == rule.glob;
+    let Some(place) = old.rules().iter().position(is_it) else { return false };
+    let mut sealed = old.rules().iter().take(place).filter(|it| !is_plain(it));
+    sealed.all(|it| before.iter().any(|other| other.glob == it.glob))
+}
+
+fn is_plain(rule: &Rule) -> bool {
+    matches!(rule.action, Action::Plain(_))
 }
 
 /// True if the two differ in more than in globs that the owner has added and in listed programs: a
@@ -178,5 +231,112 @@ mod tests {
         let new = newer.apply(&old).unwrap();
         assert_eq!((new.kind(b"PG_VERSION"), new.kind(b"a")), (None, None));
         assert!(new.lists(b"/usr/bin/x") && needs_a_stop(&old, &new));
+    }
+
+    fn renewal(profile: &Profile) -> Amendment {
+        Amendment { profile: Some(profile.clone()), ..Amendment::default() }
+    }
+
+    #[test]
+    fn renewing_gives_no_keys_to_programs_that_the_owner_took_out() {
+        let builtin = Profile::builtin("postgres").unwrap();
+        let no_psql = Amendment { not_programs: strings(&["psql"]), ..Amendment::default() };
+        let old = no_psql.apply(&postgres(&[])).unwrap();
+        let again = renewal(&builtin);
+        let new = again.apply(&old).unwrap();
+        assert_eq!((&new, again.left_out(&new)), (&old, vec!["psql"]));
+        let asked = Amendment { programs: strings(&["psql"]), ..renewal(&builtin) };
+        let new = asked.apply(&old).unwrap();
+        assert!(new.lists(b"/any/psql") && asked.left_out(&new).is_empty());
+        // In one change.
+        let both = Amendment { profile: Some(builtin), ..no_psql };
+        let new = both.apply(&postgres(&[])).unwrap();
+        assert!(!new.lists(b"/any/psql") && new.lists(b"/any/postgres"));
+        assert_eq!((new, both.left_out(&old)), (old, Vec::new()));
+    }
+
+    #[test]
+    fn a_newer_profile_lists_no_new_program() {
+        let mut newer = Profile::builtin("generic").unwrap();
+        newer.programs = strings(&["new", "kept"]);
+        let old = Profile::builtin("generic").unwrap().compile(&[], &strings(&["kept"])).unwrap();
+        let change = renewal(&newer);
+        let new = change.apply(&old).unwrap();
+        assert_eq!((new.programs(), change.left_out(&new)), (old.programs(), vec!["new"]));
+    }
+
+    fn ruled(rules: &[(&str, bool)]) -> Profile {
+        let rule = |&(glob, plain): &(&str, bool)| crate::ProfileRule {
+            glob: glob.to_owned(),
+            class: (!plain).then_some(crate::profile::ClassName::Bytes),
+            plain: plain.then(|| "for a test".to_owned()),
+        };
+        let last = [("**", false)];
+        let rules = rules.iter().chain(&last).map(rule).collect();
+        Profile { rules, ..Profile::builtin("generic").unwrap() }
+    }
+
+    #[test]
+    fn what_renewing_would_make_plain_is_named() {
+        let owners = ["*.pem", "*.conf"].map(|glob| (glob, true));
+        for (old, new, wanted) in [
+            (&owners[..], &owners[..], &[][..]),
+            (&owners, &[("*.conf", true), ("*.pem", true)], &[]),
+            (&owners, &[("*.pem", true)], &[]),
+            (&[], &[("*.pem", true)], &["*.pem"]),
+            // The seal before it is gone, or behind it now.
+            (&[("s.pem", false), ("*.pem", true)], &[("*.pem", true)], &["*.pem"]),
+            (
+                &[("s.pem", false), ("*.pem", true)],
+                &[("*.pem", true), ("s.pem", false)],
+                &["*.pem"],
+            ),
+            (
+                &[("s.pem", false), ("*.pem", true)],
+                &[("t", false), ("s.pem", false), ("*.pem", true)],
+                &[],
+            ),
+            (&[("*.pem", true), ("s.conf", false)], &[("*.pem", true)], &[]),
+        ] {
+            let old = ruled(old).compile(&[], &[]).unwrap();
+            let change = renewal(&ruled(new));
+            assert_eq!(change.unseals(&old, &change.apply(&old).unwrap()), wanted, "{new:?}");
+        }
+    }
+
+    #[test]
+    fn globs_of_the_owner_are_named_only_if_a_file_brings_them() {
+        let old = ruled(&[]).compile(&strings(&["kept", "gone"]), &[]).unwrap();
+        let mut profile = ruled(&[]);
+        profile.plain = strings(&["kept", "gone", "asked", "brought"]);
+        let change = Amendment {
+            plain: strings(&["asked"]),
+            not_plain: strings(&["gone"]),
+            ..renewal(&profile)
+        };
+        let new = change.apply(&old).unwrap();
+        let kinds = (new.kind(b"kept"), new.kind(b"asked"), new.kind(b"brought"));
+        assert_eq!(kinds, (None, None, None));
+        assert!(new.kind(b"gone").is_some());
+        assert_eq!(change.unseals(&old, &new), ["brought"]);
+        let plain = Amendment { plain: strings(&["x"]), ..Amendment::default() };
+        assert!(plain.unseals(&old, &plain.apply(&old).unwrap()).is_empty());
+    }
+
+    #[test]
+    fn a_profile_without_the_old_ones_tablespaces_is_named() {
+        let mut profile = Profile::builtin("postgres").unwrap();
+        profile.tablespace = None;
+        let (old, change) = (postgres(&[]), renewal(&profile));
+        let found = change.unseals(&old, &change.apply(&old).unwrap());
+        assert!(found.len() == 1 && found[0].starts_with("tablespaces PG_"), "{found:?}");
+    }
+
+    #[test]
+    fn a_brace_in_a_glob_of_the_owner_is_refused_later_too() {
+        let old = postgres(&[]);
+        let brace = "log/*.{csv,json}";
+        let change = Amendment { plain: strings(&[brace]), ..Amendment::default() };
+        assert_eq!(change.apply(&old).unwrap_err(), ProfileError::Brace { glob: brace.into() });
     }
 }

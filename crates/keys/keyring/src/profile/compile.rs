@@ -137,7 +137,9 @@ impl Profile {
     }
 }
 
-fn glob(pattern: &str) -> Result<Glob, ProfileError> {
+/// # Errors
+/// It is no glob; [`ProfileError::Brace`].
+pub(super) fn glob(pattern: &str) -> Result<Glob, ProfileError> {
     let refused = |why| PolicyError::Glob { glob: pattern.to_owned(), why };
     let glob = Glob::new(pattern.as_bytes()).map_err(refused)?;
     let mut rest = pattern;

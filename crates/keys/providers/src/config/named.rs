@@ -79,7 +79,7 @@ pub(super) fn read(file: &Path, audience: Audience) -> Result<Option<Named>, Err
 }
 
 /// Without links, also where the last component does not exist.
-fn real(dir: &Path) -> PathBuf {
+pub(super) fn real(dir: &Path) -> PathBuf {
     let dir = &std::path::absolute(dir).unwrap_or_else(|_| dir.to_path_buf());
     if let Ok(real) = dir.canonicalize() {
         return real;
