@@ -284,8 +284,9 @@ pub struct Stop {
     /// The part of the plain server's capacity that equal work asks for.
     #[serde(default = "equal_work_rate")]
     pub equal_work_rate: Param,
-    /// Servers of each arm, 1 or 2. With two a difference between servers is not taken for one
-    /// between arms. plain and control have one each.
+    /// Servers of each arm, 1, 2 or 4. With several a difference between servers is not taken for
+    /// one between arms, and with four it is known well. plain and control share them, and have one
+    /// each at least.
     #[serde(default = "one_server")]
     pub servers: u32,
     /// Blocks of equal work end where half the width of the control's interval is within this part

@@ -39,14 +39,15 @@ pub struct Instance {
     pub number: u32,
 }
 
-/// The servers of `arms`: two of each if the experiment asks for them, but for plain and control,
-/// which are one arm already.
+/// The servers of `arms`: as many of each as the experiment asks for. plain and control are one
+/// arm, and share them.
 #[must_use]
 pub fn instances(experiment: &Experiment, arms: &[String]) -> Vec<Instance> {
     let paired = [PLAIN, CONTROL].iter().all(|name| arms.iter().any(|arm| arm == name));
     let of = |arm: &String| {
-        let alone = paired && [PLAIN, CONTROL].contains(&arm.as_str());
-        let servers = if alone { 1 } else { experiment.stop.servers };
+        let shares = paired && [PLAIN, CONTROL].contains(&arm.as_str());
+        let all = experiment.stop.servers;
+        let servers = if shares { (all / 2).max(1) } else { all };
         (0..servers).map(|number| Instance { arm: arm.clone(), number }).collect::<Vec<_>>()
     };
     arms.iter().flat_map(of).collect()

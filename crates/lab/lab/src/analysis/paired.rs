@@ -1,7 +1,7 @@
 //! The ratio of two arms in each block: only trials of one block are paired.
 //!
-//! An arm may have two servers; its value in a block is the geometric mean of both. plain and
-//! control are two servers of one arm: whatever is compared with plain is compared with both.
+//! An arm may have several servers; its value in a block is their geometric mean. plain and control
+//! are one arm: whatever is compared with plain is compared with both.
 //! Knows nothing of intervals, and leaves no block out in silence.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::{CONTROL, PLAIN};
 use crate::experiment::{Experiment, OwnArm};
 use crate::metric::{Better, Metric};
-use crate::statistics::{Estimate, geometric_mean};
+use crate::statistics::{Estimate, contrasts, geometric_mean};
 use crate::trial::Trial;
 
 /// The blocks of one arm beside those of another.
@@ -22,9 +22,8 @@ pub(crate) struct Paired {
     /// Percent of CPU time that the hypervisor took in the trials of the one, less that of the
     /// other, for each of `pairs`; empty where it is not known.
     steal: Vec<f64>,
-    /// For each of both arms, where it has two servers, the logarithms of the one over the other,
-    /// block by block.
-    servers: [Vec<f64>; 2],
+    /// For each of both arms what its servers differ by, as contrasts, block by block.
+    servers: [Vec<Vec<f64>>; 2],
 }
 
 impl Paired {
@@ -108,18 +107,23 @@ impl Side {
         all.all(|measured| measured.value.is_none())
     }
 
-    /// What its two servers differ by in each block; nothing where it has one.
-    fn servers(&self) -> Vec<f64> {
+    /// What its servers differ by in each block in which all have a value; nothing where it has
+    /// one.
+    fn servers(&self) -> Vec<Vec<f64>> {
         let all: BTreeSet<(bool, u32)> =
             self.blocks.values().flatten().map(|measured| measured.server).collect();
-        let [one, other] = all.into_iter().collect::<Vec<_>>()[..] else { return Vec::new() };
-        let log = |measured: &Vec<Measured>| {
-            let value = |server| measured.iter().find(|m| m.server == server)?.value;
-            let log = (value(one)? / value(other)?).ln();
-            let log = if self.better == Better::Lower { -log } else { log };
-            log.is_finite().then_some(log)
-        };
-        self.blocks.values().filter_map(log).collect()
+        let mut logs: Vec<Vec<f64>> = vec![Vec::new(); all.len()];
+        for measured in self.blocks.values() {
+            let log = |server| {
+                let log = measured.iter().find(|m| m.server == server)?.value?.ln();
+                let log = if self.better == Better::Lower { -log } else { log };
+                log.is_finite().then_some(log)
+            };
+            let whole: Option<Vec<f64>> = all.iter().map(|server| log(*server)).collect();
+            let places = logs.iter_mut().zip(whole.into_iter().flatten());
+            places.for_each(|(logs, log)| logs.push(log));
+        }
+        contrasts(&logs)
     }
 }
 
@@ -138,7 +142,9 @@ fn steal(trials: &[Measured]) -> Option<f64> {
 /// What two equal servers seem to differ by in each block of one cell; nothing without a control.
 pub(crate) fn noise(experiment: &Experiment, metric: &Metric, trials: &[&Trial]) -> Paired {
     let Some(equal) = equal_arm(experiment) else { return Paired::default() };
-    let found = paired(metric, (trials, CONTROL), (trials, equal));
+    let mut found = paired(metric, (trials, CONTROL), (trials, equal));
+    // It is to tell how well blocks know what they measure, and whether these servers are equal.
+    found.servers = Default::default();
     // A server that stood still is noise, and more of it than the other blocks show.
     if found.without_ratio.is_empty() { found } else { Paired::default() }
 }

@@ -110,8 +110,8 @@ fn check(experiment: &Experiment, in_some_size: &Known) -> Result<(), String> {
     if experiment.stop.blocks == 0 {
         return Err("stop.blocks is 0, so nothing would be measured".into());
     }
-    if ![1, 2].contains(&experiment.stop.servers) {
-        return Err(format!("stop.servers is {}; it is 1 or 2", experiment.stop.servers));
+    if ![1, 2, 4].contains(&experiment.stop.servers) {
+        return Err(format!("stop.servers is {}; it is 1, 2 or 4", experiment.stop.servers));
     }
     let rounds = experiment.stop.equal_work_rounds;
     if rounds == 0 || rounds % 2 == 1 {
@@ -180,9 +180,11 @@ fn check_name(experiment: &Experiment, name: &str) -> Result<(), String> {
     if TAKEN.contains(&name) || begins {
         return Err(format!("arm `{name}` has the name of a directory of the lab's own"));
     }
-    let second = name.strip_suffix("-2").filter(|_| experiment.stop.servers == 2);
-    if let Some(first) = second.filter(|first| is_known(experiment, first)) {
-        return Err(format!("arm `{name}` has the name of the second server of `{first}`"));
+    let number =
+        |suffix: &str| suffix.parse().ok().filter(|it| (2..=experiment.stop.servers).contains(it));
+    let further = name.rsplit_once('-').filter(|(_, suffix)| number(suffix).is_some());
+    if let Some((first, suffix)) = further.filter(|(first, _)| is_known(experiment, first)) {
+        return Err(format!("arm `{name}` has the name of server {suffix} of `{first}`"));
     }
     let has_schema = |first: &&str| {
         experiment.own_arms.iter().any(|own| own.name == **first && own.dsn.is_some())
@@ -393,18 +395,21 @@ mod tests {
         {
             assert!(refused(&text(name, "")).contains("of the lab's own"), "{name}");
         }
-        for name in ["sealed-2", "fork-2"] {
-            let text = text(name, "servers = 2") + &own("fork");
-            assert!(refused(&text).contains("name of the second server of"), "{name}");
+        for (name, servers) in [("sealed-2", 2), ("fork-2", 2), ("fork-4", 4)] {
+            let text = text(name, &format!("servers = {servers}")) + &own("fork");
+            assert!(refused(&text).contains("has the name of server"), "{name}");
         }
-        read("t", &text("peer-2", "servers = 2"), Size::Small).unwrap();
+        for name in ["peer-2", "fork-3"] {
+            let text = text(name, "servers = 2") + &own("fork");
+            read("t", &text, Size::Small).unwrap();
+        }
         let far = text("far-schema", "") + &own("far") + "dsn = 'host=a'\n";
         let why = refused(&far.replace("\"none\"", "\"postgresql\""));
         assert!(why.contains("`far-schema` has a name that the lab uses for `far`"), "{why}");
     }
 
     #[test]
-    fn an_arm_that_is_there_twice_and_a_third_server_are_refused() {
+    fn an_arm_that_is_there_twice_and_three_servers_are_refused() {
         let own = "[[arm]]\nname = 'fork'\ntitle = ''\nlike = 'plain'\n";
         let arms = |arms: &str| TEXT.replace("[\"plain\"]", arms);
         for (text, why) in [
