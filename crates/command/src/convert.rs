@@ -210,13 +210,17 @@ impl Running<'_> {
             throttle: Arc::new(Throttle::new(self.how.rate)),
             stop: &stop,
         };
-        let found = scan::scan(&self.path, self.keyring.policy(), true)?;
-        leftovers::clean(&found.leftovers, &found.items)?;
+        let found = scan::scan(&self.path, self.keyring.policy(), self.how.leave_links)?;
+        leftovers::clean(&found)?;
+        // What a killed conversion renamed may not last yet. All that follows relies on it: that
+        // zeros are plain, that the control file is the first or the last, that no key is needed.
+        workers::sync_folders(&found.folders)?;
         if self.direction != Direction::Rekey {
             self.give_headers(&Conditions { task: Task::Head, ..conditions.clone() })?;
         }
         let policy = self.keyring.policy();
         let mut scan = scan::scan(&self.path, policy, self.how.leave_links)?;
+        scan.mark_done(self.direction, &self.keyring);
         let growth = begin::growth(self.direction, keys.layout);
         let (jobs, _) = estimate::room(&scan, growth, self.how.jobs(), BATCH)?;
         if jobs < self.how.jobs() {
@@ -270,6 +274,10 @@ impl Running<'_> {
 
     /// Records that it has ended.
     fn end(&mut self) -> Result<()> {
+        if self.direction == Direction::Decrypt {
+            let left = scan::scan(&self.path, self.keyring.policy(), true)?;
+            left.refuse_any_sealed(&self.keyring)?;
+        }
         self.keyring.set_conversion(None);
         if self.direction == Direction::Decrypt {
             self.record(Event::ConversionEnd);
@@ -306,6 +314,18 @@ impl Running<'_> {
     }
 
     fn tell(&self, scan: &Scan, tally: &Tally, took: Duration, kept: Option<&Path>) -> Result<()> {
+        if let Some(first) = &tally.first_bad_end {
+            console::warn(
+                format!(
+                    "{} an end that a power cut or somebody has left, the first of them {first}",
+                    match tally.bad_ends {
+                        1 => "1 file had".to_owned(),
+                        many => format!("{many} files had"),
+                    }
+                ),
+                "they have what a server saw of them: see with its own tools that it is all",
+            );
+        }
         let compared = (!self.how.no_compare).then_some(tally.compared.as_secs_f64());
         if self.how.json {
             return console::print_json_line(
@@ -317,7 +337,7 @@ impl Running<'_> {
                     bytes: tally.bytes,
                     already: tally.before,
                     empty: scan.empty,
-                    plain: scan.plain,
+                    plain: scan.plain.len(),
                     seconds: took.as_secs_f64(),
                     compared_seconds: compared,
                     keyring_copy: kept.map(|path| path.display().to_string()),
@@ -338,7 +358,9 @@ impl Running<'_> {
         );
         text += &format!(
             "{} done before, {} empty, {} plain by the profile\n",
-            tally.before, scan.empty, scan.plain
+            tally.before,
+            scan.empty,
+            scan.plain.len()
         );
         if let Some(path) = kept {
             text += &format!("the keyring is kept in {}\n", path.display());

@@ -4,7 +4,9 @@
 //!   brand      whose it is             mariadb, mysql   what only one of them has
 //!   start      what a server is told   settings         the places that it names
 //!   unit       what a unit of systemd tells it
+//!   elsewhere  tables that it keeps outside
 //!   galera     what a node of a cluster must be told
+//!   replay     a binary log that a client plays back
 //!   instance   the server that runs: how it was started, stop, start, SQL by its own client
 //!   sockets    where it takes clients
 //! ```
@@ -14,13 +16,15 @@
 //!
 //! A file below the protected directory is sealed, wherever a link there leads. A setting that
 //! names another place for rows is refused before the server starts; one for logs that people read
-//! is told. Tables with `DATA DIRECTORY` are named in SQL, so they are not seen here.
+//! is told. Tables with `DATA DIRECTORY` are named in SQL, so they are not seen before a start.
 
 mod brand;
+mod elsewhere;
 mod galera;
 mod instance;
 mod mariadb;
 mod mysql;
+mod replay;
 mod settings;
 mod sockets;
 mod start;
@@ -44,11 +48,13 @@ use crate::protected::Protected;
 use crate::run_as::RunAs;
 use crate::whereabouts::{program_name, works_in};
 pub(crate) use brand::Brand;
+pub(crate) use elsewhere::{refuse_files_elsewhere, refuse_tables_elsewhere};
 pub(crate) use instance::{Answer, Instance};
 pub(crate) use mariadb::refuse_socket;
 use settings::{Settings, Stray};
 use start::Start;
-use unit::Started;
+pub(crate) use unit::variable_of_files;
+use unit::{Inherited, Started};
 
 /// Where the server keeps its data when nobody tells it: Debian's builds and upstream's.
 const DEFAULT_DIRECTORY: &str = "/var/lib/mysql";
@@ -74,12 +80,18 @@ pub(crate) fn prepare(
     sockets: &[PathBuf],
 ) -> Result<Option<PathBuf>> {
     let roots: Vec<&Path> = run.iter().map(|protected| &*protected.path).collect();
-    let called = program.script.as_ref().unwrap_or(&program.path);
+    let behind = behind_wrapper(program, arguments);
+    let (program, arguments) = match &behind {
+        Some((server, rest)) => (server, *rest),
+        None => (program, arguments),
+    };
+    let called = file_of(program);
     let Some((one, brand, socket)) = directory_of_one(&roots, sockets, called) else {
         return Ok(None);
     };
+    replay::warn_of_loads(called, arguments);
     if brand_of_program(called).is_some() {
-        let server = if brand == Brand::MySql { called } else { &program.called };
+        let server = if brand == Brand::MySql { called } else { &*program.called };
         let listed = fs::read_to_string(programs_beside(socket)).unwrap_or_default();
         let listed: Vec<String> = listed.lines().map(str::to_owned).collect();
         let start = Start { brand, server, arguments, run_as: None };
@@ -88,6 +100,36 @@ pub(crate) fn prepare(
     let present = std::env::var_os("TMPDIR").map(PathBuf::from);
     let inside = present.is_some_and(|dir| dir.is_dir() && settings::is_below(&dir, &roots));
     Ok((!inside).then(|| one.to_path_buf()))
+}
+
+/// The server that a wrapper (`numactl`, `timeout`, docker-entrypoint.sh) gets as a word, with the
+/// words behind it. Nothing if the program is a server itself, or no such program is there.
+fn behind_wrapper<'a>(
+    program: &Program,
+    arguments: &'a [OsString],
+) -> Option<(Program, &'a [OsString])> {
+    if brand_of_program(file_of(program)).is_some() {
+        return None;
+    }
+    let is_option = |word: &OsString| word.as_encoded_bytes().starts_with(b"-");
+    let named = |word: &OsString| !is_option(word) && is_server_or_starter(Path::new(word));
+    (0..arguments.len()).find_map(|at| {
+        let (word, rest) = arguments.get(at..)?.split_first()?;
+        // A directory may be called so too.
+        let program = named(word).then(|| Program::find(word).ok())??;
+        Some((program, rest))
+    })
+}
+
+/// A script, or the program, with links resolved.
+fn file_of(program: &Program) -> &Path {
+    program.script.as_ref().unwrap_or(&program.path)
+}
+
+/// By its name.
+fn is_server_or_starter(path: &Path) -> bool {
+    let mut names = SERVERS.iter().chain(&STARTERS);
+    names.any(|name| path.file_name().is_some_and(|it| it == *name))
 }
 
 /// The first of these directories that is of MariaDB or MySQL, and its agent's socket: by the name
@@ -118,7 +160,7 @@ fn directory_of_one<'r>(
 /// Whose server a program is or starts, with links resolved: MariaDB's old names are links.
 fn brand_of_program(called: &Path) -> Option<Brand> {
     let name = called.file_name().and_then(OsStr::to_str)?;
-    if !SERVERS.contains(&name) && !STARTERS.contains(&name) {
+    if !is_server_or_starter(called) {
         return None;
     }
     // MySQL 8.0 and later have no mysql_install_db.
@@ -227,17 +269,29 @@ pub(crate) fn check_unit(unit: &str, dir: &Path, unseen: Unseen) -> Result<()> {
     }
     let brand = Brand::of(dir).unwrap_or_else(Brand::installed);
     let listed = listed_in(dir, brand)?;
+    // What a file of the unit names comes before the drop-in. At a start that is there, and other
+    // drop-ins may come behind it.
+    let (temporary, inherited) = match unseen {
+        Unseen::Start => (unit::variable(unit, "TMPDIR"), Inherited::OfThisProcess),
+        _ => (variable_of_files(unit, "TMPDIR"), Inherited::OfSystemd),
+    };
+    let temporary = temporary.filter(|dir| !dir.is_empty());
     let judge = |start: &Start<'_>| {
         // Only the package's own place is known where no option names one.
         let unnamed = running.is_some()
             || unseen == Unseen::Start
             || start.server != Path::new(brand.packaged());
-        let place = Datadir::OfUnit { unit, here: unnamed };
+        let temporary = temporary.as_ref().map(Path::new);
+        let place = Datadir::OfUnit { unit, here: unnamed, temporary };
         check(start, &[dir], listed.as_deref(), place)
     };
-    let why = match Started::by(unit) {
+    let why = match Started::by(unit, inherited) {
         // The same words have been judged.
-        Started::Server(_, arguments) if running.as_ref() == Some(&arguments) => return Ok(()),
+        Started::Server(_, arguments)
+            if temporary.is_none() && running.as_ref() == Some(&arguments) =>
+        {
+            return Ok(());
+        }
         Started::Server(server, arguments) => {
             // The unit may start it as the owner alone, who may have put it there.
             let owner = Owner::of(dir).ok().filter(|owner| owner.uid != 0);
@@ -279,8 +333,8 @@ enum Datadir<'a> {
     /// What the options say, and a person may mean another one.
     Told,
     /// The same of a unit, which must mean the protected one; `here` if it does where its options
-    /// name none.
-    OfUnit { unit: &'a str, here: bool },
+    /// name none. `temporary` is its TMPDIR, if that is not ours.
+    OfUnit { unit: &'a str, here: bool, temporary: Option<&'a Path> },
     /// It is this one, where the server runs.
     Is(&'a Path),
 }
@@ -327,6 +381,20 @@ fn judge(settings: &Settings, datadir: &Path, roots: &[&Path], place: Datadir<'_
         );
         return Ok(());
     }
+    if let Datadir::OfUnit { unit, temporary: Some(dir), .. } = place
+        && settings.tmpdir().is_none()
+        && !settings::is_below(dir, roots)
+    {
+        return Err(Error::refused(
+            format!(
+                "{unit} gives its server TMPDIR={}: sorts would lie there plain, outside of \
+                 {shown}",
+                dir.display()
+            ),
+            "remove that line from the file that EnvironmentFile= names, or from the drop-in; \
+             Tidelock's drop-in has the right one",
+        ));
+    }
     for stray in settings.outside(datadir, roots) {
         let Stray { setting, path, rows } = stray;
         let path = path.display();
@@ -339,10 +407,22 @@ fn judge(settings: &Settings, datadir: &Path, roots: &[&Path], place: Datadir<'_
                 ),
             ));
         }
+        let what = match setting {
+            settings::ERROR_LOG => {
+                "it is plain, and with innodb_print_all_deadlocks it has values of rows"
+            }
+            _ => "statements in it are plain",
+        };
         console::warn(
-            format!("{setting} is {path}, outside of {shown}: statements in it are plain"),
+            format!("{setting} is {path}, outside of {shown}: {what}"),
             "leave it away, and the log is sealed below the data directory; `tidelock cat -f` \
              reads it",
+        );
+    }
+    if settings.audits_to_syslog() {
+        console::warn(
+            "server_audit_output_type is syslog: the statements that it tells are plain there",
+            "with server_audit_output_type=file they are sealed below the data directory",
         );
     }
     Ok(())
@@ -393,6 +473,52 @@ mod tests {
             assert_eq!(found(2, program), Some((&*own, Brand::MariaDb)), "{program}");
             assert_eq!(found(3, program), Some((&*named, Brand::MySql)), "{program}");
         }
+    }
+
+    #[test]
+    fn a_server_behind_a_wrapper_is_judged_by_the_words_behind_it() {
+        let home = tempfile::tempdir().unwrap();
+        let put = |name: &str| {
+            let path = home.path().join(name);
+            fs::copy("/bin/true", &path).unwrap();
+            path.into_os_string()
+        };
+        let [wrapper, server] = ["numactl", "mariadbd"].map(put);
+        let wrapper = Program::find(&wrapper).unwrap();
+        let behind = |words: &[&OsStr]| {
+            let words: Vec<OsString> = words.iter().map(OsString::from).collect();
+            let found = behind_wrapper(&wrapper, &words);
+            found.map(|(found, rest)| (found.called.into_os_string(), rest.to_vec()))
+        };
+        let option = OsStr::new("--tmpdir=/x");
+        let gone = home.path().join("mysqld").into_os_string();
+        assert_eq!(
+            behind(&[OsStr::new("--log=/x/mysqld"), &gone, &server, option]),
+            Some((server.clone(), vec![option.to_owned()]))
+        );
+        assert_eq!(behind(&[OsStr::new("5"), OsStr::new("/bin/true"), option]), None);
+        assert_eq!(behind(&[&gone, option]), None);
+        // A server names its own options.
+        let itself = Program::find(&server).unwrap();
+        assert!(behind_wrapper(&itself, std::slice::from_ref(&server)).is_none());
+    }
+
+    #[test]
+    fn a_tmpdir_of_the_units_files_outside_is_refused_where_no_option_comes_before_it() {
+        let dir = Path::new("/d");
+        let judged = |option: &str, temporary: Option<&str>| {
+            let settings = Settings::of(&[OsString::from(option)]);
+            let temporary = temporary.map(Path::new);
+            let place = Datadir::OfUnit { unit: "mariadb", here: true, temporary };
+            judge(&settings, dir, &[dir], place).map_err(|why| why.to_string())
+        };
+        for (option, temporary) in
+            [("--log-bin", None), ("--log-bin", Some("/d/tmp")), ("--tmpdir=/d/tmp", Some("/fast"))]
+        {
+            assert_eq!(judged(option, temporary), Ok(()), "{option} {temporary:?}");
+        }
+        let why = judged("--log-bin", Some("/fast")).unwrap_err();
+        assert!(why.contains("mariadb gives its server TMPDIR=/fast"), "{why}");
     }
 
     #[test]

@@ -213,9 +213,12 @@ pub(crate) fn unit_of(pid: u32) -> Option<String> {
 }
 
 /// The innermost service, but for those of user sessions. Of the hierarchies of version 1, only
-/// systemd's own shows each session.
+/// systemd's own shows each session; a systemd that has version 2 alone, as in a container, puts
+/// nothing there.
 fn service_in(groups: &str) -> Option<String> {
-    let own = groups.lines().find(|line| line.contains(":name=systemd:")).unwrap_or(groups);
+    let is_own =
+        |line: &&str| line.split_once(":name=systemd:").is_some_and(|(_, path)| path.trim() != "/");
+    let own = groups.lines().find(is_own).unwrap_or(groups);
     let mut lines = own.lines().filter(|line| !line.contains("/user.slice/"));
     let unit = lines.find_map(|line| line.rsplit('/').find(|name| name.ends_with(".service")))?;
     Some(unit.to_owned())
@@ -236,6 +239,8 @@ mod tests {
         assert_eq!(service_in("0::/user.slice/user-0.slice/session-1.scope\n"), None);
         let old = "8:devices:/system.slice/a.service\n1:name=systemd:/user.slice/b.scope\n";
         assert_eq!(service_in(old), None);
+        let inner = "9:name=systemd:/\n4:memory:/x/y\n0::/system.slice/mine.service\n";
+        assert_eq!(service_in(inner).as_deref(), Some("mine.service"));
         assert_eq!(service_in("0::/user.slice/user-0.slice/user@0.service/a.service\n"), None);
     }
 

@@ -141,6 +141,7 @@ impl ServiceCommand {
                 run::without_library()?;
                 let record = named.installed()?;
                 run::warn_of_changes(&record, &named.unit, &named.root);
+                run::refuse_other_library(&record, &named.unit, &named.root)?;
                 run::refuse_places(&record, &named.unit, &named.root)?;
                 run::unlock(&record)
             }

@@ -11,13 +11,13 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use tidelock_agent::audit::Event;
-use tidelock_format::{Layout, PROBE_LEN, Probe};
+use tidelock_format::{Layout, Probe, looks_sealed};
 use tidelock_keyring::{Conversion, Direction, Keyring, SealedKeyring};
 use tidelock_providers::{Places, RecoveryKey};
 
 use super::file::Conditions;
 use super::rights::become_owner;
-use super::scan::{NEXT, Scan, scan};
+use super::scan::{NEXT, Scan, first, scan};
 use super::throttle::Throttle;
 use super::{
     BATCH, Decrypt, Encrypt, How, Rekey, Running, estimate, hold, instance, protected, rights,
@@ -33,7 +33,6 @@ use crate::sealed::Keys;
 use crate::server::Server;
 use crate::status::{Found, Programs};
 use crate::unlock::KeyOptions;
-use crate::walk;
 
 /// A keyring is not longer.
 const MOST: u64 = 2 << 20;
@@ -72,6 +71,7 @@ impl Encrypt {
         let profile = self.profile_for(&dir)?;
         let locked = instance::lock_out(&dir)?;
         instance::refuse_unclean(&dir, profile, None)?;
+        crate::mysqld::refuse_tables_elsewhere(&dir)?;
         let (policy, layout) = self.making.check(&place, profile)?;
         rights::check(&dir, &policy, place.owner, Direction::Encrypt)?;
         let scan = scan(&dir, &policy, self.how.leave_links)?;
@@ -209,6 +209,7 @@ impl Begin<'_> {
         if self.how.dry_run {
             become_owner(owner)?;
             let scan = scan(&dir, policy, self.how.leave_links)?;
+            scan.refuse_sealed_at_plain(&keyring)?;
             let room = estimate::room(&scan, 0, self.how.jobs(), BATCH)?;
             instance::refuse_unclean_sealed(&dir, &keyring)?;
             if direction == Direction::Rekey {
@@ -217,6 +218,7 @@ impl Begin<'_> {
             return tell(&keyring, direction, &scan, &room, self.how);
         }
         let scan = scan(&dir, policy, self.how.leave_links)?;
+        scan.refuse_sealed_at_plain(&keyring)?;
         estimate::room(&scan, 0, self.how.jobs(), BATCH)?;
         instance::refuse_unclean_sealed(&dir, &keyring)?;
         if let Some(kept) = kept {
@@ -270,6 +272,9 @@ fn resume<'h>(
     let locked = instance::lock_out(&dir)?;
     let owner = directory::folder(&dir)?.owner()?;
     rights::check(&dir, keyring.policy(), owner, direction)?;
+    if direction != Direction::Encrypt {
+        scan(&dir, keyring.policy(), true)?.refuse_sealed_at_plain(&keyring)?;
+    }
     if let Some(kept) = kept {
         // Without the mark: nothing is half done where somebody restores it.
         keyring.set_conversion(None);
@@ -363,20 +368,29 @@ pub(super) fn refuse_sealed(scan: &Scan) -> Result<()> {
         ));
     }
     for path in scan.items.iter().filter_map(|item| item.names.first()) {
-        let file = match std::fs::File::open(path) {
+        let first = match first(path) {
             // A server that runs has removed it meanwhile.
             Err(why) if why.kind() == std::io::ErrorKind::NotFound => continue,
-            file => file.map_err(Error::io("open", path))?,
+            first => first.map_err(Error::io("read", path))?,
         };
-        let mut first = [0u8; PROBE_LEN];
-        let count = walk::read_first(&file, &mut first).map_err(Error::io("read", path))?;
-        let probe = Probe::parse(first.get(..count).unwrap_or_default());
-        if let Some(header) = probe.likely() {
-            return Err(Error::refused(
-                format!("{} is sealed already, under keyring {}", path.display(), header.keyring),
-                "move it out; or restore that keyring with `tidelock keyring restore`",
-            ));
+        if !looks_sealed(&first) {
+            continue;
         }
+        let probe = Probe::parse(&first);
+        return Err(match probe.ranked().next() {
+            Some(copy) => Error::refused(
+                format!(
+                    "{} is sealed already, under keyring {}",
+                    path.display(),
+                    copy.outline.keyring
+                ),
+                "move it out; or restore that keyring with `tidelock keyring restore`",
+            ),
+            None => Error::refused(
+                format!("{} begins as a sealed file does, and is cut off", path.display()),
+                "move it out",
+            ),
+        });
     }
     Ok(())
 }
@@ -419,8 +433,8 @@ struct Estimate {
     empty: usize,
     plain: usize,
     jobs: usize,
-    /// With one worker, by a sample of the files.
-    seconds: f64,
+    /// With one worker, by a sample of the files; null where none can be tried.
+    seconds: Option<f64>,
     /// On each file system.
     space: Vec<Space>,
 }
@@ -442,7 +456,7 @@ fn tell(
     let keys = Keys::install(keyring)?;
     let throttle = Arc::new(Throttle::new(how.rate));
     let conditions = Conditions { keys: &keys, task: direction.into(), throttle, stop: &stop };
-    let seconds = estimate::time(&conditions, scan)?.as_secs_f64();
+    let seconds = estimate::time(&conditions, scan)?.map(|time| time.as_secs_f64());
     if how.json {
         let space =
             needs.iter().map(|(folder, bytes)| Space { folder: folder.clone(), bytes: *bytes });
@@ -453,7 +467,7 @@ fn tell(
                 files: scan.items.len(),
                 bytes: scan.bytes(),
                 empty: scan.empty,
-                plain: scan.plain,
+                plain: scan.plain.len(),
                 jobs: *jobs,
                 seconds,
                 space: space.collect(),
@@ -466,12 +480,15 @@ fn tell(
         direction.participle(),
         console::bytes(scan.bytes()),
         scan.empty,
-        scan.plain
+        scan.plain.len()
     );
-    text += &format!(
-        "about {seconds:.0} s with one worker, by a sample; comparing takes about half as long \
-         again\n"
-    );
+    text += &match seconds {
+        Some(seconds) => format!(
+            "about {seconds:.0} s with one worker, by a sample; comparing takes about half as \
+             long again\n"
+        ),
+        None => "how long is not known: the file system has no files without a name\n".to_owned(),
+    };
     if *jobs < how.jobs() {
         text += "one file at a time: there is no room for more\n";
     }

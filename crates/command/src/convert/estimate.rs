@@ -2,13 +2,17 @@
 //!
 //! A few files are written in the other form to files without a name, synced, and let go.
 
+use std::cmp::Reverse;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
+
+use rustix::io::Errno;
 
 use super::file::{Conditions, Place, Worker};
 use super::instance;
 use super::scan::{Item, Scan};
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// Bytes of large files that are tried.
 const LARGE: u64 = 64 << 20;
@@ -16,11 +20,25 @@ const LARGE: u64 = 64 << 20;
 const FILES: usize = 64;
 const SMALL: u64 = 64 << 10;
 
-/// How long all files would take, with one worker and without comparing.
+/// How long all files would take, with one worker and without comparing; `None` where a file system
+/// has no files without a name.
 ///
 /// # Errors
 /// A file cannot be read or is not as it must be.
-pub(super) fn time(conditions: &Conditions<'_>, scan: &Scan) -> Result<Duration> {
+pub(super) fn time(conditions: &Conditions<'_>, scan: &Scan) -> Result<Option<Duration>> {
+    match sampled(conditions, scan) {
+        Err(Error::Io { what: "create", source, .. }) if has_none_nameless(&source) => Ok(None),
+        sampled => sampled.map(Some),
+    }
+}
+
+/// What open(2) answers to `O_TMPFILE` where that is not known: by the file system, or at all.
+fn has_none_nameless(why: &io::Error) -> bool {
+    let errno = Errno::from_io_error(why);
+    [Errno::OPNOTSUPP, Errno::ISDIR, Errno::INVAL].iter().any(|it| Some(*it) == errno)
+}
+
+fn sampled(conditions: &Conditions<'_>, scan: &Scan) -> Result<Duration> {
     let (small, large): (Vec<_>, Vec<_>) = scan.items.iter().partition(|item| item.size <= SMALL);
     let mut worker = Worker::new(conditions, 0);
     let mut total = 0.0;
@@ -77,7 +95,8 @@ pub(super) fn room(
     Ok((1, needs))
 }
 
-/// What workers need at most: each has a batch and the file that ends it.
+/// What workers need at most: each has a batch and the file that ends it. What is done already
+/// needs nothing.
 fn space(scan: &Scan, growth: u64, jobs: usize, batch: u64) -> Vec<(PathBuf, u64)> {
     struct System<'s> {
         device: u64,
@@ -86,8 +105,7 @@ fn space(scan: &Scan, growth: u64, jobs: usize, batch: u64) -> Vec<(PathBuf, u64
         in_flight: Vec<u64>,
     }
     let mut systems: Vec<System<'_>> = Vec::new();
-    // The largest come first.
-    for item in &scan.items {
+    for item in scan.items.iter().filter(|item| !item.done) {
         let Some(folder) = item.names.first().and_then(|name| name.parent()) else { continue };
         let device = item.inode.0;
         let place = systems.iter().position(|system| system.device == device);
@@ -97,13 +115,12 @@ fn space(scan: &Scan, growth: u64, jobs: usize, batch: u64) -> Vec<(PathBuf, u64
         });
         if let Some(system) = systems.get_mut(place) {
             system.files += 1;
-            if system.in_flight.len() < jobs {
-                system.in_flight.push(item.size + batch);
-            }
+            system.in_flight.push(item.data + batch);
         }
     }
-    let need = |system: System<'_>| {
-        let in_flight: u64 = system.in_flight.iter().sum();
+    let need = |mut system: System<'_>| {
+        system.in_flight.sort_unstable_by_key(|bytes| Reverse(*bytes));
+        let in_flight: u64 = system.in_flight.iter().take(jobs).sum();
         (system.folder.to_path_buf(), system.files * growth + in_flight)
     };
     systems.into_iter().map(need).collect()
@@ -136,10 +153,11 @@ mod tests {
             names: vec![dir.join("file")],
             class: Class::Paged,
             size: *size,
+            data: *size,
             inode: (1, 1),
+            done: false,
         };
-        let items = sizes.iter().map(item).collect();
-        Scan { items, plain: 0, empty: 0, leftovers: Vec::new() }
+        Scan { items: sizes.iter().map(item).collect(), ..Scan::default() }
     }
 
     #[test]
@@ -150,6 +168,15 @@ mod tests {
         assert_eq!(bytes(2), (1 << 40) + 4096 + 2 * BATCH + 300);
         // More workers than files: three have work.
         assert_eq!(bytes(4), (1 << 40) + 4096 + 512 + 3 * BATCH + 300);
+    }
+
+    #[test]
+    fn what_is_done_and_what_is_a_hole_need_no_room() {
+        let mut found = scan(Path::new("/d"), &[1 << 40, 4096, 512]);
+        found.items[0].done = true;
+        assert_eq!(space(&found, 100, 2, BATCH)[0].1, 4096 + 512 + 2 * BATCH + 200);
+        (found.items[0].done, found.items[0].data) = (false, 1024);
+        assert_eq!(space(&found, 100, 2, BATCH)[0].1, 4096 + 1024 + 2 * BATCH + 300);
     }
 
     #[test]

@@ -16,15 +16,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use rustix::fs::{Advice, Mode, OFlags, fadvise, fchown, open};
 use rustix::io::Errno;
 use tidelock_cipher::KeySlot;
-use tidelock_format::{PROBE_LEN, PlainSize, Probe, UNIT_USIZE};
+use tidelock_format::{PROBE_LEN, PlainSize, UNIT_USIZE, looks_sealed};
 use tidelock_keyring::Direction;
 
 use super::content::{Source, Target};
 use super::scan::{Item, NEXT};
 use super::throttle::Throttle;
 use crate::error::{Error, Result};
-use crate::owner::Owner;
-use crate::sealed::{Content, Fault, Keys, SealedFile, Wanted};
+use crate::sealed::{Content, EndFault, Fault, Keys, SealedFile, Wanted};
 use crate::walk::read_first;
 
 /// Read, sealed and written at once.
@@ -33,6 +32,8 @@ const CHUNK: usize = 64 * UNIT_USIZE;
 const WRITEBACK: u64 = 8 << 20;
 /// Most names of an xattr list, and most bytes of a value: those of the kernel.
 const XATTR: usize = 64 * 1024;
+/// The access control list of a file.
+const ACL: &str = "system.posix_acl_access";
 
 /// What is done to a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -85,7 +86,12 @@ pub(super) struct Written {
     size: PlainSize,
     /// What it was made from, as it was then.
     before: Stamp,
+    /// What was wrong with the end of that. The file is what the library showed of it.
+    pub(super) bad_end: Option<EndFault>,
 }
+
+/// Plain bytes, and what is wrong with their end.
+type Sound = (Source, Option<EndFault>);
 
 /// By what a file is known to be unchanged.
 #[derive(PartialEq, Eq)]
@@ -131,7 +137,7 @@ impl<'c> Worker<'c> {
         let file = open_file(path)?;
         let before = Stamp::of(&file).map_err(Error::io("look at", path))?;
         let original = file.try_clone().map_err(Error::io("open", path))?;
-        let Some(source) = self.source(file, item, path)? else { return Ok(None) };
+        let Some((source, bad_end)) = self.source(file, item, path)? else { return Ok(None) };
         let new = match place {
             Place::Beside => next(path, item.inode.1),
             Place::Nameless => PathBuf::new(),
@@ -149,7 +155,7 @@ impl<'c> Worker<'c> {
                 return Err(changed(path));
             }
             let file = target.file().try_clone().map_err(Error::io("open", named))?;
-            Ok(Written { file, path: new.clone(), size: source.size(), before })
+            Ok(Written { file, path: new.clone(), size: source.size(), before, bad_end })
         });
         if written.is_err() && !new.as_os_str().is_empty() {
             let _ = std::fs::remove_file(&new);
@@ -157,23 +163,24 @@ impl<'c> Worker<'c> {
         written.map(Some)
     }
 
-    /// What the file is; `None` if it has the other form already.
-    fn source(&self, file: File, item: &Item, path: &Path) -> Result<Option<Source>> {
+    /// What the file is; `None` if it has the other form already. What may be a sealed file, the
+    /// keys decide or refuse: one good copy of its header is enough.
+    fn source(&self, file: File, item: &Item, path: &Path) -> Result<Option<Sound>> {
         let broken = |fault| broken(path, fault);
         let size = PlainSize(file.metadata().map_err(Error::io("look at", path))?.len());
         let keys = self.conditions.keys;
         let mut first = [0u8; PROBE_LEN];
         let count = read_first(&file, &mut first).map_err(Error::io("read", path))?;
-        let is_sealed = Probe::parse(first.get(..count).unwrap_or_default()).likely().is_some();
+        let is_sealed = looks_sealed(first.get(..count).unwrap_or_default());
         let wanted = Wanted::File(item.class);
         let slot = self.slots[0];
         match self.conditions.task {
-            Task::Encrypt if !is_sealed => Ok(Some(Source::Plain(file, size))),
+            Task::Encrypt if !is_sealed => Ok(Some((Source::Plain(file, size), None))),
             Task::Encrypt => keys.open_in(slot, file, wanted).map(|_| None).map_err(broken),
             Task::Head => match keys.open_in(slot, file, wanted).map_err(broken)? {
                 Content::Sealed(_) => Ok(None),
-                Content::Empty => Ok(Some(Source::Zeros(PlainSize::ZERO))),
-                Content::Blank(size) => Ok(Some(Source::Zeros(size))),
+                Content::Empty => Ok(Some((Source::Zeros(PlainSize::ZERO), None))),
+                Content::Blank(size) => Ok(Some((Source::Zeros(size), None))),
             },
             Task::Decrypt if !is_sealed => Ok(None),
             Task::Decrypt | Task::Rekey => {
@@ -256,7 +263,7 @@ impl<'c> Worker<'c> {
         if Stamp::of(&file).map_err(Error::io("look at", path))? != written.before {
             return Err(changed(path));
         }
-        let Some(source) = self.source(file, item, path)? else { return Err(changed(path)) };
+        let Some((source, _)) = self.source(file, item, path)? else { return Err(changed(path)) };
         let new = File::open(&written.path).map_err(Error::io("open", &written.path))?;
         // The copy in memory proves nothing of the disk.
         let _ = fadvise(&new, 0, None, Advice::DontNeed);
@@ -298,9 +305,10 @@ impl<'c> Worker<'c> {
                 let wanted = usize::try_from(end - at).unwrap_or(CHUNK).min(CHUNK);
                 let left = self.plain.get_mut(..wanted).unwrap_or_default();
                 let right = self.out.get_mut(..wanted).unwrap_or_default();
-                left.fill(0);
                 right.fill(0);
-                source.read(at, left).map_err(Error::io("read", path))?;
+                let count = source.read(at, left).map_err(Error::io("read", path))?;
+                // What is not zero there is a bad end, of which nothing was taken.
+                left.get_mut(count..).unwrap_or_default().fill(0);
                 copy.read(at, right).map_err(Error::io("read", &written.path))?;
                 if left != right {
                     return Err(differs(path));
@@ -312,17 +320,19 @@ impl<'c> Worker<'c> {
     }
 }
 
-/// A sealed file whose end is as it must be, and all of it where a MAC says how.
-fn sound(sealed: SealedFile, path: &Path) -> Result<Source> {
+/// A sealed file, all of it as it must be where a MAC says how. Without a MAC, a power cut may have
+/// left any end, and the library shows the file all the same.
+fn sound(sealed: SealedFile, path: &Path) -> Result<Sound> {
     let size = sealed.plain_size().map_err(Error::io("look at", path))?;
-    let mut faults = sealed.end().map_err(Error::io("read", path))?;
-    faults.extend(sealed.check_whole().map_err(Error::io("read", path))?.err());
-    match faults.first() {
+    let bad_end = sealed.end().map_err(Error::io("read", path))?.first().copied();
+    let changed = sealed.check_whole().map_err(Error::io("read", path))?.err();
+    let source = Source::Sealed(sealed, size);
+    match changed.or(bad_end.filter(|_| source.is_whole())) {
         Some(fault) => Err(Error::Verification {
             what: format!("{}: {fault}", path.display()),
             hint: RESTORE.to_owned(),
         }),
-        None => Ok(Source::Sealed(sealed, size)),
+        None => Ok((source, bad_end)),
     }
 }
 
@@ -359,8 +369,7 @@ fn refuse_twice_sealed(
     path: &Path,
 ) -> Result<()> {
     let first = plain.get(..count.min(PROBE_LEN)).unwrap_or_default();
-    let looks_sealed = Probe::parse(first).likely().is_some();
-    if conditions.task == Task::Decrypt && looks_sealed {
+    if conditions.task == Task::Decrypt && looks_sealed(first) {
         return Err(Error::refused(
             format!("{} is a sealed file within a sealed file", path.display()),
             "move it out of the directory, then run this again",
@@ -375,8 +384,9 @@ fn refuse_twice_sealed(
 fn attributes(from: &File, to: &File, path: &Path) -> Result<()> {
     let found = from.metadata().map_err(Error::io("look at", path))?;
     let set = || -> io::Result<()> {
-        let me = Owner::caller();
-        if (found.uid(), found.gid()) != (me.uid, me.gid) {
+        // A folder with the setgid bit has given it the folder's group.
+        let given = to.metadata()?;
+        if (found.uid(), found.gid()) != (given.uid(), given.gid()) {
             use rustix::fs::{Gid, Uid};
             let (user, group) = (Uid::from_raw(found.uid()), Gid::from_raw(found.gid()));
             fchown(to, Some(user), Some(group))?;
@@ -388,20 +398,17 @@ fn attributes(from: &File, to: &File, path: &Path) -> Result<()> {
 }
 
 fn extended_attributes(from: &File, to: &File) -> io::Result<()> {
-    let mut names = [0u8; 1024];
-    let names = match rustix::fs::flistxattr(from, &mut names) {
-        Ok(0) | Err(Errno::OPNOTSUPP) => return Ok(()),
-        Ok(count) => names.get(..count).unwrap_or_default().to_vec(),
-        Err(Errno::RANGE) => {
-            let mut all = vec![0u8; XATTR];
-            let count = rustix::fs::flistxattr(from, &mut all)?;
-            all.truncate(count);
-            all
-        }
-        Err(errno) => return Err(errno.into()),
-    };
+    let (names, given) = (attribute_names(from)?, attribute_names(to)?);
+    let is_acl = |name: &&[u8]| *name == ACL.as_bytes();
+    // Of a folder with a default ACL.
+    if each_name(&given).any(|name| is_acl(&name)) && !each_name(&names).any(|name| is_acl(&name)) {
+        rustix::fs::fremovexattr(to, ACL)?;
+    }
+    if names.is_empty() {
+        return Ok(());
+    }
     let mut value = vec![0u8; XATTR];
-    for name in names.split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
+    for name in each_name(&names) {
         let count = rustix::fs::fgetxattr(from, name, &mut value)?;
         let value = value.get(..count).unwrap_or_default();
         let set = rustix::fs::fsetxattr(to, name, value, rustix::fs::XattrFlags::empty());
@@ -416,6 +423,26 @@ fn extended_attributes(from: &File, to: &File) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// The names of extended attributes, a zero after each.
+fn attribute_names(of: &File) -> io::Result<Vec<u8>> {
+    let mut names = [0u8; 1024];
+    match rustix::fs::flistxattr(of, &mut names) {
+        Err(Errno::OPNOTSUPP) => Ok(Vec::new()),
+        Ok(count) => Ok(names.get(..count).unwrap_or_default().to_vec()),
+        Err(Errno::RANGE) => {
+            let mut all = vec![0u8; XATTR];
+            let count = rustix::fs::flistxattr(of, &mut all)?;
+            all.truncate(count);
+            Ok(all)
+        }
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+fn each_name(names: &[u8]) -> impl Iterator<Item = &[u8]> {
+    names.split(|byte| *byte == 0).filter(|name| !name.is_empty())
 }
 
 fn changed(path: &Path) -> Error {

@@ -101,9 +101,11 @@ impl Decrypt {
         rollback::refuse(&found)?;
         rights::check(&found.path, keyring.policy(), Owner::of(&found.path)?, Direction::Decrypt)?;
         let half_done = keyring.conversion().is_some();
-        // What a killed one has left are other names too.
-        let leave_links = self.how.leave_links || half_done;
-        let scan = scan(&found.path, keyring.policy(), leave_links)?;
+        let mut scan = scan(&found.path, keyring.policy(), self.how.leave_links)?;
+        scan.refuse_sealed_at_plain(&keyring)?;
+        if half_done {
+            scan.mark_done(Direction::Decrypt, &keyring);
+        }
         let growth = growth(Direction::Decrypt, keyring.layout());
         let foreseen = Foreseen::of(&scan, growth, &self.how)?;
         Ok(Opened { foreseen, half_done, keyring, kept })

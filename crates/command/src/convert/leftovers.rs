@@ -3,27 +3,30 @@
 use std::fs::{self, File};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use super::scan::{Item, LINK, NEXT};
+use super::scan::{LINK, NEXT, Scan};
 use super::workers::put_link;
 use crate::error::{Error, Result};
 
 /// Removes what was not finished. A file that has taken one of several places takes the others.
 ///
+/// Only such a place proves that it was synced and compared: a second name may be anybody's, of
+/// half a file too (`cp -al`).
+///
 /// # Errors
 /// [`Error::Io`].
-pub(super) fn clean(leftovers: &[PathBuf], items: &[Item]) -> Result<()> {
-    let (links, files): (Vec<_>, Vec<_>) = leftovers.iter().partition(|path| is_link(path));
+pub(super) fn clean(scan: &Scan) -> Result<()> {
+    let (links, files): (Vec<_>, Vec<_>) = scan.leftovers.iter().partition(|path| is_link(path));
     for path in links {
         remove(path)?;
     }
     for path in files {
         let found = fs::symlink_metadata(path).map_err(Error::io("look at", path))?;
-        // It was synced and compared before it got its second name.
-        let original = original(path).filter(|_| found.nlink() > 1);
+        let has_place = scan.several.contains(&(found.dev(), found.ino()));
+        let original = original(path).filter(|_| has_place);
         let original = original.map(|inode| (found.dev(), inode));
-        let item = items.iter().find(|item| Some(item.inode) == original);
+        let item = scan.items.iter().find(|item| Some(item.inode) == original);
         for name in item.iter().flat_map(|item| &item.names) {
             put_link(path, name)?;
             sync_folder(name)?;

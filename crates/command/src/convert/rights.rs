@@ -6,19 +6,20 @@
 
 use std::collections::BTreeSet;
 use std::ffi::CString;
-use std::fs::File;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::thread;
 
-use rustix::fs::{Access, access};
+use rustix::fs::{Access, AtFlags, CWD, StatxAttributes, StatxFlags, access, statx};
 use rustix::io::Errno;
 use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
+use tidelock_cipher::is_zero;
 use tidelock_contract::{Decision, Policy};
+use tidelock_format::looks_sealed;
 use tidelock_keyring::Direction;
 
-use super::scan::unseen;
+use super::scan::{first, unseen};
 use crate::error::{Error, Result};
 use crate::owner::Owner;
 use crate::walk::{self, Found};
@@ -113,9 +114,11 @@ fn look(dir: &Path, policy: &Policy, owner: Owner, direction: Direction) -> Resu
         if let Some(fault) = fault(&found, owner, &groups)? {
             return Err(refused(&found.path, &fault, owner));
         }
+        refuse_fixed(&found.path, StatxAttributes::MOUNT_ROOT)?;
         folders.extend(found.path.parent().map(Path::to_path_buf));
     }
     for folder in folders {
+        refuse_fixed(&folder, StatxAttributes::empty())?;
         if !may(&folder, Access::WRITE_OK | Access::EXEC_OK)? {
             return Err(refused(&folder, &cannot("written", owner), owner));
         }
@@ -126,13 +129,39 @@ fn look(dir: &Path, policy: &Policy, owner: Owner, direction: Direction) -> Resu
 /// A file that decryption leaves as it is: it has no header, and was not made longer before a crash
 /// either. One that the owner cannot read may be any.
 fn is_plain(path: &Path) -> Result<bool> {
-    if !may(path, Access::READ_OK)? || walk::header(path).is_some() {
+    if !may(path, Access::READ_OK)? {
         return Ok(false);
     }
-    let mut first = [0; 16];
-    let file = File::open(path).map_err(Error::io("open", path))?;
-    let count = walk::read_first(&file, &mut first).map_err(Error::io("read", path))?;
-    Ok(first.iter().take(count).any(|byte| *byte != 0))
+    let first = match first(path) {
+        Err(why) if why.kind() == io::ErrorKind::NotFound => return Ok(true),
+        first => first.map_err(Error::io("read", path))?,
+    };
+    Ok(!looks_sealed(&first) && !is_zero(&first))
+}
+
+/// Refuses what stays in its place whoever asks: of all it is told by attributes of inodes, and of
+/// files by `more` too.
+fn refuse_fixed(path: &Path, more: StatxAttributes) -> Result<()> {
+    let wanted = StatxAttributes::IMMUTABLE | StatxAttributes::APPEND | more;
+    let found = match statx(CWD, path, AtFlags::empty(), StatxFlags::empty()) {
+        // Gone; or a kernel that does not tell.
+        Err(Errno::NOENT | Errno::NOSYS) => return Ok(()),
+        found => found.map_err(|errno| Error::io("look at", path)(errno.into()))?,
+    };
+    let has = found.stx_attributes & wanted;
+    let (what, hint) = if has.contains(StatxAttributes::IMMUTABLE) {
+        ("is immutable", format!("`chattr -i {}`", path.display()))
+    } else if has.contains(StatxAttributes::APPEND) {
+        ("can only be appended to", format!("`chattr -a {}`", path.display()))
+    } else if has.contains(StatxAttributes::MOUNT_ROOT) {
+        ("is a mount point", format!("`umount {}`, and put the file there", path.display()))
+    } else {
+        return Ok(());
+    };
+    Err(Error::refused(
+        format!("{} {what}: nothing can take the place of a file there", path.display()),
+        format!("{hint}; or move it out of the directory"),
+    ))
 }
 
 /// What keeps the owner from reading a file, or from making another one like it.

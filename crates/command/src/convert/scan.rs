@@ -1,15 +1,18 @@
 //! The files of a directory that a conversion has to look at, each once, however many names it has.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{SeekFrom, seek};
+use rustix::io::Errno;
 use tidelock_cipher::is_zero;
 use tidelock_contract::{Decision, Policy};
-use tidelock_format::{Class, PROBE_LEN};
+use tidelock_format::{Class, PROBE_LEN, Probe, UNIT, looks_sealed};
+use tidelock_keyring::{Direction, Keyring};
 
 use crate::console;
 use crate::error::{Error, Result};
@@ -27,10 +30,14 @@ pub(super) struct Item {
     pub(super) names: Vec<PathBuf>,
     /// What the policy wants of it.
     pub(super) class: Class,
-    /// Bytes on the disk, when it was found.
+    /// Its length on the disk, when it was found.
     pub(super) size: u64,
+    /// Those of its bytes that are in no hole, or a few more.
+    pub(super) data: u64,
     /// Its inode.
     pub(super) inode: (u64, u64),
+    /// It has the other form already, so far as [`Scan::mark_done`] has seen.
+    pub(super) done: bool,
 }
 
 impl Item {
@@ -40,23 +47,36 @@ impl Item {
     /// [`Error::Io`].
     pub(super) fn begins_with_zeros(&self) -> Result<bool> {
         let Some(path) = self.names.first() else { return Ok(false) };
-        let mut first = [0u8; PROBE_LEN];
-        let count = File::open(path).and_then(|file| walk::read_first(&file, &mut first));
-        let count = count.map_err(Error::io("read", path))?;
-        Ok(is_zero(first.get(..count).unwrap_or_default()))
+        first(path).map(|first| is_zero(&first)).map_err(Error::io("read", path))
     }
 }
 
+/// Where a header would be: the first bytes of a file.
+///
+/// # Errors
+/// The system's.
+pub(super) fn first(path: &Path) -> io::Result<Vec<u8>> {
+    let mut first = vec![0u8; PROBE_LEN];
+    let count = walk::read_first(&File::open(path)?, &mut first)?;
+    first.truncate(count);
+    Ok(first)
+}
+
 /// What was found.
+#[derive(Default)]
 pub(super) struct Scan {
     /// Files of which the policy says that they are sealed, the largest first.
     pub(super) items: Vec<Item>,
-    /// How many are plain by the policy.
-    pub(super) plain: usize,
+    /// Those that are plain by the policy.
+    pub(super) plain: Vec<PathBuf>,
     /// How many are to be sealed and have no bytes: they stay as they are.
     pub(super) empty: usize,
     /// What an interrupted conversion has left.
     pub(super) leftovers: Vec<PathBuf>,
+    /// The inodes that have one of the names to be sealed, and others, also of files without bytes.
+    pub(super) several: HashSet<(u64, u64)>,
+    /// The folders of all that is to be sealed.
+    pub(super) folders: BTreeSet<PathBuf>,
 }
 
 /// Looks through `dir`. Names of one file that lie elsewhere are refused, unless `leave_links`.
@@ -72,7 +92,7 @@ pub(super) fn scan(dir: &Path, policy: &Policy, leave_links: bool) -> Result<Sca
     if let Some(why) = failure {
         return Err(why);
     }
-    let mut scan = Scan { items: Vec::new(), plain: 0, empty: 0, leftovers: Vec::new() };
+    let mut scan = Scan::default();
     let mut places: HashMap<(u64, u64), usize> = HashMap::new();
     for found in found {
         let name = found.path.file_name().unwrap_or_default();
@@ -80,31 +100,35 @@ pub(super) fn scan(dir: &Path, policy: &Policy, leave_links: bool) -> Result<Sca
             scan.leftovers.push(found.path);
             continue;
         }
-        let class = match policy.decide(found.name_bytes()) {
-            Decision::Plain(_) => {
-                scan.plain += 1;
-                continue;
-            }
-            Decision::Seal(_) if found.metadata.len() == 0 => {
-                scan.empty += 1;
-                continue;
-            }
-            Decision::Seal(class) => class,
+        let Decision::Seal(class) = policy.decide(found.name_bytes()) else {
+            scan.plain.push(found.path);
+            continue;
         };
-        refuse_link(&found)?;
         let inode = (found.metadata.dev(), found.metadata.ino());
+        let several = found.metadata.nlink() > 1;
+        if several {
+            scan.several.insert(inode);
+        }
+        scan.folders.extend(found.path.parent().map(Path::to_path_buf));
+        if found.metadata.len() == 0 {
+            scan.empty += 1;
+            continue;
+        }
+        refuse_link(&found)?;
         match places.get(&inode).and_then(|place| scan.items.get_mut(*place)) {
             Some(item) if item.class.zero_rule() == class.zero_rule() => {
                 item.names.push(found.path);
             }
             Some(item) => return Err(two_classes(item, &found)),
             None => {
-                let several = found.metadata.nlink() > 1;
                 if several {
                     places.insert(inode, scan.items.len());
                 }
-                let size = found.metadata.len();
-                scan.items.push(Item { names: vec![found.path], class, size, inode });
+                let (size, allocated) = (found.metadata.len(), found.metadata.blocks() * 512);
+                // A file system that compresses has fewer blocks too, and no holes.
+                let data = if allocated < size { without_holes(&found.path, size) } else { size };
+                let names = vec![found.path];
+                scan.items.push(Item { names, class, size, data, inode, done: false });
             }
         }
     }
@@ -127,14 +151,69 @@ impl Scan {
         place.map(|place| self.items.remove(place))
     }
 
+    /// Marks the files that a conversion in this direction will find done, when it goes on.
+    pub(super) fn mark_done(&mut self, direction: Direction, keyring: &Keyring) {
+        let current = (keyring.id(), keyring.current().id);
+        for item in &mut self.items {
+            let Some(Ok(first)) = item.names.first().map(|path| first(path)) else { continue };
+            item.done = match direction {
+                Direction::Encrypt => looks_sealed(&first),
+                Direction::Decrypt => !looks_sealed(&first) && !is_zero(&first),
+                Direction::Rekey => Probe::parse(&first)
+                    .ranked()
+                    .next()
+                    .is_some_and(|it| (it.outline.keyring, it.outline.data_key) == current),
+            };
+        }
+    }
+
+    /// Refuses what is sealed with keys of this keyring where the policy wants it plain: it would
+    /// stay as it is, and lose its key with the old ones. What may not be read is left out.
+    ///
+    /// # Errors
+    /// [`Error::Refused`]; [`Error::Io`].
+    pub(super) fn refuse_sealed_at_plain(&self, keyring: &Keyring) -> Result<()> {
+        match sealed_among(self.plain.iter(), keyring)? {
+            None => Ok(()),
+            Some(path) => Err(Error::refused(
+                format!(
+                    "{} is sealed with a key of this keyring, and plain by the profile: it would \
+                     stay sealed",
+                    path.display()
+                ),
+                "`mv` it to a name that is sealed; or out of the directory, and keep the keyring",
+            )),
+        }
+    }
+
+    /// Refuses if any file is still sealed with keys of this keyring, after all were made plain.
+    ///
+    /// # Errors
+    /// [`Error::Refused`]; [`Error::Io`].
+    pub(super) fn refuse_any_sealed(&self, keyring: &Keyring) -> Result<()> {
+        let names = self.items.iter().filter_map(|item| item.names.first());
+        match sealed_among(names.chain(&self.plain), keyring)? {
+            None => Ok(()),
+            Some(path) => Err(Error::refused(
+                format!("{} is still sealed, so the keyring is not removed", path.display()),
+                "move the file out of the directory, then run this again with --resume",
+            )),
+        }
+    }
+
+    /// Names of leftovers are in the directory too.
     fn refuse_names_elsewhere(&self) -> Result<()> {
+        let mut left: HashMap<(u64, u64), u64> = HashMap::new();
+        for found in self.leftovers.iter().filter_map(|path| fs::symlink_metadata(path).ok()) {
+            *left.entry((found.dev(), found.ino())).or_default() += 1;
+        }
         for item in &self.items {
             let Some(name) = item.names.first() else { continue };
             let links = match fs::symlink_metadata(name) {
                 Err(why) if why.kind() == io::ErrorKind::NotFound => continue,
                 found => found.map_err(Error::io("look at", name))?.nlink(),
             };
-            let here = item.names.len() as u64;
+            let here = item.names.len() as u64 + left.get(&item.inode).copied().unwrap_or(0);
             // What replaces a file of several names is linked to them one after another.
             if links > here {
                 return Err(Error::refused(
@@ -150,6 +229,45 @@ impl Scan {
         }
         Ok(())
     }
+}
+
+/// The first of these files that is sealed with a key of this keyring, so far as they may be read.
+fn sealed_among<'p>(
+    mut paths: impl Iterator<Item = &'p PathBuf>,
+    keyring: &Keyring,
+) -> Result<Option<&'p Path>> {
+    let found = paths.find_map(|path| match first(path) {
+        Ok(first) => {
+            let is_ours = Probe::parse(&first).copies().any(|copy| {
+                copy.outline.keyring == keyring.id()
+                    || keyring.data_key(copy.outline.data_key).is_some()
+            });
+            is_ours.then_some(Ok(path.as_path()))
+        }
+        Err(why) => match why.kind() {
+            io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied => None,
+            _ => Some(Err(Error::io("read", path)(why))),
+        },
+    });
+    found.transpose()
+}
+
+/// How many bytes of a file are in no hole, by whole units; all, where that cannot be told.
+fn without_holes(path: &Path, size: u64) -> u64 {
+    let count = || -> io::Result<u64> {
+        let file = File::open(path)?;
+        let (mut bytes, mut at) = (0, 0);
+        while at < size {
+            let found = match seek(&file, SeekFrom::Data(at)) {
+                Err(Errno::NXIO) => break,
+                found => found?,
+            };
+            at = seek(&file, SeekFrom::Hole(found))?.next_multiple_of(UNIT);
+            bytes += at - found / UNIT * UNIT;
+        }
+        Ok(bytes)
+    };
+    count().map_or(size, |bytes| size.min(bytes + UNIT))
 }
 
 /// Files that stayed as they are would be lost with the old key, or read as what they are not.

@@ -15,7 +15,7 @@ use crate::console;
 use crate::error::{Error, Result};
 use crate::folder::Folder;
 use crate::protected::{self, Protected};
-use crate::status::{Found, Programs};
+use crate::status::{Census, Found, Programs};
 use crate::unlock::KeyOptions;
 use crate::walk;
 
@@ -273,15 +273,20 @@ impl Need {
             need.first_unseen.get_or_insert(path.to_path_buf());
         });
         for file in files {
-            let Some(header) = walk::header(&file.path) else { continue };
-            if header.keyring == backup.id() {
-                need.newest = need.newest.max(Some(header.generation));
-            } else {
-                need.foreign.get_or_insert((file.path.clone(), header.keyring.to_string()));
-            }
-            let lacks = opened.is_some_and(|keyring| keyring.data_key(header.data_key).is_none());
+            let Ok(probe) = Census::probe(&file.path) else { continue };
+            let copies: Vec<_> = probe.ranked().map(|copy| copy.outline).collect();
+            let Some(likely) = copies.first() else { continue };
             // Files of other keyrings may have come here by hand: they are theirs.
-            if lacks && header.keyring == backup.id() {
+            let Some(own) = copies.iter().find(|copy| copy.keyring == backup.id()) else {
+                need.foreign.get_or_insert((file.path, likely.keyring.to_string()));
+                continue;
+            };
+            need.newest = need.newest.max(Some(own.generation));
+            // One good copy is enough to read a file.
+            let has = |keyring: &Keyring| {
+                copies.iter().any(|copy| keyring.data_key(copy.data_key).is_some())
+            };
+            if !opened.is_none_or(has) {
                 need.without_key += 1;
                 need.first.get_or_insert(file.path);
             }

@@ -138,6 +138,21 @@ mod tests {
     }
 
     #[test]
+    fn a_directory_whose_logs_or_tablespace_lie_elsewhere_is_told_too() {
+        for (name, brand) in [
+            ("mysql.ibd", Brand::MySql),
+            ("mysql/global_priv.frm", Brand::MariaDb),
+            ("mysql/global_priv.MAI", Brand::MariaDb),
+        ] {
+            let dir = tempfile::tempdir().unwrap();
+            fs::create_dir(dir.path().join("mysql")).unwrap();
+            assert_eq!(Brand::of(dir.path()), None);
+            fs::write(dir.path().join(name), "").unwrap();
+            assert_eq!(Brand::of(dir.path()), Some(brand), "{name}");
+        }
+    }
+
+    #[test]
     fn what_a_crash_leaves_is_named() {
         for (brand, trace) in [(Brand::MariaDb, "ddl_recovery.log"), (Brand::MySql, "ibtmp1")] {
             let dir = tempfile::tempdir().unwrap();

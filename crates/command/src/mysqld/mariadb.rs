@@ -16,9 +16,13 @@ pub(super) const GROUPS: [&str; 4] = ["--mysqld", "mysqld_safe", "mariadb_safe",
 /// Debian's socket of the unit, which is enabled.
 const SOCKET: &str = "mariadb.socket";
 
-/// True if it looks like a data directory: system tables, and Aria, which every server has.
+/// A system table of 10.4 and later; Aria's logs may lie elsewhere (`aria_log_dir_path`).
+const ACCOUNTS: [&str; 2] = ["mysql/global_priv.frm", "mysql/global_priv.MAI"];
+
+/// True if it looks like a data directory: system tables, by Aria's control file or the accounts.
 pub(super) fn is_data_directory(dir: &Path) -> bool {
-    dir.join("aria_log_control").is_file() && dir.join("mysql").is_dir()
+    let is_file = |name: &str| dir.join(name).is_file();
+    is_file("aria_log_control") && dir.join("mysql").is_dir() || ACCOUNTS.into_iter().any(is_file)
 }
 
 /// Refuses while systemd would start the server on `dir` for the next client.

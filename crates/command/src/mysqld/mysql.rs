@@ -12,9 +12,10 @@ pub(super) const LOCKED: [&str; 2] = ["ibdata1", "mysql.ibd"];
 /// A server makes it when it starts, and removes it when it stops in order.
 pub(super) const TRACES: [&str; 1] = ["ibtmp1"];
 
-/// True if it looks like a data directory: the system tablespace, and the data dictionary.
+/// True if it looks like a data directory: the data dictionary. The system tablespace may lie on
+/// another disk (`innodb_data_home_dir`).
 pub(super) fn is_data_directory(dir: &Path) -> bool {
-    dir.join("ibdata1").is_file() && dir.join("mysql.ibd").is_file()
+    dir.join("mysql.ibd").is_file()
 }
 
 /// The groups of the option files that a server reads, and its wrapper: one is named by the

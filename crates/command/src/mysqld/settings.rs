@@ -14,6 +14,8 @@ enum Value {
     Place,
     /// Several, with colons between them.
     Places,
+    /// Several, with semicolons between them.
+    Listed,
     /// `label:directory;label:directory`
     Labelled,
     /// InnoDB's `file:size:autoextend;file:size`, below innodb_data_home_dir.
@@ -21,7 +23,7 @@ enum Value {
 }
 
 /// Settings that name places for rows, and statements with rows in them: MariaDB's and MySQL's.
-const ROWS: [(&str, Value); 21] = [
+const ROWS: [(&str, Value); 25] = [
     ("tmpdir", Value::Places),
     ("innodb_tmpdir", Value::Place),
     ("slave_load_tmpdir", Value::Place),
@@ -41,15 +43,32 @@ const ROWS: [(&str, Value); 21] = [
     // MyRocks.
     ("rocksdb_datadir", Value::Place),
     ("rocksdb_wal_dir", Value::Place),
+    ("rocksdb_tmpdir", Value::Place),
+    ("rocksdb_persistent_cache_path", Value::Place),
+    // What MyISAM changes, row by row.
+    (MYISAM_LOG, Value::Place),
     // MySQL's own.
+    ("innodb_directories", Value::Listed),
     ("replica_load_tmpdir", Value::Place),
     ("innodb_doublewrite_dir", Value::Place),
     ("innodb_temp_tablespaces_dir", Value::Place),
     ("innodb_redo_log_archive_dirs", Value::Labelled),
 ];
 /// Logs that people and their tools read: they hold statements.
-const LOGS: [&str; 4] =
-    ["general_log_file", SLOW_LOG.1, "server_audit_file_path", "sql_error_log_filename"];
+const LOGS: [&str; 6] = [
+    "general_log_file",
+    SLOW_LOG.1,
+    "server_audit_file_path",
+    "sql_error_log_filename",
+    // MySQL's plugin.
+    "audit_log_file",
+    ERROR_LOG,
+];
+/// Without a value, and in MySQL as `stderr`, it names no place outside.
+pub(super) const ERROR_LOG: &str = "log_error";
+const MYISAM_LOG: &str = "log_isam";
+/// `file`, or `syslog`, which has no place of its own.
+const AUDIT_OUTPUT: &str = "server_audit_output_type";
 const DIRECTORY: &str = "datadir";
 const BINARY_LOG: &str = "log_bin";
 const BINARY_LOG_INDEX: &str = "log_bin_index";
@@ -93,10 +112,10 @@ impl Settings {
                 continue;
             }
             let Some((setting, value)) = parse(option) else { continue };
-            // `--tmpdir PLACE`; log_bin alone has a default below the directory.
+            // `--tmpdir PLACE`; a log alone has a default below the directory.
             let value = match (value, setting) {
                 (Some(value), _) => value,
-                (None, BINARY_LOG | GALERA) => b"",
+                (None, BINARY_LOG | GALERA | MYISAM_LOG | ERROR_LOG) => b"",
                 (None, _) => rest.next().unwrap_or_default(),
             };
             let value = OsString::from_vec(value.to_vec());
@@ -159,6 +178,11 @@ impl Settings {
             .filter_map(|it| self.value(it))
     }
 
+    /// True if MariaDB's audit plugin tells syslog, and not a file.
+    pub(super) fn audits_to_syslog(&self) -> bool {
+        self.value(AUDIT_OUTPUT).is_some_and(|value| value.eq_ignore_ascii_case("syslog"))
+    }
+
     /// Where temporary files go, if a setting says so.
     pub(super) fn tmpdir(&self) -> Option<&OsStr> {
         self.value("tmpdir").filter(|value| !value.is_empty())
@@ -193,6 +217,7 @@ impl Settings {
         match value {
             Value::Place => vec![PathBuf::from(given)],
             Value::Places => pieces(b':').map(path).collect(),
+            Value::Listed => pieces(b';').map(path).collect(),
             Value::Labelled => {
                 let dir = |piece: &[u8]| {
                     let at = piece.iter().position(|byte| *byte == b':')?;
@@ -245,11 +270,11 @@ fn name_of(text: &[u8]) -> Vec<u8> {
 }
 
 /// The rest that matters.
-const OTHER: [&str; 5] = [DIRECTORY, GALERA, TRANSFER, PROVIDER, BINARY_LOG_INDEX];
+const OTHER: [&str; 6] = [DIRECTORY, GALERA, TRANSFER, PROVIDER, BINARY_LOG_INDEX, AUDIT_OUTPUT];
 /// No setting of these can be named by fewer letters.
 const SHORTEST: usize = 4;
 /// Names of other settings that are the beginning of ours, those that switch a plugin on included.
-const OTHERS: [&[u8]; 9] = [
+const OTHERS: [&[u8]; 10] = [
     b"slow_query_log",
     b"log_slow_query",
     b"general_log",
@@ -258,6 +283,7 @@ const OTHERS: [&[u8]; 9] = [
     b"aria",
     b"rocksdb",
     b"server_audit",
+    b"audit_log",
     b"sql_error_log",
 ];
 
@@ -336,6 +362,9 @@ mod tests {
             &["--innodb-data-home-dir=", "--innodb-data-file-path=/d/ibdata1:12M"],
             &["--character-set-server=utf8mb4", "--tmp-table-size=64M"],
             &["--rocksdb-datadir=./#rocksdb", "--rocksdb-wal-dir="],
+            &["--innodb-directories=/d/a;/d/b;", "--rocksdb-tmpdir="],
+            // These need no value, and take no word behind them.
+            &["--log-error", "--log-isam", "--log-error=stderr", "/x"],
         ] {
             assert_eq!(outside(options), [""; 0], "{options:?}");
         }
@@ -356,6 +385,7 @@ mod tests {
             let stray = match value {
                 Value::Tablespaces => "ibdata1:12M;/x/ibdata2:12M:autoextend",
                 Value::Labelled => "a:/d/redo;b:/x/ibdata2",
+                Value::Listed => "/d/tables;/x/ibdata2",
                 _ => "/x/ibdata2",
             };
             let option = format!("--{}={stray}", setting.replace('_', "-"));
@@ -370,6 +400,12 @@ mod tests {
         let (audit, errors) = ("--server-audit-file-path=/x", "--sql_error_log_filename=/x");
         for on in ["--server-audit=FORCE_PLUS_PERMANENT", "--sql-error-log=ON"] {
             assert_eq!(outside(&[audit, errors, on]).len(), 2, "{on}");
+        }
+        let own = ["--audit-log-file=/x", "--audit-log=FORCE_PLUS_PERMANENT"];
+        assert_eq!(outside(&own), ["audit_log_file /x"]);
+        for (output, is) in [("SYSLOG", true), ("file", false)] {
+            let option = format!("--server-audit-output-type={output}");
+            assert_eq!(settings(&[&option]).audits_to_syslog(), is, "{option}");
         }
     }
 

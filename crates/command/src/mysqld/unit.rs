@@ -10,7 +10,16 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use super::{SERVERS, STARTERS};
+use super::is_server_or_starter;
+
+/// Where a variable comes from that the unit does not name itself.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Inherited {
+    /// `systemctl set-environment`, as systemd has it now.
+    OfSystemd,
+    /// This process is one of the unit's own, and so has got the same.
+    OfThisProcess,
+}
 
 /// What a unit starts.
 #[derive(PartialEq, Eq, Debug)]
@@ -25,18 +34,18 @@ pub(super) enum Started {
 
 impl Started {
     /// By a unit, with or without `.service`.
-    pub(super) fn by(unit: &str) -> Self {
-        let mut command = Command::new("systemctl");
-        command.args(["show", unit, "--property=ExecStart,Environment,EnvironmentFiles"]);
-        command.stdin(Stdio::null()).stderr(Stdio::null());
-        match command.output() {
-            Ok(told) if told.status.success() => Self::of(&String::from_utf8_lossy(&told.stdout)),
-            _ => Self::Unknown,
-        }
+    pub(super) fn by(unit: &str, inherited: Inherited) -> Self {
+        let inherited = match inherited {
+            Inherited::OfSystemd => {
+                systemctl(&["show-environment"]).map(|told| manager(&told)).unwrap_or_default()
+            }
+            Inherited::OfThisProcess => of_this_process(),
+        };
+        show(unit).map_or(Self::Unknown, |told| Self::of(&told, inherited))
     }
 
-    /// By what systemctl has printed.
-    fn of(told: &str) -> Self {
+    /// By what systemctl has printed of the unit, and the variables that it does not name itself.
+    fn of(told: &str, inherited: Variables) -> Self {
         // ExecStart={ path=/bin/sh ; argv[]=/bin/sh -c exec ... ; ignore_errors=no ; ... }
         let mut commands = told.lines().filter_map(|line| {
             let (_, words) = line.strip_prefix("ExecStart=")?.split_once("argv[]=")?;
@@ -47,7 +56,9 @@ impl Started {
         let Some(at) = words.iter().rposition(|word| is_server(Path::new(word))) else {
             return Self::Other(command.to_owned());
         };
-        let variables = variables(told);
+        let mut variables = inherited;
+        variables.extend(own(told));
+        variables.extend(of_files(told));
         // Behind a shell they end with its command.
         let ends = |word: &str| at > 0 && word.contains([';', '|', '&', '<', '>', '`']);
         let arguments = words.iter().skip(at + 1).take_while(|word| !ends(word));
@@ -57,21 +68,76 @@ impl Started {
 }
 
 fn is_server(path: &Path) -> bool {
-    let mut names = SERVERS.iter().chain(&STARTERS);
-    path.is_absolute() && names.any(|name| path.file_name().is_some_and(|it| it == *name))
+    path.is_absolute() && is_server_or_starter(path)
 }
 
-/// The unit's own, then those of its files, which come before them.
-fn variables(told: &str) -> BTreeMap<String, String> {
-    let lines = |name: &'static str| told.lines().filter_map(move |line| line.strip_prefix(name));
-    let mut texts: Vec<String> = lines("Environment=").flat_map(words).collect();
-    for file in lines("EnvironmentFiles=") {
+/// A variable as the files of a unit's `EnvironmentFile=` give it, which come before what any
+/// drop-in says in `Environment=`. Nothing where systemd does not run.
+pub(crate) fn variable_of_files(unit: &str, name: &str) -> Option<String> {
+    of_files(&show(unit)?).remove(name)
+}
+
+/// A variable as the server gets it, drop-ins included.
+pub(super) fn variable(unit: &str, name: &str) -> Option<String> {
+    let told = show(unit)?;
+    of_files(&told).remove(name).or_else(|| own(&told).remove(name))
+}
+
+fn show(unit: &str) -> Option<String> {
+    systemctl(&["show", unit, "--property=ExecStart,Environment,EnvironmentFiles"])
+}
+
+fn systemctl(words: &[&str]) -> Option<String> {
+    let mut command = Command::new("systemctl");
+    command.args(words).stdin(Stdio::null()).stderr(Stdio::null());
+    let told = command.output().ok().filter(|told| told.status.success())?;
+    Some(String::from_utf8_lossy(&told.stdout).into_owned())
+}
+
+fn of_this_process() -> Variables {
+    let text = |it: OsString| it.to_string_lossy().into_owned();
+    std::env::vars_os().map(|(name, value)| (text(name), text(value))).collect()
+}
+
+/// Names and values.
+type Variables = BTreeMap<String, String>;
+
+/// A variable a line. systemctl prints `NAME=$'a\'b'` where a value has more than plain letters.
+fn manager(told: &str) -> Variables {
+    let value = |text: &str| match text.strip_prefix("$'").and_then(|it| it.strip_suffix('\'')) {
+        Some(quoted) => quoted.replace("\\'", "'").replace("\\\\", "\\"),
+        None => text.to_owned(),
+    };
+    let pairs = told.lines().filter_map(|line| line.split_once('='));
+    pairs.map(|(name, text)| (name.to_owned(), value(text))).collect()
+}
+
+/// Those of `Environment=`, with drop-ins.
+fn own(told: &str) -> Variables {
+    pairs(assigned(told, "Environment=").flat_map(words))
+}
+
+/// Those of `EnvironmentFile=`.
+fn of_files(told: &str) -> Variables {
+    let lines = assigned(told, "EnvironmentFiles=").flat_map(|file| {
         let path = file.rsplit_once(" (").map_or(file, |(path, _)| path);
         let text = fs::read_to_string(path).unwrap_or_default();
-        texts.extend(text.lines().map(|line| words(line).join(" ")));
-    }
-    let pairs = texts.iter().filter_map(|text| text.split_once('='));
-    pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
+        text.lines().map(|line| words(line).join(" ")).collect::<Vec<_>>()
+    });
+    pairs(lines)
+}
+
+fn assigned<'t>(told: &'t str, name: &'static str) -> impl Iterator<Item = &'t str> {
+    told.lines().filter_map(move |line| line.strip_prefix(name))
+}
+
+fn pairs(texts: impl Iterator<Item = String>) -> Variables {
+    texts
+        .filter_map(|text| {
+            let (name, value) = text.split_once('=')?;
+            Some((name.to_owned(), value.to_owned()))
+        })
+        .collect()
 }
 
 /// Words that may have quotes.
@@ -91,7 +157,7 @@ fn words(text: &str) -> Vec<String> {
 }
 
 /// `$NAME` becomes words; `${NAME}` stands in a word. An unknown name is nothing.
-fn expand(word: &str, variables: &BTreeMap<String, String>) -> Vec<String> {
+fn expand(word: &str, variables: &Variables) -> Vec<String> {
     let value = |name: &str| variables.get(name).map(String::as_str).unwrap_or_default();
     let word = word.trim_matches(['"', '\'']);
     if let Some(name) = word.strip_prefix('$').filter(|name| !name.starts_with('{')) {
@@ -112,7 +178,11 @@ mod tests {
     use super::*;
 
     fn arguments(told: &str) -> Vec<OsString> {
-        match Started::of(told) {
+        arguments_with(told, "")
+    }
+
+    fn arguments_with(told: &str, inherited: &str) -> Vec<OsString> {
+        match Started::of(told, manager(inherited)) {
             Started::Server(_, arguments) => arguments,
             other => panic!("{other:?}"),
         }
@@ -156,13 +226,26 @@ mod tests {
             + "Environment=MYSQLD_OPTS=--tmpdir=/b\n"
             + &format!("EnvironmentFiles={} (ignore_errors=yes)\n", file.display());
         assert_eq!(arguments(&told), ["--tmpdir=/a", "--log-bin"]);
+        // What no file names is left to the drop-in.
+        let given = of_files(&told);
+        assert_eq!(given.get("MYSQLD_OPTS").map(String::as_str), Some("--tmpdir=/a --log-bin"));
+        assert_eq!(given.get("TMPDIR"), None);
+    }
+
+    #[test]
+    fn what_systemd_gives_all_units_counts_where_the_unit_says_nothing() {
+        let told = exec_start("/usr/sbin/mysqld $MYSQLD_OPTS ${MORE}");
+        let inherited = "LANG=C\nMYSQLD_OPTS=$'--tmpdir=/a --log-bin'\nMORE=--b\n";
+        assert_eq!(arguments_with(&told, inherited), ["--tmpdir=/a", "--log-bin", "--b"]);
+        let own = told + "Environment=MYSQLD_OPTS=--tmpdir=/d\n";
+        assert_eq!(arguments_with(&own, inherited), ["--tmpdir=/d", "--b"]);
     }
 
     #[test]
     fn what_starts_no_server_itself_is_named() {
         let script = exec_start("/usr/local/bin/start-it --user /x/mysqldump");
         let named = Started::Other("/usr/local/bin/start-it --user /x/mysqldump".to_owned());
-        assert_eq!(Started::of(&script), named);
-        assert_eq!(Started::of("Environment=A=b\n"), Started::Unknown);
+        assert_eq!(Started::of(&script, Variables::new()), named);
+        assert_eq!(Started::of("Environment=A=b\n", Variables::new()), Started::Unknown);
     }
 }

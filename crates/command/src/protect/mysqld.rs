@@ -7,7 +7,9 @@ use super::engine::Engine;
 use crate::begun::Lock;
 use crate::console;
 use crate::error::{Error, Result};
-use crate::mysqld::{Answer, Brand, Instance, Unseen, check_unit};
+use crate::mysqld::{
+    Answer, Brand, Instance, Unseen, check_unit, refuse_files_elsewhere, refuse_tables_elsewhere,
+};
 use crate::run_as::run;
 
 /// The versions whose programs were tried (docs/engines).
@@ -86,12 +88,16 @@ impl Engine for Instance {
             Some(unit) => check_unit(unit, &self.dir, Unseen::Refuse)?,
             None => self.refuse_places_outside(&Self::options(self)?)?,
         }
+        refuse_tables_elsewhere(&self.dir)?;
         if Self::settled(self).is_none() {
             return Ok(String::new());
         }
         let mut notes = match self.brand {
             Brand::MariaDb => self.cluster(user)?,
-            Brand::MySql => self.own_encryption(user)?,
+            Brand::MySql => {
+                self.refuse_files_outside(user)?;
+                self.own_encryption(user)?
+            }
         };
         let clients = "SELECT COUNT(*) - 1 FROM information_schema.PROCESSLIST \
                        WHERE USER NOT IN ('system user', 'event_scheduler')";
@@ -151,6 +157,27 @@ impl Instance {
             }
             _ => String::new(),
         })
+    }
+
+    /// Refuses tables and tablespaces outside of the directory. MySQL's data dictionary has their
+    /// paths, so a server that does not let the user in leaves them unknown.
+    fn refuse_files_outside(&self, user: Option<&str>) -> Result<()> {
+        let files = "SELECT FILE_NAME FROM information_schema.FILES WHERE FILE_NAME LIKE '/%'";
+        let user = self.user(user);
+        match self.ask(&user, files)? {
+            Answer::Value(files) => refuse_files_elsewhere(&files, &self.dir),
+            Answer::Denied => {
+                console::warn(
+                    format!(
+                        "the server does not tell the user {user} where its tables lie: one \
+                         outside of {} would stay plain",
+                        self.dir.display()
+                    ),
+                    "name a user with the right PROCESS by --username",
+                );
+                Ok(())
+            }
+        }
     }
 
     /// A line for a server that encrypts tablespaces itself, which goes on below ours.

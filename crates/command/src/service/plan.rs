@@ -199,6 +199,27 @@ pub(super) fn below(root: &Path, path: &Path) -> PathBuf {
     root.join(path.strip_prefix("/").unwrap_or(path))
 }
 
+/// Refuses what a file of `EnvironmentFile=` gives a unit as LD_PRELOAD, if our library is not in
+/// it: that comes before the drop-in, so the server would start without the library.
+///
+/// # Errors
+/// [`Error::Refused`].
+pub(super) fn refuse_preload(unit: &Unit, given: Option<&str>, library: &str) -> Result<()> {
+    match given {
+        Some(given) if !given.split([' ', ':']).any(|word| word == library) => Err(Error::refused(
+            format!(
+                "a file that {unit}.service names by EnvironmentFile= has LD_PRELOAD={given}, \
+                 which drops the library: {library}"
+            ),
+            format!(
+                "remove the line there; an allocator goes into a drop-in that comes behind ours, \
+                 Environment=\"LD_PRELOAD={library} {given}\""
+            ),
+        )),
+        _ => Ok(()),
+    }
+}
+
 /// Operations a second on the disk of the directory.
 #[derive(Clone, Copy)]
 pub(super) struct Limits {
@@ -297,6 +318,10 @@ impl Plan {
                 }));
             }
             _ => {
+                if root == Path::new("/") {
+                    let given = mysqld::variable_of_files(&unit.to_string(), "LD_PRELOAD");
+                    refuse_preload(unit, given.as_deref(), &library.to_string())?;
+                }
                 let _ = writeln!(
                     text,
                     "Environment=LD_PRELOAD={library} TIDELOCK_AGENT={}",
@@ -364,6 +389,18 @@ mod tests {
         fs::write(&other, "data_directory = '/plain'\n").unwrap();
         assert!(judge("/sealed").unwrap_err().1.contains(&other.display().to_string()));
         assert_eq!(named_directory(&folder).unwrap(), Some(("/plain".into(), other)));
+    }
+
+    #[test]
+    fn a_library_of_an_environment_file_that_drops_ours_is_refused() {
+        let (unit, ours) = ("mariadb".parse::<Unit>().unwrap(), "/usr/lib/tidelock/x.so");
+        for good in [None, Some(ours), Some("/usr/lib/tidelock/x.so:/jemalloc.so")] {
+            refuse_preload(&unit, good, ours).unwrap();
+        }
+        for bad in ["", "/jemalloc.so", "/jemalloc.so /usr/lib/tidelock/x.so.old"] {
+            let why = refuse_preload(&unit, Some(bad), ours).unwrap_err();
+            assert!(why.exit_code() == 3 && why.to_string().contains(ours), "{why}");
+        }
     }
 
     #[test]

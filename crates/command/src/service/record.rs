@@ -154,6 +154,12 @@ impl Record {
         words.next().map(PathBuf::from)
     }
 
+    /// The same, if a drop-in names it: systemd lets a file of variables come before that.
+    pub(super) fn library_of_drop_in(&self) -> Option<PathBuf> {
+        let named = |it: &Written| !it.block && it.text.contains("Environment=LD_PRELOAD=");
+        self.written.iter().any(named).then(|| self.library()).flatten()
+    }
+
     /// All texts that may be in a file.
     fn ours(&self) -> impl Iterator<Item = &Written> {
         self.written.iter().chain(&self.replaced)

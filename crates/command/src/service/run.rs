@@ -22,7 +22,7 @@ use crate::mysqld::{self, Unseen};
 use crate::owner::Owner;
 use crate::rollback;
 use crate::server::{Loaded, Server};
-use crate::service::plan::Unit;
+use crate::service::plan::{Unit, refuse_preload};
 use crate::service::record::Record;
 use crate::service::{before, fit};
 use crate::unlock;
@@ -131,6 +131,19 @@ enum Look {
     Refused(String, String),
     /// Nothing, for this reason.
     Failed(String),
+}
+
+/// Refuses a library that a file of the unit's variables names now instead of ours.
+///
+/// # Errors
+/// [`Error::Refused`].
+pub(super) fn refuse_other_library(record: &Record, unit: &Unit, root: &Path) -> Result<()> {
+    let Some(library) = record.library_of_drop_in().filter(|_| root == Path::new("/")) else {
+        return Ok(());
+    };
+    let name = unit.to_string();
+    let given = within(LOOK, move || mysqld::variable_of_files(&name, "LD_PRELOAD")).flatten();
+    refuse_preload(unit, given.as_deref(), &library.display().to_string())
 }
 
 /// Refuses places outside of the directory that the unit names for rows of MariaDB or MySQL now:

@@ -1,13 +1,18 @@
 //! How many files and bytes are sealed under which data key, and what stays plain and why.
+//!
+//! Proves nothing. A file counts under each data key that a copy of its header names: one that is
+//! damaged may name another, and a key that any file needs must not go.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use tidelock_contract::{Decision, Origin, Policy};
 use tidelock_ffi::Shown;
-use tidelock_format::{DataKeyId, DiskSize};
+use tidelock_format::{DataKeyId, DiskSize, PROBE_LEN, Probe};
 
 use crate::walk;
 
@@ -20,7 +25,8 @@ pub(crate) struct Census {
     pub(super) sealed: Tally,
     pub(super) empty: u64,
     pub(super) plain: Vec<PlainRule>,
-    /// Without a header where one must be, and the other way round: `verify` names them.
+    /// Without a header where one must be, the other way round, or with copies of the header that
+    /// do not agree: `verify` names them.
     pub(super) doubtful: u64,
     /// Not listed or not read.
     pub(super) unreadable: u64,
@@ -81,24 +87,49 @@ impl Census {
                     if rule.examples.len() < EXAMPLES {
                         rule.examples.push(found.name.display().to_string());
                     }
-                    census.doubtful += u64::from(walk::header(&found.path).is_some());
+                    let sealed = Self::probe(&found.path);
+                    let sealed = sealed.is_ok_and(|probe| probe.copies().next().is_some());
+                    census.doubtful += u64::from(sealed);
                 }
                 Decision::Seal(_) if found.metadata.len() == 0 => census.empty += 1,
-                Decision::Seal(_) => match walk::header(&found.path) {
-                    Some(header) => {
-                        let plain = DiskSize(found.metadata.len()).plain(header.layout).0;
-                        census.sealed.add(plain);
-                        let under = census.under.entry(header.data_key).or_default();
-                        under.tally.add(plain);
-                        under.names.push(found.name);
-                    }
-                    None => census.doubtful += 1,
+                Decision::Seal(_) => match Self::probe(&found.path) {
+                    Ok(probe) => census.sealed(found.name, found.metadata.len(), &probe),
+                    Err(_) => census.doubtful += 1,
                 },
             }
         }
         census.unreadable = unreadable;
         census.plain = rules.into_values().collect();
         census
+    }
+
+    /// How a file begins; nothing of it is proven.
+    ///
+    /// # Errors
+    /// The system's.
+    pub(crate) fn probe(path: &Path) -> io::Result<Probe> {
+        let mut first = [0u8; PROBE_LEN];
+        let count = walk::read_first(&File::open(path)?, &mut first)?;
+        Ok(Probe::parse(first.get(..count).unwrap_or_default()))
+    }
+
+    /// Counts a file that must be sealed. The size of one whose layout is not known counts nothing.
+    fn sealed(&mut self, name: PathBuf, size: u64, probe: &Probe) {
+        let ids: BTreeSet<_> = probe.copies().map(|copy| copy.outline.data_key).collect();
+        let all_known = probe.copies().all(|copy| copy.fields.is_ok());
+        if ids.len() != 1 || !all_known {
+            self.doubtful += 1;
+        }
+        let header = probe.ranked().find_map(|copy| copy.fields.as_ref().ok());
+        let plain = header.map_or(0, |header| DiskSize(size).plain(header.layout).0);
+        if header.is_some() {
+            self.sealed.add(plain);
+        }
+        for id in ids {
+            let under = self.under.entry(id).or_default();
+            under.tally.add(plain);
+            under.names.push(name.clone());
+        }
     }
 
     /// The files that are sealed under a data key, by their names in the directory.

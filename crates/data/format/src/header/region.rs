@@ -100,16 +100,24 @@ impl Probe {
         self.first.iter().chain(&self.second)
     }
 
-    /// The header by which somebody without keys may go: the fields of the copy with the higher
-    /// sequence, if version 1 has them. Which copy counts is proven by MACs
-    /// (`tidelock_cipher::choose`).
+    /// The copies that begin with the magic, the likelier one first: that with the higher sequence;
+    /// of two alike, one whose fields version 1 has, since the other must be damaged.
+    pub fn ranked(&self) -> impl Iterator<Item = &HeaderCopy> {
+        let (first, second) = (self.first.as_ref().ok(), self.second.as_ref().ok());
+        let rank = |copy: &HeaderCopy| (copy.outline.sequence, copy.fields.is_ok());
+        let turned = first.zip(second).is_some_and(|(first, second)| rank(second) > rank(first));
+        let both = if turned { [second, first] } else { [first, second] };
+        both.into_iter().flatten()
+    }
+
+    /// The header by which somebody without keys may go: the fields of the likelier copy, if
+    /// version 1 has them. Which copy counts is proven by MACs (`tidelock_cipher::choose`).
+    ///
+    /// `None` says nothing of whether the file is sealed:
+    /// [`looks_sealed`](super::fields::looks_sealed) does.
     #[must_use]
     pub fn likely(&self) -> Option<&Header> {
-        let first = self.first.as_ref().ok();
-        let newer = self.second.as_ref().ok().filter(|second| {
-            first.is_none_or(|first| second.outline.sequence > first.outline.sequence)
-        });
-        newer.or(first)?.fields.as_ref().ok()
+        self.ranked().next()?.fields.as_ref().ok()
     }
 
     /// Why there is no header, if no copy begins with the magic: what the first says, unless it is
@@ -121,5 +129,46 @@ impl Probe {
             (Err(first), _) => *first,
             _ => HeaderError::Magic,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::class::Class;
+    use crate::ident::{DataKeyId, Generation, KeyringId, Nonce};
+
+    /// The first bytes of a file, with these bytes flipped.
+    fn probe(flipped: &[usize]) -> Probe {
+        let ids = (KeyringId([1; 16]), Generation(7));
+        let (key, nonce) = (DataKeyId([2; 16]), Nonce([3; 32]));
+        let header = Header::new(Class::Bytes, Layout::DEFAULT, ids, key, nonce);
+        let mut bytes = *HeaderRegion::both(&header.signed_bytes(), &[0; MAC_LEN]).as_bytes();
+        for at in flipped {
+            bytes[*at] ^= 255;
+        }
+        Probe::parse(&bytes)
+    }
+
+    #[test]
+    fn one_damaged_copy_hides_no_header() {
+        let whole = probe(&[]).likely().cloned();
+        assert!(whole.is_some());
+        // Magic, version, cipher, reserved bytes: of either copy.
+        for at in [0, 8, 16, 190] {
+            assert_eq!(probe(&[at]).likely().cloned(), whole, "{at}");
+            assert_eq!(probe(&[SECOND_COPY_AT + at]).likely().cloned(), whole, "{at}");
+            let both = probe(&[at, SECOND_COPY_AT + at]);
+            assert_eq!(both.likely(), None, "{at}");
+            assert_eq!(both.ranked().count(), if at == 0 { 0 } else { 2 }, "{at}");
+        }
+    }
+
+    #[test]
+    fn a_newer_copy_that_is_not_understood_is_not_skipped_for_the_older() {
+        // The lowest byte of the sequence, and the version.
+        let newer = probe(&[SECOND_COPY_AT + 48, SECOND_COPY_AT + 8]);
+        assert_eq!(newer.likely(), None);
+        assert_eq!(newer.ranked().count(), 2);
     }
 }
