@@ -178,7 +178,7 @@ impl Running<'_> {
     /// # Errors
     /// A file cannot be converted, or somebody interrupted it. What is done stays done.
     fn go(mut self, kept: Option<&Path>) -> Result<()> {
-        let done = self.convert();
+        let done = self.convert().and_then(|done| self.end().map(|()| done));
         if done.is_err() {
             let (command, dir) = (self.direction.command(), self.path.display());
             console::warn(
@@ -187,7 +187,6 @@ impl Running<'_> {
             );
         }
         let (scan, tally, took) = done?;
-        self.end()?;
         self.tell(&scan, &tally, took, kept)
     }
 

@@ -113,12 +113,18 @@ fn behind_wrapper<'a>(
     }
     let is_option = |word: &OsString| word.as_encoded_bytes().starts_with(b"-");
     let named = |word: &OsString| !is_option(word) && is_server_or_starter(Path::new(word));
-    (0..arguments.len()).find_map(|at| {
+    let found = |at: usize| {
         let (word, rest) = arguments.get(at..)?.split_first()?;
         // A directory may be called so too.
         let program = named(word).then(|| Program::find(word).ok())??;
         Some((program, rest))
-    })
+    };
+    // A word before it may be a user's name; behind it come its own options.
+    let first = (0..arguments.len()).find(|at| found(*at).is_some())?;
+    let is_own =
+        |at: &usize| arguments.get(*at).is_some_and(|word| is_option(word) && *word != "--");
+    let end = (first..arguments.len()).find(is_own).unwrap_or(arguments.len());
+    (first..end).rev().find_map(found)
 }
 
 /// A script, or the program, with links resolved.
@@ -285,7 +291,13 @@ pub(crate) fn check_unit(unit: &str, dir: &Path, unseen: Unseen) -> Result<()> {
         let place = Datadir::OfUnit { unit, here: unnamed, temporary };
         check(start, &[dir], listed.as_deref(), place)
     };
-    let why = match Started::by(unit, inherited) {
+    let started = Started::by(unit, inherited);
+    if let (Started::Other(_), Some(dirs)) = (&started, &temporary) {
+        // No options of it are seen but those of a server that runs.
+        let settings = Settings::of(running.as_deref().unwrap_or_default());
+        refuse_temporary(unit, Path::new(dirs), &settings, &[dir])?;
+    }
+    let why = match started {
         // The same words have been judged.
         Started::Server(_, arguments)
             if temporary.is_none() && running.as_ref() == Some(&arguments) =>
@@ -358,6 +370,25 @@ fn check(
     galera::check(&settings, &datadir, roots, || start.of_files(&["sst"]), listed)
 }
 
+/// Refuses the TMPDIR of a unit, which counts where no option names a place: directories with
+/// colons between them.
+fn refuse_temporary(unit: &str, dirs: &Path, settings: &Settings, roots: &[&Path]) -> Result<()> {
+    let outside = |dir: &PathBuf| !settings::is_below(dir, roots);
+    let Some(stray) = std::env::split_paths(dirs).find(outside) else { return Ok(()) };
+    if settings.tmpdir().is_some() {
+        return Ok(());
+    }
+    let shown = roots.iter().map(|it| it.display().to_string()).collect::<Vec<_>>().join(", ");
+    Err(Error::refused(
+        format!(
+            "{unit} gives its server TMPDIR={}: sorts would lie there plain, outside of {shown}",
+            stray.display()
+        ),
+        "remove that line from the file that EnvironmentFile= names, or from the drop-in; \
+         Tidelock's drop-in has the right one",
+    ))
+}
+
 /// Refuses rows outside of the directories, and tells of logs there.
 fn judge(settings: &Settings, datadir: &Path, roots: &[&Path], place: Datadir<'_>) -> Result<()> {
     let shown = roots.iter().map(|it| it.display().to_string()).collect::<Vec<_>>().join(", ");
@@ -381,19 +412,8 @@ fn judge(settings: &Settings, datadir: &Path, roots: &[&Path], place: Datadir<'_
         );
         return Ok(());
     }
-    if let Datadir::OfUnit { unit, temporary: Some(dir), .. } = place
-        && settings.tmpdir().is_none()
-        && !settings::is_below(dir, roots)
-    {
-        return Err(Error::refused(
-            format!(
-                "{unit} gives its server TMPDIR={}: sorts would lie there plain, outside of \
-                 {shown}",
-                dir.display()
-            ),
-            "remove that line from the file that EnvironmentFile= names, or from the drop-in; \
-             Tidelock's drop-in has the right one",
-        ));
+    if let Datadir::OfUnit { unit, temporary: Some(dirs), .. } = place {
+        refuse_temporary(unit, dirs, settings, roots)?;
     }
     for stray in settings.outside(datadir, roots) {
         let Stray { setting, path, rows } = stray;
@@ -407,17 +427,19 @@ fn judge(settings: &Settings, datadir: &Path, roots: &[&Path], place: Datadir<'_
                 ),
             ));
         }
-        let what = match setting {
-            settings::ERROR_LOG => {
-                "it is plain, and with innodb_print_all_deadlocks it has values of rows"
-            }
-            _ => "statements in it are plain",
+        let (what, hint) = match setting {
+            settings::ERROR_LOG => (
+                "it is plain, and with innodb_print_all_deadlocks it has values of rows",
+                "name a file below the data directory, and it is sealed; without the setting it \
+                 goes to standard error, which the journal keeps plain",
+            ),
+            _ => (
+                "statements in it are plain",
+                "leave it away, and the log is sealed below the data directory; `tidelock cat -f` \
+                 reads it",
+            ),
         };
-        console::warn(
-            format!("{setting} is {path}, outside of {shown}: {what}"),
-            "leave it away, and the log is sealed below the data directory; `tidelock cat -f` \
-             reads it",
-        );
+        console::warn(format!("{setting} is {path}, outside of {shown}: {what}"), hint);
     }
     if settings.audits_to_syslog() {
         console::warn(
@@ -496,6 +518,12 @@ mod tests {
             behind(&[OsStr::new("--log=/x/mysqld"), &gone, &server, option]),
             Some((server.clone(), vec![option.to_owned()]))
         );
+        // The user's name is that of a program too; what stands behind the options is a value.
+        let (user, end) = (put("mysqld-debug"), OsStr::new("--"));
+        assert_eq!(
+            behind(&[OsStr::new("-u"), &user, end, &server, option, &user]),
+            Some((server.clone(), vec![option.to_owned(), user.clone()]))
+        );
         assert_eq!(behind(&[OsStr::new("5"), OsStr::new("/bin/true"), option]), None);
         assert_eq!(behind(&[&gone, option]), None);
         // A server names its own options.
@@ -517,8 +545,10 @@ mod tests {
         {
             assert_eq!(judged(option, temporary), Ok(()), "{option} {temporary:?}");
         }
-        let why = judged("--log-bin", Some("/fast")).unwrap_err();
-        assert!(why.contains("mariadb gives its server TMPDIR=/fast"), "{why}");
+        for outside in ["/fast", "/d/tmp:/fast"] {
+            let why = judged("--log-bin", Some(outside)).unwrap_err();
+            assert!(why.contains("mariadb gives its server TMPDIR=/fast"), "{why}");
+        }
     }
 
     #[test]

@@ -78,7 +78,7 @@ fn scaled(worker: &mut Worker<'_>, some: &[&Item], measure: impl Fn(&Item) -> f6
 /// folder of each file system and the bytes that must be free there.
 ///
 /// # Errors
-/// [`Error::Refused`](crate::error::Error::Refused) if one worker needs more than is free.
+/// [`Error::Refused`] if one worker needs more than is free.
 pub(super) fn room(
     scan: &Scan,
     growth: u64,
