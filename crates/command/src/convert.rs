@@ -166,6 +166,8 @@ struct Running<'h> {
     keyring: Keyring,
     folder: KeyringDir,
     how: &'h How,
+    /// It was begun by an earlier call, which has converted some files.
+    resumed: bool,
     /// Held until the end: nobody else uses the directory.
     _alone: File,
     /// What a bare server would lock.
@@ -219,7 +221,9 @@ impl Running<'_> {
         }
         let policy = self.keyring.policy();
         let mut scan = scan::scan(&self.path, policy, self.how.leave_links)?;
-        scan.mark_done(self.direction, &self.keyring);
+        if self.resumed {
+            scan.mark_done(self.direction, &self.keyring);
+        }
         let growth = begin::growth(self.direction, keys.layout);
         let (jobs, _) = estimate::room(&scan, growth, self.how.jobs(), BATCH)?;
         if jobs < self.how.jobs() {

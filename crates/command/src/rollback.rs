@@ -12,7 +12,7 @@ use tidelock_keyring::KeyringDir;
 
 use crate::error::{Error, Result};
 use crate::protected::Protected;
-use crate::status::Census;
+use crate::walk;
 
 /// PostgreSQL reads these before anything else.
 const FIRST_FILE: &str = "global/pg_control";
@@ -60,7 +60,7 @@ fn in_files(protected: &Protected) -> Option<Seen> {
     let log = fs::read_dir(dir.join(FIRST_FOLDER)).into_iter().flatten().flatten();
     let files = std::iter::once(dir.join(FIRST_FILE)).chain(log.map(|entry| entry.path()));
     let headers = files.filter(|path| path.is_file()).filter_map(|path| {
-        let probe = Census::probe(&path).ok()?;
+        let probe = walk::probe(&path).ok()?;
         let mut copies = probe.ranked().map(|copy| copy.outline);
         let own = copies.find(|copy| copy.keyring == protected.keyring.id())?;
         Some(Seen { generation: own.generation, file: Some(path) })

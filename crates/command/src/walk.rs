@@ -97,11 +97,19 @@ fn entries(dir: &Path) -> Vec<PathBuf> {
     fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path()).collect()
 }
 
+/// How a file begins; nothing of it is proven.
+///
+/// # Errors
+/// The system's.
+pub(crate) fn probe(path: &Path) -> io::Result<Probe> {
+    let mut first = [0u8; PROBE_LEN];
+    let count = read_first(&File::open(path)?, &mut first)?;
+    Ok(Probe::parse(first.get(..count).unwrap_or_default()))
+}
+
 /// The header of a file, if it has one; the fields only, not verified.
 pub(crate) fn header(path: &Path) -> Option<Header> {
-    let mut first = [0u8; PROBE_LEN];
-    let count = read_first(&File::open(path).ok()?, &mut first).ok()?;
-    Probe::parse(first.get(..count)?).likely().cloned()
+    probe(path).ok()?.likely().cloned()
 }
 
 /// Reads from the start of a file until `into` is full or the file ends.

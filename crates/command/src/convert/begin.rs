@@ -109,6 +109,7 @@ impl Encrypt {
             keyring: made.keyring,
             folder: made.folder,
             how: &self.how,
+            resumed: false,
             _alone: alone,
             _locked: locked,
         };
@@ -235,6 +236,7 @@ impl Begin<'_> {
             keyring,
             folder,
             how: self.how,
+            resumed: false,
             _alone: alone,
             _locked: locked,
         };
@@ -294,8 +296,16 @@ fn resume<'h>(
         keyring.set_conversion(Some(turned));
         folder.write(&mut keyring)?;
     }
-    let running =
-        Running { direction, path: dir, keyring, folder, how, _alone: alone, _locked: locked };
+    let running = Running {
+        direction,
+        path: dir,
+        keyring,
+        folder,
+        how,
+        resumed: true,
+        _alone: alone,
+        _locked: locked,
+    };
     running.record(Event::ConversionBegin);
     become_owner(owner)?;
     Ok(Some(running))

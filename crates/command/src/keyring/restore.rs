@@ -15,7 +15,7 @@ use crate::console;
 use crate::error::{Error, Result};
 use crate::folder::Folder;
 use crate::protected::{self, Protected};
-use crate::status::{Census, Found, Programs};
+use crate::status::{Found, Programs};
 use crate::unlock::KeyOptions;
 use crate::walk;
 
@@ -273,7 +273,7 @@ impl Need {
             need.first_unseen.get_or_insert(path.to_path_buf());
         });
         for file in files {
-            let Ok(probe) = Census::probe(&file.path) else { continue };
+            let Ok(probe) = walk::probe(&file.path) else { continue };
             let copies: Vec<_> = probe.ranked().map(|copy| copy.outline).collect();
             let Some(likely) = copies.first() else { continue };
             // Files of other keyrings may have come here by hand: they are theirs.

@@ -4,15 +4,13 @@
 //! damaged may name another, and a key that any file needs must not go.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::File;
-use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use tidelock_contract::{Decision, Origin, Policy};
 use tidelock_ffi::Shown;
-use tidelock_format::{DataKeyId, DiskSize, PROBE_LEN, Probe};
+use tidelock_format::{DataKeyId, DiskSize, Probe};
 
 use crate::walk;
 
@@ -87,12 +85,12 @@ impl Census {
                     if rule.examples.len() < EXAMPLES {
                         rule.examples.push(found.name.display().to_string());
                     }
-                    let sealed = Self::probe(&found.path);
+                    let sealed = walk::probe(&found.path);
                     let sealed = sealed.is_ok_and(|probe| probe.copies().next().is_some());
                     census.doubtful += u64::from(sealed);
                 }
                 Decision::Seal(_) if found.metadata.len() == 0 => census.empty += 1,
-                Decision::Seal(_) => match Self::probe(&found.path) {
+                Decision::Seal(_) => match walk::probe(&found.path) {
                     Ok(probe) => census.sealed(found.name, found.metadata.len(), &probe),
                     Err(_) => census.doubtful += 1,
                 },
@@ -101,16 +99,6 @@ impl Census {
         census.unreadable = unreadable;
         census.plain = rules.into_values().collect();
         census
-    }
-
-    /// How a file begins; nothing of it is proven.
-    ///
-    /// # Errors
-    /// The system's.
-    pub(crate) fn probe(path: &Path) -> io::Result<Probe> {
-        let mut first = [0u8; PROBE_LEN];
-        let count = walk::read_first(&File::open(path)?, &mut first)?;
-        Ok(Probe::parse(first.get(..count).unwrap_or_default()))
     }
 
     /// Counts a file that must be sealed. The size of one whose layout is not known counts nothing.

@@ -258,24 +258,10 @@ fn sealed_missing(brand: Brand) -> Option<String> {
 mod tests {
     use super::*;
     use crate::experiment::VolumeType;
-    use crate::synthetic::experiment;
+    use crate::synthetic::{experiment, own_arm};
 
     fn own(bin: &str) -> OwnArm {
-        OwnArm {
-            name: "fork".into(),
-            title: "a fork".into(),
-            like: "plain".into(),
-            bin: Some(bin.into()),
-            env: std::collections::BTreeMap::new(),
-            needs_cpu: Vec::new(),
-            settings: std::collections::BTreeMap::new(),
-            initdb: Vec::new(),
-            sql: None,
-            restart: false,
-            on: None,
-            volume: None,
-            dsn: None,
-        }
+        OwnArm { title: "a fork".into(), bin: Some(bin.into()), ..own_arm("fork") }
     }
 
     #[test]

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::experiment::{Engine, Experiment, Limits, OwnArm, Size, Stop};
+use crate::experiment::{Billing, Engine, Experiment, Limits, OwnArm, Param, Size, Stop};
 use crate::manifest::{Machine, Manifest, Planned, PlannedArm};
 use crate::results::Results;
 use crate::trial::{Cell, Phase, Trial, WORKLOAD, Warning, WarningKind};
@@ -121,6 +121,19 @@ pub(crate) fn own_arm(name: &str) -> OwnArm {
         on: None,
         volume: None,
         dsn: None,
+    }
+}
+
+/// A batch load of the least size.
+pub(crate) fn billing() -> Billing {
+    let one = || Param::from("1");
+    Billing {
+        records: one(),
+        days: one(),
+        files: one(),
+        workers: one(),
+        batch: one(),
+        meters: one(),
     }
 }
 

@@ -45,6 +45,19 @@ impl Bench {
         self.dir.path().join(name)
     }
 
+    /// Runs an experiment's file, and kills the lab when the first trial is finished.
+    fn killed_in(&self, file: &str) {
+        let mut command = self.measuring(&["run", file]);
+        let mut child = command.arg("--out").arg(self.out()).stderr(Stdio::null()).spawn().unwrap();
+        let start = Instant::now();
+        while fs::metadata(self.out().join("results.jsonl")).map_or(0, |meta| meta.len()) == 0 {
+            assert!(start.elapsed() < Duration::from_secs(120), "no trial was finished");
+            thread::sleep(Duration::from_millis(20));
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+
     fn out(&self) -> PathBuf {
         self.path("out")
     }

@@ -254,8 +254,8 @@ pub(crate) fn of_trials(cell: &Cell) -> Cell {
 mod tests {
     use super::*;
     use crate::analysis::compare;
-    use crate::experiment::{Billing, Param, Pgbench, Sql};
-    use crate::synthetic::{Synthetic, experiment};
+    use crate::experiment::{Param, Pgbench, Sql};
+    use crate::synthetic::{Synthetic, billing, experiment};
 
     fn pgbench(script: Script, custom: Option<&str>) -> Work {
         let one = || Param::from("1");
@@ -342,17 +342,8 @@ mod tests {
                 trial
             }));
         }
-        let one = || Param::from("1");
-        let billing = Billing {
-            records: one(),
-            days: one(),
-            files: one(),
-            workers: one(),
-            batch: one(),
-            meters: one(),
-        };
         let mut experiment = experiment(&arms);
-        experiment.workload.insert("batch".into(), Work::Billing(billing));
+        experiment.workload.insert("batch".into(), Work::Billing(billing()));
         let cpu_of = |trials: &[crate::trial::Trial]| {
             let all = compare(&experiment, trials);
             let families = families(&[(&experiment, &all)], "sealed");

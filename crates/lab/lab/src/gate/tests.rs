@@ -1,9 +1,9 @@
 //! Gates over runs with a known truth.
 
 use super::*;
-use crate::experiment::{Billing, Crypto, OwnArm, Param, Sql, Work};
+use crate::experiment::{Crypto, OwnArm, Param, Sql, Work};
 use crate::manifest::PlannedArm;
-use crate::synthetic::{Synthetic, own_arm, results};
+use crate::synthetic::{Synthetic, billing, own_arm, results};
 
 /// A run of the workloads `select` and `insert`, in which sealed has these speeds.
 fn run(select: f64, insert: f64, noise: f64) -> Results {
@@ -318,17 +318,8 @@ fn factors_that_a_workload_does_not_use_and_phases_of_the_batch_engine_are_no_ga
     let experiment = &mut results.manifest.experiments[0].experiment;
     experiment.factors.insert("scale".into(), vec!["1".into(), "50".into()]);
     assert_eq!(outcome(&results, 0.03), Outcome::Passed);
-    let param = || Param::from("1");
-    let billing = Billing {
-        records: param(),
-        days: param(),
-        files: param(),
-        workers: param(),
-        batch: param(),
-        meters: param(),
-    };
     let experiment = &mut results.manifest.experiments[0].experiment;
-    experiment.workload = [("month".to_owned(), Work::Billing(billing))].into();
+    experiment.workload = [("month".to_owned(), Work::Billing(billing()))].into();
     let mut phases = Synthetic::new(10);
     for phase in ["month/phase1", "month/phase2", "month/phase3"] {
         phases.arm("plain", phase, 1.0).arm("control", phase, 1.0).arm("sealed", phase, 1.0);

@@ -3,10 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::*;
-use crate::experiment::{
-    Billing, Crypto, Expectation, LevelsAgainst, OwnArm, Param, VolumeType, Work,
-};
-use crate::synthetic::{Synthetic, experiment, own_arm};
+use crate::experiment::{Crypto, Expectation, LevelsAgainst, OwnArm, Param, VolumeType, Work};
+use crate::synthetic::{Synthetic, billing, experiment, own_arm};
 
 const ARMS: [&str; 4] = ["plain", "control", "sealed", "own"];
 
@@ -326,17 +324,8 @@ fn phases_of_the_same_trials_do_not_make_a_claim_more_certain() {
             trial
         }));
     }
-    let param = || Param::from("1");
-    let billing = Billing {
-        records: param(),
-        days: param(),
-        files: param(),
-        workers: param(),
-        batch: param(),
-        meters: param(),
-    };
     let mut experiment = experiment(&ARMS);
-    experiment.workload = [("batch".to_owned(), Work::Billing(billing))].into();
+    experiment.workload = [("batch".to_owned(), Work::Billing(billing()))].into();
     let all = claim("sealed", "plain", Expectation::Ratio(0.9));
     let one = at(all.clone(), &[(WORKLOAD, names[0])]);
     experiment.claims = vec![one, all];

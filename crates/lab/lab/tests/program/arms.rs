@@ -90,15 +90,7 @@ fn the_next_lab_removes_what_a_killed_one_left_where_an_arm_lies() {
         );
         text.replace("[settings]", &peer).replace("\"control\"", "\"peer\"")
     });
-    let mut command = bench.measuring(&["run", &file]);
-    let mut child = command.arg("--out").arg(bench.out()).stderr(Stdio::null()).spawn().unwrap();
-    let start = Instant::now();
-    while fs::metadata(bench.out().join("results.jsonl")).map_or(0, |meta| meta.len()) == 0 {
-        assert!(start.elapsed() < Duration::from_secs(120), "no trial was finished");
-        thread::sleep(Duration::from_millis(20));
-    }
-    child.kill().unwrap();
-    child.wait().unwrap();
+    bench.killed_in(&file);
     assert_eq!(fs::read_dir(&on).unwrap().count(), 2, "its server lies elsewhere");
     succeeded(&bench.resume());
     bench.is_clean();

@@ -69,15 +69,7 @@ fn an_interrupted_run_keeps_what_it_has_and_goes_on() {
 fn the_next_lab_ends_what_a_killed_one_left() {
     let bench = Bench::new();
     let file = quick(&bench, |text| text);
-    let mut command = bench.measuring(&["run", &file]);
-    let mut child = command.arg("--out").arg(bench.out()).stderr(Stdio::null()).spawn().unwrap();
-    let start = Instant::now();
-    while fs::metadata(bench.out().join("results.jsonl")).map_or(0, |meta| meta.len()) == 0 {
-        assert!(start.elapsed() < Duration::from_secs(120), "no trial was finished");
-        thread::sleep(Duration::from_millis(20));
-    }
-    child.kill().unwrap();
-    child.wait().unwrap();
+    bench.killed_in(&file);
     succeeded(&bench.resume());
     bench.is_clean();
     assert_eq!(counted(&bench.trials()).len(), 6);
