@@ -8,7 +8,7 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 use crate::analysis::{CONTROL, PLAIN};
 use crate::error::{Error, Result};
-use crate::experiment::{Engine, Experiment, Param, Work};
+use crate::experiment::{Engine, Experiment, Param, Pgbench, Work};
 use crate::run::settles;
 use crate::trial::{Cell, Phase, WORKLOAD};
 use crate::work::script::Script;
@@ -287,10 +287,6 @@ pub(crate) fn trial_seconds(work: &Work, cell: &Cell) -> Result<(f64, f64)> {
     // in lab/runs.
     Ok(match work {
         Work::Pgbench(pgbench) if !settles(work) => (whole(&pgbench.seconds)?, 0.2),
-        Work::Pgbench(pgbench) if pgbench.reindex => {
-            let scale = pgbench.scale.number::<f64>(levels)?;
-            (whole(&pgbench.seconds)?, 0.5 + 0.075 * scale)
-        }
         Work::Pgbench(pgbench) => (whole(&pgbench.seconds)?, 0.4),
         Work::Sql(sql) => (sql.rows.number::<f64>(levels)? * 1.5e-6, 0.2),
         Work::Mysqlslap(slap) => (slap.queries.number::<f64>(levels)? * 2.6e-4, 0.2),
@@ -326,11 +322,17 @@ pub fn seconds(experiment: &Experiment, cell: &Cell, servers: usize) -> Result<f
         // About one block more.
         Work::Pgbench(_) | Work::Sql(_) | Work::Sysbench(_) => 1.0,
     };
-    let warm = match work {
-        Work::Pgbench(pgbench) => f64::from(pgbench.warm) / 2.0,
+    let once = match work {
+        Work::Pgbench(pgbench) => f64::from(pgbench.warm) / 2.0 + reindex_seconds(pgbench, cell)?,
         _ => 0.0,
     };
-    Ok(((blocks + warm_up) * (trial + around) + equal_work + warm) * servers as f64)
+    Ok(((blocks + warm_up) * (trial + around) + equal_work + once) * servers as f64)
+}
+
+/// Seconds to reindex one server for the phases of a cell, roughly.
+fn reindex_seconds(work: &Pgbench, cell: &Cell) -> Result<f64> {
+    let each = if work.reindex { 0.075 } else { 0.0 };
+    Ok(2.0 * each * work.scale.number::<f64>(&cell.0)?)
 }
 
 /// The part of the plain server's capacity that equal work of a cell asks for.

@@ -45,7 +45,7 @@ pub struct Pgbench {
     pub jobs: Param,
     /// Length of a trial.
     pub seconds: Param,
-    /// `REINDEX DATABASE` before each trial.
+    /// `REINDEX DATABASE` before the first trial of a cell at capacity, and before its equal work.
     #[serde(default)]
     pub reindex: bool,
     /// A new connection for each transaction, as with pgbench -C.

@@ -182,7 +182,7 @@ impl Load {
     ) -> Result<Self> {
         match (&server.database, work) {
             (Database::Postgres(cluster), Work::Pgbench(work)) => {
-                trial::prepare(cluster, work, stop)?;
+                trial::prepare(cluster, work, true, stop)?;
                 let clients = work.clients.number(&cell.0)?;
                 let connections = Connections::open(cluster, clients, work.connect)?;
                 let script = Script::of(work).map_err(Error::Other)?;

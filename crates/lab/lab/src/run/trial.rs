@@ -47,7 +47,7 @@ pub(super) fn measure(
             Ok(vec![observe(server, None, false, stop, run)?])
         }
         (Database::Postgres(cluster), Work::Pgbench(pgbench)) => {
-            prepare(cluster, pgbench, stop)?;
+            prepare(cluster, pgbench, step.block == 0, stop)?;
             let run = |_: &Span<'_>| pgbench::measure(cluster, pgbench, levels, None, rate, stop);
             let mut measured = observe(server, None, settles(work), stop, run)?;
             measured.warn_of_images(work);
@@ -236,19 +236,29 @@ pub(super) fn trials(
     measured.into_iter().map(line).collect()
 }
 
-/// Brings a server to the state in which every trial of pgbench begins; a warm one is left as it
-/// is.
-pub(super) fn prepare(cluster: &Cluster<'_>, work: &Pgbench, stop: &AtomicBool) -> Result<()> {
-    if work.warm > 0 { Ok(()) } else { begin(cluster, work, stop) }
+/// Brings a server to the state in which every trial of pgbench begins, or the `first` one of its
+/// cell and phase; a warm one is left as it is.
+pub(super) fn prepare(
+    cluster: &Cluster<'_>,
+    work: &Pgbench,
+    first: bool,
+    stop: &AtomicBool,
+) -> Result<()> {
+    if work.warm > 0 { Ok(()) } else { begin(cluster, work, first, stop) }
 }
 
 /// The state after a checkpoint.
-pub(super) fn begin(cluster: &Cluster<'_>, work: &Pgbench, stop: &AtomicBool) -> Result<()> {
+pub(super) fn begin(
+    cluster: &Cluster<'_>,
+    work: &Pgbench,
+    first: bool,
+    stop: &AtomicBool,
+) -> Result<()> {
     let mut text = String::new();
     if work.script != Script::SelectOnly && work.scale != Param("0".into()) {
         text += "TRUNCATE pgbench_history; VACUUM pgbench_branches; VACUUM pgbench_tellers;";
     }
-    if work.reindex {
+    if work.reindex && first {
         text += if cluster.is_elsewhere() {
             "REINDEX SCHEMA tidelock_lab;"
         } else {

@@ -41,7 +41,7 @@ pub(super) fn run(
             sql::measure(cluster, work, &cell.0, stop)?;
         }
         (Database::Postgres(cluster), Work::Pgbench(work)) if work.warm > 0 => {
-            trial::begin(cluster, work, stop)?;
+            trial::begin(cluster, work, true, stop)?;
             for _ in 0..work.warm {
                 let before = Counters::read(&server.database)?;
                 let done = pgbench::measure(cluster, work, &cell.0, Some(1), None, stop)?;
