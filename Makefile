@@ -31,9 +31,9 @@ tests = @rm -f $(SKIPPED); ended=0; \
     $(GUARDED) test $(CRATES) --no-fail-fast $(1) || ended=$$?; \
     if [ -e $(SKIPPED) ]; then sort -u $(SKIPPED); fi; exit $$ended
 
-.PHONY: build portable deb deb-check boot-check container-check packages test-packages demo
-.PHONY: demo-sqlite fetch test test-full check fmt bench bench-calls bench-scale bench-conversion
-.PHONY: bench-sqlcipher lab install
+.PHONY: build portable deb deb-check boot-check container-check packages sqlite-packages
+.PHONY: test-packages demo demo-sqlite fetch test test-full check fmt bench bench-calls
+.PHONY: bench-scale bench-conversion bench-sqlcipher lab install
 build:
 	$(CARGO) build --release --locked -p tidelock -p tidelock-lab
 	$(CARGO) build --release --locked -p tidelock-preload
@@ -55,9 +55,10 @@ $(ZIG)/bin/cargo-zigbuild:
 
 # Debian packages of the command with the library, and of the lab, in target/debian.
 deb: build $(DEB)
-	ci/deb-files $(TARGET)/release $(TARGET)/deb
+	ci/deb-files $(TARGET)/release target/deb
 	for package in tidelock tidelock-lab; do \
 	    $(DEB) deb --no-build --locked -p $$package -o $(TARGET)/debian/$$package.deb || exit 1; \
+	    dpkg-deb -f $(TARGET)/debian/$$package.deb Depends | grep libc6 || exit 1; \
 	done
 
 # The package in an empty root, as a new user would try it. Needs root.
@@ -82,6 +83,9 @@ $(DEB):
 packages:
 	ci/packages demo
 
+sqlite-packages:
+	ci/packages sqlite
+
 test-packages:
 	ci/packages test
 
@@ -91,7 +95,7 @@ demo: packages build
 	$(TARGET)/release/demo $(DEMO)
 
 # Ten seconds after the build: no server, one command in front.
-demo-sqlite: packages build
+demo-sqlite: sqlite-packages build
 	ci/demo-sqlite $(TARGET)/release
 
 # What the tests need beside packages: the suites of PostgreSQL, from Debian's source package,
@@ -196,7 +200,8 @@ bench-sqlcipher: build
 
 # What `make` built; root needs no Rust for it.
 install:
-	install -D -m 755 -t $(DESTDIR)$(PREFIX)/bin \
-	    $(TARGET)/release/tidelock $(TARGET)/release/tidelock-lab
-	install -D -m 755 $(TARGET)/release/libtidelock_preload.so \
-	    $(DESTDIR)$(PREFIX)/lib/tidelock/libtidelock_preload.so
+	@for file in libtidelock_preload.so:lib/tidelock tidelock:bin tidelock-lab:bin; do \
+	    place="$(DESTDIR)$(PREFIX)/$${file#*:}/$${file%:*}"; echo "$$place"; \
+	    install -D -m 755 "$(TARGET)/release/$${file%:*}" "$$place.new" && \
+	        sync "$$place.new" && mv -f "$$place.new" "$$place" || exit 1; \
+	done

@@ -184,7 +184,7 @@ impl Running<'_> {
         if done.is_err() {
             let (command, dir) = (self.direction.command(), self.path.display());
             console::warn(
-                "the conversion has not ended, and no server starts on the directory",
+                "the conversion has not ended: start nothing on the directory",
                 format!("`tidelock {command} --resume {dir}` goes on"),
             );
         }

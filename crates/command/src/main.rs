@@ -14,6 +14,7 @@
 //!   mysqld     MariaDB and MySQL: where one is told to keep files; start, stop, SQL by its client
 //!   run_as     programs that run as the owner of a directory
 //!   starter    who starts a server: a unit, another process of that, a person
+//!   this_program   where this program is, also while a package replaces it
 //!      |
 //!   error      what went wrong, what to do, exit code       console  how it is shown
 //!   cores      no core file has a key
@@ -57,6 +58,7 @@ mod service;
 mod space;
 mod starter;
 mod status;
+mod this_program;
 mod unlock;
 mod verify;
 mod wal;

@@ -4,6 +4,7 @@
 //!   brand      whose it is             mariadb, mysql   what only one of them has
 //!   start      what a server is told   settings         the places that it names
 //!   unit       what a unit of systemd tells it
+//!   scripts    what starts one and shows no options
 //!   elsewhere  tables that it keeps outside
 //!   galera     what a node of a cluster must be told
 //!   replay     a binary log that a client plays back
@@ -25,6 +26,7 @@ mod instance;
 mod mariadb;
 mod mysql;
 mod replay;
+mod scripts;
 mod settings;
 mod sockets;
 mod start;
@@ -90,6 +92,7 @@ pub(crate) fn prepare(
         return Ok(None);
     };
     replay::warn_of_loads(called, arguments);
+    scripts::refuse(called, brand)?;
     if brand_of_program(called).is_some() {
         let server = if brand == Brand::MySql { called } else { &*program.called };
         let listed = fs::read_to_string(programs_beside(socket)).unwrap_or_default();
@@ -102,17 +105,19 @@ pub(crate) fn prepare(
     Ok((!inside).then(|| one.to_path_buf()))
 }
 
-/// The server that a wrapper (`numactl`, `timeout`, docker-entrypoint.sh) gets as a word, with the
-/// words behind it. Nothing if the program is a server itself, or no such program is there.
+/// The server, or what starts one, that a wrapper (`numactl`, `timeout`, docker-entrypoint.sh) gets
+/// as a word, with the words behind it. Nothing if the program is such a one itself, or none is
+/// there.
 fn behind_wrapper<'a>(
     program: &Program,
     arguments: &'a [OsString],
 ) -> Option<(Program, &'a [OsString])> {
-    if brand_of_program(file_of(program)).is_some() {
+    let starts = |path: &Path| is_server_or_starter(path) || scripts::hides_options(path);
+    if starts(file_of(program)) {
         return None;
     }
     let is_option = |word: &OsString| word.as_encoded_bytes().starts_with(b"-");
-    let named = |word: &OsString| !is_option(word) && is_server_or_starter(Path::new(word));
+    let named = |word: &OsString| !is_option(word) && starts(Path::new(word));
     let found = |at: usize| {
         let (word, rest) = arguments.get(at..)?.split_first()?;
         // A directory may be called so too.
@@ -421,10 +426,7 @@ fn judge(settings: &Settings, datadir: &Path, roots: &[&Path], place: Datadir<'_
         if rows {
             return Err(Error::refused(
                 format!("{setting} is {path}: rows would lie there plain, outside of {shown}"),
-                format!(
-                    "leave {setting} away, or name a place below {shown}; a symbolic link there \
-                     may lead to another disk"
-                ),
+                settings::instead(setting, &shown),
             ));
         }
         let (what, hint) = match setting {
@@ -526,6 +528,9 @@ mod tests {
         );
         assert_eq!(behind(&[OsStr::new("5"), OsStr::new("/bin/true"), option]), None);
         assert_eq!(behind(&[&gone, option]), None);
+        // What hides the options of a server counts as one.
+        let (several, start) = (put("mysqld_multi"), OsStr::new("start"));
+        assert_eq!(behind(&[&several, start]), Some((several.clone(), vec![start.to_owned()])));
         // A server names its own options.
         let itself = Program::find(&server).unwrap();
         assert!(behind_wrapper(&itself, std::slice::from_ref(&server)).is_none());

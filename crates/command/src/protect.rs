@@ -22,6 +22,7 @@ mod postgres;
 mod target;
 mod unprotect;
 
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -38,6 +39,7 @@ use crate::owner::Owner;
 use crate::protected::{Protected, is_protected};
 use crate::server::{Loaded, Server};
 use crate::service;
+use crate::this_program;
 use crate::unlock::KeyOptions;
 use keys::Keys;
 use target::{Target, Which};
@@ -66,6 +68,9 @@ pub(crate) struct Protect {
     /// The server's user who is asked for settings [default: postgres; else the owner of DIR]
     #[arg(short = 'U', long, value_name = "ROLE")]
     username: Option<String>,
+    /// Go on although SELinux is enforced: its policy lets the unit's server load the library
+    #[arg(long)]
+    selinux_allows: bool,
     #[command(flatten)]
     conversion: Conversion,
     #[command(flatten)]
@@ -157,6 +162,9 @@ impl Protect {
 
     /// As `tidelock migrate --switch` does it.
     fn by_a_copy(&self, target: &Target, new: &Path) -> Result<()> {
+        if target.unit.is_some() && !self.selinux_allows {
+            refuse_selinux()?;
+        }
         self.keys.check(target.dir(), target.unit.is_some())?;
         let mut command = migrate(target, new, self.username.as_deref(), self.yes)?;
         self.keys.pass(&mut command)?;
@@ -174,6 +182,9 @@ impl Protect {
             ));
         }
         target.refuse_wrong_unit(Goal::Protect)?;
+        if target.unit.is_some() && !self.selinux_allows {
+            refuse_selinux()?;
+        }
         let engine = &*target.engine;
         let version = engine.version()?;
         Library::find()?;
@@ -485,9 +496,23 @@ fn migrate(target: &Target, new: &Path, user: Option<&str>, yes: bool) -> Result
     Ok(command)
 }
 
+/// Where SELinux is enforced, systemd's start of a server is a change of domain, in which ld.so
+/// drops the library: the data would be sealed, and the server would not start.
+fn refuse_selinux() -> Result<()> {
+    let enforced = fs::read_to_string("/sys/fs/selinux/enforce");
+    if !enforced.is_ok_and(|text| text.trim() == "1") {
+        return Ok(());
+    }
+    Err(Error::refused(
+        "SELinux is enforced, and its policies of servers let no unit load the library",
+        "try yours on a copy first (docs/service.md, \"What drops the library\"), then give \
+         --selinux-allows",
+    ))
+}
+
 /// The command itself, by the same user.
 fn ourselves() -> Result<Command> {
-    std::env::current_exe().map(Command::new).map_err(Error::io("find", "/proc/self/exe"))
+    this_program::path().map(Command::new)
 }
 
 /// Runs it with this terminal; it says itself what goes wrong.
@@ -514,8 +539,6 @@ fn span(seconds: Option<f64>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
-
     use super::*;
 
     #[test]

@@ -17,6 +17,7 @@ use crate::begun::Lock;
 use crate::error::{Error, Result};
 use crate::owner::Owner;
 use crate::protected::is_protected;
+use crate::this_program;
 
 /// The caller's own places, which another user may not enter.
 const OWN_PLACES: [&str; 5] =
@@ -103,7 +104,7 @@ impl RunAs {
         command.args(["-c", "log=$1; shift; exec \"$@\" >>\"$log\" 2>&1", "sh"]).arg(log);
         if is_sealed {
             self.make_place()?;
-            let program = std::env::current_exe().map_err(Error::io("find", "/proc/self/exe"))?;
+            let program = this_program::path()?;
             command.arg(program).args(["exec", "-D"]).arg(dir).arg("--");
         }
         // Ctrl-C is for the command.
@@ -121,7 +122,7 @@ impl RunAs {
 
     /// The command `tidelock` itself, which may need credentials and passes none on.
     fn tidelock(&self) -> Result<Command> {
-        let program = std::env::current_exe().map_err(Error::io("find", "/proc/self/exe"))?;
+        let program = this_program::path()?;
         self.as_owner(&program)
     }
 

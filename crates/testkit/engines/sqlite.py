@@ -5,10 +5,17 @@ sqlite.py write DATABASE MODE RECORD WRITER COUNT
     after those that are there. Appends "WRITER NUMBER" to RECORD when a commit has returned.
 sqlite.py check DATABASE
     Prints "ok" if SQLite and the rows' own sums find nothing wrong, then "WRITER NUMBER" for each.
+sqlite.py crash DATABASE MODE
+    Commits 400 rows to a new database in the journal mode MODE, and dies by signal 9 in a
+    transaction that changes all of them, with pages of it in the database or in the log.
+sqlite.py look URI
+    Opens a database, asks for its rows and closes it, whatever came of that.
 """
 
+import contextlib
 import hashlib
 import os
+import signal
 import sqlite3
 import sys
 import time
@@ -88,7 +95,32 @@ def check(path):
         print(writer, number)
 
 
+def crash(path, mode):
+    database = connect(path)
+    set_journal_mode(database, mode)
+    # The log keeps all; a cache that is too small has pages written before the commit.
+    database.execute("PRAGMA wal_autocheckpoint=0")
+    database.execute("PRAGMA cache_size=1")
+    database.execute("CREATE TABLE kept (x, filler)")
+    database.execute("BEGIN")
+    rows = ((x, "x" * 999) for x in range(1, 401))
+    database.executemany("INSERT INTO kept VALUES (?, ?)", rows)
+    database.execute("COMMIT")
+    database.execute("BEGIN")
+    database.execute("UPDATE kept SET x = x + 1000, filler = 'y' || substr(filler, 2)")
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def look(uri):
+    with contextlib.closing(sqlite3.connect(uri, uri=True)) as database:
+        print(database.execute("SELECT count(*) FROM kept").fetchone())
+
+
 if sys.argv[1] == "write":
     write(*sys.argv[2:6], int(sys.argv[6]))
+elif sys.argv[1] == "crash":
+    crash(*sys.argv[2:4])
+elif sys.argv[1] == "look":
+    look(sys.argv[2])
 else:
     check(sys.argv[2])

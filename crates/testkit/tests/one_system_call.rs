@@ -42,9 +42,9 @@ const CALLS: [(&str, &str); 12] = [
     ("fstat", "fstat"),
     ("stat", "newfstatat openat2 close"),
     ("write within a page", "rt_sigprocmask pread64 pwrite64 rt_sigprocmask"),
-    ("append", "rt_sigprocmask statx pread64 pwrite64 rt_sigprocmask"),
-    ("write on", "rt_sigprocmask statx pwrite64 rt_sigprocmask"),
-    ("pwrite of blocks", "rt_sigprocmask statx pwrite64 rt_sigprocmask"),
+    ("append", "rt_sigprocmask pwrite64 rt_sigprocmask"),
+    ("write on", "rt_sigprocmask pwrite64 rt_sigprocmask"),
+    ("pwrite of blocks", "rt_sigprocmask pwrite64 rt_sigprocmask"),
     ("a page by write", "pwrite64"),
     ("rewind and read", "pread64"),
 ];

@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::Path;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use serde_json::Value;
@@ -276,3 +276,45 @@ fn a_new_data_key_is_used_though_the_agent_was_killed(arm: Arm) -> Result<()> {
     place.wait_for_agents()
 }
 arms!(a_new_data_key_is_used_though_the_agent_was_killed: sealed);
+
+/// The server itself learns of a change before it forks. So new connections, and the recovery after
+/// a backend was killed, open files of the new key though no agent is left and none can be started,
+/// as with a passphrase.
+#[test]
+fn connections_open_files_of_a_new_key_though_no_agent_can_be_started() -> Result<()> {
+    let place = Workspace::new()?;
+    let server = Cluster::started(&place, "server", Arm::Sealed)?;
+    key(&server, "new-data-key", &[])?;
+    let second = current(&server)?;
+    let table = new_table(&server, "before")?;
+    let found = data_key(&server, &table)?;
+    ensure(found == second, || format!("a new file is under {found}; current is {second}"))?;
+    let key_file = place.join("home/server.key");
+    let away = key_file.with_extension("away");
+    fs::rename(&key_file, &away).map_err(Error::io("moving the key file"))?;
+    kill_agent(&server)?;
+
+    server.expect("SELECT count(*) FROM before", "1000")?;
+    server.sql("CREATE TABLE after AS SELECT g FROM generate_series(1, 10) g")?;
+    let sleeping = "SELECT pid FROM pg_stat_activity WHERE query LIKE 'SELECT pg_sleep%'";
+    thread::scope(|threads| {
+        let sleeper = threads.spawn(|| server.sql("SELECT pg_sleep(60)"));
+        server.wait_for(&format!("SELECT count(*) FROM ({sleeping}) AS found"), "1")?;
+        let pid = server.sql(sleeping)?;
+        let backend = pid.trim().parse().ok().and_then(Process::new);
+        let backend = backend.ok_or_else(|| Error::Unexpected(format!("pid {pid}")))?;
+        backend.signal(Signal::KILL)?;
+        let ended = sleeper.join();
+        ensure(matches!(ended, Ok(Err(_))), || "the backend was killed".into())
+    })?;
+    // It recovers, and takes no connection meanwhile.
+    let begun = Instant::now();
+    while server.sql("SELECT 1").is_err() && begun.elapsed() < Duration::from_secs(60) {
+        thread::sleep(Duration::from_millis(100));
+    }
+    server.expect("SELECT count(*) FROM after", "10")?;
+    server.expect("SELECT count(*) FROM before", "1000")?;
+    fs::rename(&away, &key_file).map_err(Error::io("moving it back"))?;
+    server.stop("fast")?;
+    place.wait_for_agents()
+}

@@ -10,7 +10,7 @@ use tidelock_providers::{AuditTarget, Config};
 
 use crate::console;
 use crate::error::{Error, Result};
-use crate::unlock;
+use crate::{this_program, unlock};
 
 /// The log of a keyring; `place` is its directory, or the file of a copy.
 ///
@@ -53,7 +53,7 @@ pub(crate) fn write(
     outcome: Outcome,
     details: &Details<'_>,
 ) {
-    let program = std::env::current_exe().unwrap_or_default().display().to_string();
+    let program = this_program::path().unwrap_or_default().display().to_string();
     let directory = place.display().to_string();
     let details =
         Details { program: Some(&program), directory: Some(&directory), ..details.clone() };

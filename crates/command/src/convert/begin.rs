@@ -211,6 +211,7 @@ impl Begin<'_> {
             become_owner(owner)?;
             let scan = scan(&dir, policy, self.how.leave_links)?;
             scan.refuse_sealed_at_plain(&keyring)?;
+            scan.refuse_unopened(&keyring)?;
             let room = estimate::room(&scan, 0, self.how.jobs(), BATCH)?;
             instance::refuse_unclean_sealed(&dir, &keyring)?;
             if direction == Direction::Rekey {
@@ -220,6 +221,7 @@ impl Begin<'_> {
         }
         let scan = scan(&dir, policy, self.how.leave_links)?;
         scan.refuse_sealed_at_plain(&keyring)?;
+        scan.refuse_unopened(&keyring)?;
         estimate::room(&scan, 0, self.how.jobs(), BATCH)?;
         instance::refuse_unclean_sealed(&dir, &keyring)?;
         if let Some(kept) = kept {

@@ -459,7 +459,8 @@ fn differs(path: &Path) -> Error {
     }
 }
 
-fn broken(path: &Path, fault: Fault) -> Error {
+/// Why a sealed file cannot be converted.
+pub(super) fn broken(path: &Path, fault: Fault) -> Error {
     let what = format!("{}: {fault}", path.display());
     match fault {
         Fault::Read(source) => Error::Io { what: "read", path: path.into(), source },

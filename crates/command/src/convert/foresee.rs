@@ -103,6 +103,7 @@ impl Decrypt {
         let half_done = keyring.conversion().is_some();
         let mut scan = scan(&found.path, keyring.policy(), self.how.leave_links)?;
         scan.refuse_sealed_at_plain(&keyring)?;
+        scan.refuse_unopened(&keyring)?;
         if half_done {
             scan.mark_done(Direction::Decrypt, &keyring);
         }

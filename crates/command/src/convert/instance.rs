@@ -1,6 +1,8 @@
 //! The instance whose files are converted: which engine's it is, whether it was stopped cleanly,
 //! and by which files a bare server knows it.
 
+mod journals;
+
 use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
@@ -18,6 +20,8 @@ use crate::walk::read_first;
 use crate::whereabouts::open_below;
 
 const CONTROL: &str = "global/pg_control";
+/// Names the manifest of RocksDB and LevelDB, which open nothing without it.
+const CURRENT: &str = "CURRENT";
 
 /// The profile of an engine whose data directory this is, as far as it looks like one.
 pub(super) fn profile(dir: &Path) -> Option<&'static str> {
@@ -35,11 +39,11 @@ pub(super) fn engine<'p>(dir: &Path, named: &'p str) -> &'p str {
 }
 
 /// Files without which no server of the [`engine`] starts: sealed first and made plain last, so
-/// that no bare server starts on a half-converted directory.
+/// that no bare server starts on a half-converted directory. Not all engines have such a file.
 pub(super) fn gate(engine: &str) -> &'static [&'static str] {
     match engine {
         "postgres" => &[CONTROL],
-        other => Brand::of_profile(other).map_or(&[], Brand::gate),
+        other => Brand::of_profile(other).map_or(&[CURRENT], Brand::gate),
     }
 }
 
@@ -113,7 +117,10 @@ pub(super) fn user_of(dir: &Path) -> Option<(i32, PathBuf)> {
 pub(super) fn refuse_unclean(dir: &Path, named: &str, keys: Option<&Keys>) -> Result<()> {
     let engine = engine(dir, named);
     if engine != "postgres" {
-        return Brand::of_profile(engine).map_or(Ok(()), |brand| brand.refuse_unclean(dir));
+        return match Brand::of_profile(engine) {
+            Some(brand) => brand.refuse_unclean(dir),
+            None => journals::refuse_left(dir, keys),
+        };
     }
     let Some(control) = control(dir, keys)? else {
         return Err(Error::refused(
@@ -206,7 +213,10 @@ mod tests {
             }
         }
         let other = place("o", &["a"]);
-        assert_eq!((engine(&other, "mysql"), gate(engine(&other, "./x"))), ("mysql", &[][..]));
+        assert_eq!(engine(&other, "mysql"), "mysql");
+        for named in ["rocksdb", "generic", "./x"] {
+            assert_eq!(gate(engine(&other, named)), [CURRENT], "{named}");
+        }
         refuse_unclean(&other, "./x", None).unwrap();
     }
 }

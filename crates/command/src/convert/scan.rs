@@ -14,8 +14,10 @@ use tidelock_contract::{Decision, Policy};
 use tidelock_format::{Class, PROBE_LEN, Probe, UNIT, looks_sealed};
 use tidelock_keyring::{Direction, Keyring};
 
+use super::file::broken;
 use crate::console;
 use crate::error::{Error, Result};
+use crate::sealed::{Fault, Keys, Wanted};
 use crate::walk::{self, Found};
 
 /// What a file is called until it takes the place of the one that it was made from; then the number
@@ -184,6 +186,32 @@ impl Scan {
                 "`mv` it to a name that is sealed; or out of the directory, and keep the keyring",
             )),
         }
+    }
+
+    /// Refuses a sealed file that no key of this keyring opens where it lies, before any is
+    /// converted. A server may be making it just now, so it is looked at twice. What may not be
+    /// read is left out, and so is what a conversion that has begun takes for plain.
+    ///
+    /// # Errors
+    /// Why it does not open; the keyring has more data keys than can be held.
+    pub(super) fn refuse_unopened(&self, keyring: &Keyring) -> Result<()> {
+        let keys = Keys::install(keyring)?;
+        let zeros_are_plain = keyring.conversion().is_some_and(|it| it.zeros_are_plain);
+        for item in &self.items {
+            let Some(path) = item.names.first() else { continue };
+            let open = || {
+                let file = File::open(path).map_err(Fault::from)?;
+                keys.open(file, Wanted::File(item.class))
+            };
+            match open().or_else(|_| open()) {
+                Ok(_) | Err(Fault::NotSealed | Fault::Read(_)) => {}
+                // A few plain bytes that begin as a header does.
+                Err(Fault::Header(_)) if first(path).is_ok_and(|it| !looks_sealed(&it)) => {}
+                Err(Fault::LostHeader { .. }) if zeros_are_plain => {}
+                Err(why) => return Err(broken(path, why)),
+            }
+        }
+        Ok(())
     }
 
     /// Refuses if any file is still sealed with keys of this keyring, after all were made plain.

@@ -9,6 +9,7 @@ use object::read::elf::ElfFile64;
 use object::{Endianness, Object, ObjectSymbol, ReadCache};
 
 use crate::error::{Error, Result};
+use crate::this_program;
 
 /// Its file.
 const NAME: &str = "libtidelock_preload.so";
@@ -47,13 +48,16 @@ impl Library {
             ));
         }
         let library = Self { path };
-        library.refuse_without_hooks()?;
+        Self::refuse_without_hooks(&library.path)?;
         Ok(library)
     }
 
     /// ld.so only warns of a file that is no library, and says nothing of one that hooks nothing.
-    fn refuse_without_hooks(&self) -> Result<()> {
-        let file = File::open(&self.path).map_err(Error::io("open", &self.path))?;
+    ///
+    /// # Errors
+    /// It cannot be read; [`Error::Refused`].
+    pub(crate) fn refuse_without_hooks(path: &Path) -> Result<()> {
+        let file = File::open(path).map_err(Error::io("open", path))?;
         let data = ReadCache::new(file);
         let hooks = ElfFile64::<Endianness, _>::parse(&data).is_ok_and(|library| {
             let is_hook = |symbol: object::read::elf::ElfSymbol64<'_, '_, _, _>| {
@@ -67,7 +71,7 @@ impl Library {
         Err(Error::refused(
             format!(
                 "{} does not hook file calls: it is damaged, or built without them",
-                self.path.display()
+                path.display()
             ),
             "install it again; built by hand: cargo build -p tidelock-preload",
         ))
@@ -75,7 +79,7 @@ impl Library {
 }
 
 fn beside_this_program() -> Option<PathBuf> {
-    let program = std::env::current_exe().ok()?;
+    let program = this_program::path().ok()?;
     let folder = program.parent()?;
     let above = folder.parent().unwrap_or(folder);
     [folder.to_path_buf(), above.join("lib/tidelock"), above.join("lib")]

@@ -2,10 +2,12 @@
 //! pen?
 //!
 //! `exec -D A -- initdb -D B` makes a plain cluster at B, and nothing would say so. Reads the
-//! options that PostgreSQL's programs have for their data directory, and warns. Does not refuse: a
-//! plain copy of a sealed cluster may be just what is wanted. What a script passes on is not seen.
+//! options that PostgreSQL's programs have for their data directory, and `dir` of Redis, and warns.
+//! Does not refuse: a plain copy of a sealed cluster may be just what is wanted. What a script
+//! passes on is not seen, nor a file that Redis's configuration includes.
 
 use std::ffi::{OsStr, OsString};
+use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -18,12 +20,21 @@ const CLUSTER: &[&str] =
 /// Programs that write what a server gives them to the directory that -D names.
 const COPY: &[&str] = &["pg_basebackup", "pg_receivewal", "pg_rewind", "pg_createsubscriber"];
 const LONG: &[&str] = &["--pgdata", "--target-pgdata", "--directory"];
+/// Servers that work where `dir` says: in the file of the first argument, then in options.
+const REDIS: &[&str] = &["redis-server", "valkey-server"];
 
-/// Warns if the arguments or PGDATA tell `program` to work elsewhere than in one of these
-/// directories.
+/// Warns if the arguments, PGDATA or a configuration of Redis tell `program` to work elsewhere than
+/// in one of these directories.
 pub(super) fn warn_if_elsewhere(program: &Path, arguments: &[OsString], run: &[Protected]) {
     let name = program.file_name().and_then(OsStr::to_str).unwrap_or_default();
-    let Some(named) = named(name, arguments, std::env::var_os("PGDATA")) else { return };
+    let named = if REDIS.contains(&name) {
+        // What comes by a pipe is the server's to read.
+        let by_pipe = arguments.iter().any(|it| it == "-");
+        (!by_pipe).then(|| directory_of_redis(arguments))
+    } else {
+        named(name, arguments, std::env::var_os("PGDATA"))
+    };
+    let Some(named) = named else { return };
     let Some(target) = real(&named) else { return };
     let roots: Vec<&Path> = run.iter().map(|protected| &*protected.path).collect();
     if roots.contains(&&*target) || is_configuration(&target) {
@@ -86,6 +97,33 @@ fn named(name: &str, arguments: &[OsString], pgdata: Option<OsString>) -> Option
     Some(PathBuf::from(told))
 }
 
+/// Where Redis keeps its files: it goes to each `dir` in turn, from where it was started.
+fn directory_of_redis(arguments: &[OsString]) -> PathBuf {
+    // A pipe is not opened: the server has to read it.
+    let is_file = |it: &&OsString| !it.as_bytes().starts_with(b"-") && Path::new(it).is_file();
+    let file = arguments.first().filter(is_file);
+    let text = file.and_then(|file| fs::read(file).ok()).unwrap_or_default();
+    let lines = text.split(|byte| *byte == b'\n').filter_map(|line| {
+        let line = line.trim_ascii();
+        let end = line.iter().position(u8::is_ascii_whitespace)?;
+        let (name, value) = line.split_at(end);
+        name.eq_ignore_ascii_case(b"dir").then(|| unquoted(value.trim_ascii()))
+    });
+    let options = arguments.windows(2).filter_map(|pair| match pair {
+        [name, value] if name.as_bytes().eq_ignore_ascii_case(b"--dir") => Some(value.as_bytes()),
+        _ => None,
+    });
+    lines.chain(options).fold(PathBuf::from("."), |from, dir| from.join(OsStr::from_bytes(dir)))
+}
+
+/// A value without the quotes around it; what is escaped between them stays so.
+fn unquoted(value: &[u8]) -> &[u8] {
+    match value {
+        [b'"', inner @ .., b'"'] | [b'\'', inner @ .., b'\''] => inner,
+        _ => value,
+    }
+}
+
 /// The value within an argument: -DDIR, --pgdata=DIR.
 fn attached(argument: &[u8]) -> Option<&[u8]> {
     let long = |long: &&str| argument.strip_prefix(long.as_bytes())?.strip_prefix(b"=");
@@ -136,5 +174,29 @@ mod tests {
         assert_eq!(named_by("pg_rewind", &["--target-pgdata=/a"], None), Some("/a".into()));
         assert_eq!(named_by("pgbench", &["-D", "scale=2"], Some("/c")), None);
         assert_eq!(named_by("postgres", &["-D"], None), None);
+    }
+
+    #[test]
+    fn redis_works_where_its_file_and_its_options_say() {
+        let home = tempfile::tempdir().unwrap();
+        let file = home.path().join("redis.conf");
+        let said = |text: &str, options: &[&str]| {
+            fs::write(&file, text).unwrap();
+            let options = options.iter().map(OsString::from);
+            let first = std::iter::once(file.clone().into_os_string());
+            directory_of_redis(&first.chain(options).collect::<Vec<_>>())
+        };
+        for text in ["port 0\n  DIR  /a  \n", "dir \"/a\"\r\n", "dir /b\ndir '/a'", "dir\t/a"] {
+            assert_eq!(said(text, &["--save", ""]), Path::new("/a"), "{text:?}");
+        }
+        assert_eq!(said("dir /b\n", &["--port", "0", "--dir", "/a"]), Path::new("/a"));
+        // What is relative is so to where it went before.
+        assert_eq!(said("dir /a\n", &["--dir", "b"]), Path::new("/a/b"));
+        for text in ["# dir /a\n", "dirs /a\n", "dir\n", ""] {
+            assert_eq!(said(text, &[]), Path::new("."), "{text:?}");
+        }
+        let options = ["--dir", "/a", "--port", "0"].map(OsString::from);
+        assert_eq!(directory_of_redis(&options), Path::new("/a"));
+        assert_eq!(directory_of_redis(&[]), Path::new("."));
     }
 }

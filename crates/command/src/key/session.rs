@@ -254,7 +254,10 @@ impl Session {
             };
             // Programs that cannot be seen from here, or whose agent could not be started here,
             // start one themselves where their providers ask nobody.
-            let _ = self.folder.announce(self.keyring.generation());
+            let generation = self.keyring.generation();
+            if self.folder.announced().is_ok_and(|announced| announced < generation) {
+                let _ = self.folder.announce(generation);
+            }
             return started.map_err(|why| untold(HandoverFault::NotStarted(why.into())));
         }
         // Each has programs of its own: root's does not serve those of the server's user.

@@ -8,7 +8,7 @@ use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::os::unix::ffi::OsStrExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use tidelock_format::looks_sealed;
 
@@ -56,13 +56,14 @@ fn begin(path: &Path) -> io::Result<Vec<u8>> {
     Ok(text)
 }
 
-/// Refuses paths of tablespaces, a line each, as MySQL tells them.
+/// Refuses paths of tablespaces, a line each, as MySQL tells them: what is relative lies below
+/// `dir`, unless it leads out.
 ///
 /// # Errors
 /// [`Error::Refused`] with the first outside.
 pub(crate) fn refuse_files_elsewhere(told: &str, dir: &Path) -> Result<()> {
-    let files = told.lines().map(PathBuf::from).filter(|file| file.is_absolute());
-    match files.into_iter().find(|file| !is_below(file, &[dir])) {
+    let mut files = told.lines().map(|file| dir.join(file));
+    match files.find(|file| !is_below(file, &[dir])) {
         Some(file) => {
             let name = file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
             Err(outside(&format!("the table or tablespace {name}"), &file, dir))
@@ -117,8 +118,28 @@ mod tests {
     fn a_file_of_mysql_outside_is_refused_by_name() {
         let dir = Path::new("/d");
         refuse_files_elsewhere("", dir).unwrap();
-        refuse_files_elsewhere("./ibtmp1\n/d/undo/undo_001\n", dir).unwrap();
+        let inside = "./ibdata1\n./undo_001\nibtmp1\n./#innodb_temp/temp_1.ibt\ndb/t.ibd\n\
+                      /d/undo/undo_001\n";
+        refuse_files_elsewhere(inside, dir).unwrap();
         let why = refuse_files_elsewhere("/d/undo_001\n/x/db/t.ibd\n", dir).unwrap_err();
         assert!(why.to_string().contains("/x/db/t.ibd"), "{why}");
+    }
+
+    /// MySQL before 8.0.21 takes `ADD DATAFILE '../ts/ts1.ibd'`.
+    #[test]
+    fn a_tablespace_of_mysql_outside_by_a_relative_path_is_refused() {
+        let home = tempfile::tempdir().unwrap();
+        let home = home.path().canonicalize().unwrap();
+        let dir = home.join("d");
+        fs::create_dir_all(dir.join("db")).unwrap();
+        fs::create_dir(home.join("ts")).unwrap();
+        fs::write(home.join("ts/ts1.ibd"), "").unwrap();
+        for outside in ["../ts/ts1.ibd", "./../ts/ts1.ibd", "db/../../ts/gone.ibd"] {
+            let why = refuse_files_elsewhere(&format!("./ibdata1\n{outside}"), &dir).unwrap_err();
+            assert!(why.exit_code() == 3 && why.to_string().contains(outside), "{why}");
+        }
+        for inside in ["../d/db/t.ibd", "db/../ts1.ibd"] {
+            refuse_files_elsewhere(inside, &dir).unwrap();
+        }
     }
 }

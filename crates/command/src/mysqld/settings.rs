@@ -52,7 +52,7 @@ const ROWS: [(&str, Value); 25] = [
     ("replica_load_tmpdir", Value::Place),
     ("innodb_doublewrite_dir", Value::Place),
     ("innodb_temp_tablespaces_dir", Value::Place),
-    ("innodb_redo_log_archive_dirs", Value::Labelled),
+    (ARCHIVES, Value::Labelled),
 ];
 /// Logs that people and their tools read: they hold statements.
 const LOGS: [&str; 6] = [
@@ -67,6 +67,8 @@ const LOGS: [&str; 6] = [
 /// Without a value, and in MySQL as `stderr`, it names no place outside.
 pub(super) const ERROR_LOG: &str = "log_error";
 const MYISAM_LOG: &str = "log_isam";
+/// Where MySQL archives its redo log while a backup runs.
+const ARCHIVES: &str = "innodb_redo_log_archive_dirs";
 /// `file`, or `syslog`, which has no place of its own.
 const AUDIT_OUTPUT: &str = "server_audit_output_type";
 const DIRECTORY: &str = "datadir";
@@ -291,6 +293,21 @@ fn is_cut(setting: &str, name: &[u8]) -> bool {
     setting.as_bytes().starts_with(name) && !OTHERS.contains(&name)
 }
 
+/// What to do about a setting that leads rows out of the directories that `shown` names.
+pub(super) fn instead(setting: &str, shown: &str) -> String {
+    if setting == ARCHIVES {
+        // ER_INNODB_REDO_LOG_ARCHIVE_DIR_CLASH, 3845.
+        return format!(
+            "leave {setting} away, or name a directory of another protected one \
+             (`tidelock exec -D DIR -D ARCHIVE`): MySQL takes none in, under or above its own"
+        );
+    }
+    format!(
+        "leave {setting} away, or name a place below {shown}; a symbolic link there may lead to \
+         another disk"
+    )
+}
+
 /// True if the path lies below one of the directories, as it is written or as links lead.
 pub(super) fn is_below(path: &Path, roots: &[&Path]) -> bool {
     let below = |path: &Path| roots.iter().any(|root| path.starts_with(root));
@@ -407,6 +424,17 @@ mod tests {
             let option = format!("--server-audit-output-type={output}");
             assert_eq!(settings(&[&option]).audits_to_syslog(), is, "{option}");
         }
+    }
+
+    /// MySQL refuses an archive of the redo log in, under or above its own directories.
+    #[test]
+    fn the_archive_of_the_redo_log_is_led_to_another_protected_directory() {
+        let archive = ["--innodb-redo-log-archive-dirs=a:/archive"];
+        assert_eq!(outside(&archive), ["innodb_redo_log_archive_dirs /archive"]);
+        let roots = [Path::new("/d"), Path::new("/archive")];
+        assert!(settings(&archive).outside(Path::new("/d"), &roots).is_empty());
+        assert!(instead(ARCHIVES, "/d").contains("-D ARCHIVE"));
+        assert!(instead(BINARY_LOG, "/d").contains("a place below /d;"));
     }
 
     #[test]

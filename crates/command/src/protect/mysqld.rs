@@ -162,7 +162,8 @@ impl Instance {
     /// Refuses tables and tablespaces outside of the directory. MySQL's data dictionary has their
     /// paths, so a server that does not let the user in leaves them unknown.
     fn refuse_files_outside(&self, user: Option<&str>) -> Result<()> {
-        let files = "SELECT FILE_NAME FROM information_schema.FILES WHERE FILE_NAME LIKE '/%'";
+        // Before 8.0.21 one may lie outside by a relative path too.
+        let files = "SELECT FILE_NAME FROM information_schema.FILES WHERE FILE_NAME IS NOT NULL";
         let user = self.user(user);
         match self.ask(&user, files)? {
             Answer::Value(files) => refuse_files_elsewhere(&files, &self.dir),

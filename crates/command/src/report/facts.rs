@@ -14,6 +14,7 @@ use crate::error::{Error, Result};
 use crate::exec::Library;
 use crate::protected::Protected;
 use crate::status::{self, CRYPTOPERIOD_DAYS};
+use crate::this_program;
 use crate::unlock::KeyOptions;
 use crate::verify::Output;
 
@@ -210,7 +211,7 @@ fn server(seen: &Value, other: bool) -> String {
 
 /// The programs by path and SHA-256, which the package's own list can be compared with.
 fn build() -> Result<Value> {
-    let command = std::env::current_exe().map_err(Error::io("find", "this program"))?;
+    let command = this_program::path()?;
     let library = Library::find()?.path;
     let digest = |path: &Path| {
         let failed = || Error::io("read", path);

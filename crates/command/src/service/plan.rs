@@ -16,6 +16,7 @@ use crate::service::record::{Record, Written};
 use crate::service::target::Target;
 use crate::service::{before, start, upgrade};
 use crate::status::settings::Found;
+use crate::this_program;
 
 /// The address of a socket has no more bytes.
 const MAX_SOCKET: usize = 107;
@@ -237,7 +238,7 @@ impl Plan {
     /// The library is not installed; [`Error::Refused`] for paths that the files cannot hold.
     pub(super) fn make(unit: &Unit, target: &Target, limits: Limits, root: &Path) -> Result<Self> {
         let library = Library::find()?.path;
-        let program = std::env::current_exe().map_err(Error::io("find", "/proc/self/exe"))?;
+        let program = this_program::path()?;
         let folder = PathBuf::from(format!("/run/tidelock/{}", target.owner.uid));
         let socket = folder.join(alias_name(&unit.to_string()));
         if socket.as_os_str().len() > MAX_SOCKET {

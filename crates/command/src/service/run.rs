@@ -17,6 +17,7 @@ use tidelock_keyring::KeyringDir;
 use crate::audit::trail;
 use crate::console;
 use crate::error::{Error, Result};
+use crate::exec::Library;
 use crate::init::open_or_make;
 use crate::mysqld::{self, Unseen};
 use crate::owner::Owner;
@@ -25,6 +26,7 @@ use crate::server::{Loaded, Server};
 use crate::service::plan::{Unit, refuse_preload};
 use crate::service::record::Record;
 use crate::service::{before, fit};
+use crate::this_program;
 use crate::unlock;
 use crate::whereabouts::{Identity, program_name, works_in};
 
@@ -45,11 +47,17 @@ const LOOK: Duration = Duration::from_secs(10);
 /// not start.
 pub(super) fn unlock(record: &Record) -> Result<()> {
     // ld.so would only warn.
-    if let Some(library) = record.library().filter(|it| !it.exists()) {
-        return Err(Error::refused(
-            format!("{} is gone: the server would start without the library", library.display()),
-            "install Tidelock again; then `tidelock service install` of the unit",
-        ));
+    if let Some(library) = record.library() {
+        if !library.exists() {
+            return Err(Error::refused(
+                format!(
+                    "{} is gone: the server would start without the library",
+                    library.display()
+                ),
+                "install Tidelock again; then `tidelock service install` of the unit",
+            ));
+        }
+        Library::refuse_without_hooks(&library)?;
     }
     let protected = open_or_make(&record.directory)?;
     let owner = Owner::of(&protected.path)?;
@@ -104,7 +112,7 @@ pub(super) fn without_library() -> Result<()> {
     if std::env::var_os(AGENT).is_none() {
         return Ok(());
     }
-    let program = std::env::current_exe().map_err(Error::io("find", "/proc/self/exe"))?;
+    let program = this_program::path()?;
     let mut again = Command::new(&program);
     again.args(std::env::args_os().skip(1)).env_remove("LD_PRELOAD").env_remove(AGENT);
     Err(Error::io("run", program)(again.exec()))
@@ -113,7 +121,7 @@ pub(super) fn without_library() -> Result<()> {
 /// Says so if the unit's file runs other commands before its server than it did when the drop-in
 /// was written.
 pub(super) fn warn_of_changes(record: &Record, unit: &Unit, root: &Path) {
-    let Ok(program) = std::env::current_exe() else { return };
+    let Ok(program) = this_program::path() else { return };
     let path = before::path(unit);
     let written = record.written.iter().find(|it| it.path == path).map(|it| it.text.as_str());
     if written != before::text(unit, &unit.unlock(&program), root).as_deref() {

@@ -118,8 +118,9 @@ pub(super) fn script(program: &Path) -> String {
         "#!/bin/sh\n\
          # Written by `tidelock service install`. Debian's pg_ctlcluster gives the library to a\n\
          # server that it starts; promote needs it too, and gets it here. All else goes on as is.\n\
-         exec {} service pg-ctlcluster -- \"$@\"\n",
-        program.display()
+         [ -x {program} ] || exec /usr/bin/pg_ctlcluster \"$@\"\n\
+         exec {program} service pg-ctlcluster -- \"$@\"\n",
+        program = program.display()
     )
 }
 

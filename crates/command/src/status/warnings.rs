@@ -160,7 +160,7 @@ pub(super) fn of(
     if let Some(it) = report.unlocked.as_ref().and_then(|all| all.conversion.as_ref()) {
         warn(
             "half_converted",
-            format!("the directory is half {}: no server starts on it", it.direction.participle()),
+            format!("the directory is half {}: start nothing on it", it.direction.participle()),
             "run `tidelock encrypt`, `decrypt` or `rekey`, whichever began, with --resume DIR",
         );
     }

@@ -230,6 +230,12 @@ impl<'k, K: Kernel> Alone<'k, K> {
         }
     }
 
+    /// The generation of sizes once the gate is given back, if nothing more begins to change.
+    pub(crate) fn generation_behind(&self) -> u64 {
+        let now = generation(self.kernel, self.stripe).load(Relaxed);
+        now.wrapping_add(u64::from(self.changes.get()))
+    }
+
     /// Not taken after all.
     fn forget(self) {
         let mut this = core::mem::ManuallyDrop::new(self);

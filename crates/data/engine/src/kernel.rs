@@ -98,6 +98,9 @@ pub trait Kernel {
     /// The words that all processes of directory `root` share.
     fn words(&self, root: Root) -> &Words;
 
+    /// False where no memory could be shared: a forked child has words of its own then.
+    fn shares_words(&self, root: Root) -> bool;
+
     /// The calling thread, by the number that its process has in directory `root`.
     fn actor(&self, root: Root) -> Actor;
 

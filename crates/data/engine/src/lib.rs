@@ -28,6 +28,7 @@
 
 mod ancestry;
 mod direct;
+mod end;
 mod errno;
 mod file;
 mod gate;
@@ -59,6 +60,7 @@ mod words;
 mod write;
 
 pub use ancestry::Identity;
+pub use end::End;
 pub use errno::Errno;
 pub use file::{Access, OpenFile};
 pub use guard::Verdict;
@@ -71,5 +73,5 @@ pub use request::{Handed, ReadRequest, WriteRequest};
 pub use resolve::Location;
 pub use roots::{Decide, Decided, Roots, Sealing};
 pub use shown::{Shown, is_plain};
-pub use table::{DESCRIPTORS, OPEN_FILES, OpenFlags, Slot, Table};
+pub use table::{DESCRIPTORS, ENDS, OPEN_FILES, OpenFlags, Slot, Table};
 pub use words::{Actor, LARGEST_NUMBER, Numbered, Stripe, Words};

@@ -77,6 +77,11 @@ impl Areas {
         });
     }
 
+    /// A number that moves with each write to one of them.
+    pub(crate) fn writes<K: Kernel>(self, kernel: &K) -> u64 {
+        self.survey(kernel).0
+    }
+
     /// What the words say before a read; `None` if somebody writes, or a size changes.
     #[inline]
     pub(crate) fn before<K: Kernel>(self, kernel: &K) -> Option<Before> {

@@ -12,6 +12,7 @@ use core::sync::atomic::{
 use tidelock_cipher::Root;
 use tidelock_format::{Class, ZeroRule};
 
+use crate::end::End;
 use crate::errno::Errno;
 use crate::kernel::Fd;
 use crate::room::Room;
@@ -21,6 +22,9 @@ use crate::words::{Stripe, WORDS_U32};
 pub const DESCRIPTORS: usize = 65_536;
 /// How many open files there may be; one more is refused before anything is made.
 pub const OPEN_FILES: usize = 16_384;
+/// Of how many the end is remembered: a kernel that does not overcommit charges each process for
+/// the memory.
+pub const ENDS: usize = 4096;
 
 /// No file of ours.
 const FOREIGN: u32 = 0;
@@ -31,6 +35,8 @@ const HIDDEN: u32 = u32::MAX;
 pub struct Table {
     descriptors: Room<[AtomicU32]>,
     open_files: Room<[Slot]>,
+    /// What is known of the ends of the first open files.
+    ends: Room<[End]>,
     /// Below this, slots have been used.
     top: AtomicU32,
     /// Where the search for a free slot begins.
@@ -132,6 +138,8 @@ pub(crate) struct Traits {
 
 const SHARED: u32 = 1 << 25;
 const LOCKS: u32 = 1 << 26;
+/// Something was remembered of the file's end.
+const END_KNOWN: u32 = 1 << 27;
 
 impl Traits {
     fn pack(self) -> u32 {
@@ -201,6 +209,17 @@ impl Slot {
         self.state.fetch_or(SHARED, Relaxed);
     }
 
+    pub(crate) fn mark_end_known(&self) {
+        if !self.is_end_known() {
+            self.state.fetch_or(END_KNOWN, Relaxed);
+        }
+    }
+
+    #[inline]
+    pub(crate) fn is_end_known(&self) -> bool {
+        self.state.load(Relaxed) & END_KNOWN != 0
+    }
+
     pub(crate) fn hidden(&self) -> Fd {
         Fd(!self.hidden.load(Relaxed))
     }
@@ -231,23 +250,33 @@ impl Slot {
 }
 
 impl Table {
-    /// A table in which no descriptor is ours, in static memory of zeros: [`DESCRIPTORS`] and
-    /// [`OPEN_FILES`] places for a real process.
+    /// A table in which no descriptor is ours, in static memory of zeros: [`DESCRIPTORS`],
+    /// [`OPEN_FILES`] and [`ENDS`] places for a real process.
     #[must_use]
-    pub const fn over(descriptors: &'static [AtomicU32], open_files: &'static [Slot]) -> Self {
-        Self::of(Room::Lent(descriptors), Room::Lent(open_files))
+    pub const fn over(
+        descriptors: &'static [AtomicU32],
+        open_files: &'static [Slot],
+        ends: &'static [End],
+    ) -> Self {
+        Self::of(Room::Lent(descriptors), Room::Lent(open_files), Room::Lent(ends))
     }
 
     /// A table with memory of its own, for a process that is only simulated.
     #[must_use]
     pub fn with_room(descriptors: usize, open_files: usize) -> Self {
         let descriptors = (0..descriptors).map(|_| AtomicU32::new(FOREIGN)).collect();
+        let ends = (0..open_files).map(|_| End::UNKNOWN).collect();
         let open_files = (0..open_files).map(|_| Slot::FREE).collect();
-        Self::of(Room::Own(descriptors), Room::Own(open_files))
+        Self::of(Room::Own(descriptors), Room::Own(open_files), Room::Own(ends))
     }
 
-    const fn of(descriptors: Room<[AtomicU32]>, open_files: Room<[Slot]>) -> Self {
-        Self { descriptors, open_files, top: AtomicU32::new(0), next: AtomicU32::new(0) }
+    const fn of(
+        descriptors: Room<[AtomicU32]>,
+        open_files: Room<[Slot]>,
+        ends: Room<[End]>,
+    ) -> Self {
+        let (top, next) = (AtomicU32::new(0), AtomicU32::new(0));
+        Self { descriptors, open_files, ends, top, next }
     }
 
     /// What `fd` is at this moment.
@@ -285,6 +314,11 @@ impl Table {
         self.open_files.get(index as usize).unwrap_or(&NONE)
     }
 
+    /// Where the end of an open file is remembered, if its slot is one of the first.
+    pub(crate) fn end(&self, index: u32) -> Option<&End> {
+        self.ends.get(index as usize)
+    }
+
     /// A slot for an open that is under way.
     ///
     /// # Errors
@@ -318,6 +352,10 @@ impl Table {
     /// A claimed slot that is not wanted any more.
     pub(crate) fn free(&self, index: u32) {
         let slot = self.slot(index);
+        if let Some(end) = self.end(index).filter(|_| slot.is_end_known()) {
+            end.wipe();
+        }
+        slot.state.store(0, Relaxed);
         slot.hidden.store(0, Relaxed);
         slot.direct.store(0, Relaxed);
         slot.key.store(0, Relaxed);

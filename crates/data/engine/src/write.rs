@@ -263,12 +263,17 @@ impl<'p, S: System, C: UnitCipher, P: Decide> OpenFile<'p, S, C, P> {
         target: Target,
     ) -> Result<(usize, u64), Errno> {
         let mut seen = Seen::default();
-        if let Target::At(at) = target
-            && self.is_keyed()
-        {
-            match self.write_inside(alone, from, at)? {
-                Inside::Done(count) => return Ok((count, at + count as u64)),
-                Inside::Not(found) => seen = found,
+        if self.is_keyed() {
+            let end = match target {
+                Target::At(at) => span(at, from.len())?.end(),
+                Target::End => u64::MAX,
+            };
+            seen.size = self.remembered_size(alone, end);
+            if let Target::At(at) = target {
+                match self.write_inside(alone, from, at, seen.size)? {
+                    Inside::Done(count) => return Ok((count, at + count as u64)),
+                    Inside::Not(found) => seen = found,
+                }
             }
         }
         let (key, mut pending) = self.key_or_new_header()?;
@@ -282,15 +287,24 @@ impl<'p, S: System, C: UnitCipher, P: Decide> OpenFile<'p, S, C, P> {
 
     /// The common case of a small write: within one unit that has bytes, and not at the end of the
     /// file. The read of what the edges need shows that, so the size need not be asked for. Where
-    /// the edges need nothing, the size is asked for instead.
-    fn write_inside(&self, alone: &Alone<'_, S>, from: &[u8], at: u64) -> Result<Inside<S>, Errno> {
+    /// the edges need nothing, the size is asked for instead, unless it is remembered.
+    fn write_inside(
+        &self,
+        alone: &Alone<'_, S>,
+        from: &[u8],
+        at: u64,
+        known: Option<PlainSize>,
+    ) -> Result<Inside<S>, Errno> {
         let span = span(at, from.len())?;
         let start = span.unit_start();
-        let none = Inside::Not(Seen::default());
+        let none = Inside::Not(Seen { size: known, unit: None });
         let Some(key) = self.key()?.filter(|_| span.end() <= start + UNIT) else { return Ok(none) };
         if self.traits().zero_rule == ZeroRule::Block && span.is_whole_blocks() {
-            let size = self.size_now()?;
+            let size = known.map_or_else(|| self.size_now(), Ok)?;
             return Ok(Inside::Not(Seen { size: Some(size), unit: None }));
+        }
+        if known.is_some_and(|size| span.end() > size.0) {
+            return Ok(none);
         }
         let inside = |at: u64| usize::try_from(at - start).map_err(|_| Errno::INVAL);
         let (first, to) = (inside(span.block_start())?, inside(span.block_end())?);
@@ -301,7 +315,7 @@ impl<'p, S: System, C: UnitCipher, P: Decide> OpenFile<'p, S, C, P> {
         let hole = rule == ZeroRule::Unit
             && image.first_chunk().is_none_or(|first| *first == [0; BLOCK_USIZE]);
         if count < to + BLOCK_USIZE || hole {
-            return Ok(Inside::Not(Seen { size: None, unit: Some((image, count)) }));
+            return Ok(Inside::Not(Seen { size: known, unit: Some((image, count)) }));
         }
         let image = image.get_mut(..to).ok_or(Errno::IO)?;
         open_units(self.cipher(), key, span.first_unit(), rule, image);

@@ -1,13 +1,21 @@
 //! What a fork must leave in order: locks, locked memory, shared offsets.
 
+use crate::host::HOST;
 use crate::process::{process, starting};
 use crate::{memory, requests, scratch, stack, system};
 
 /// Just before a fork.
 pub fn before() {
     if let Some(process) = process() {
-        process.forked();
+        if tidelock_runtime::start::has_news(process) {
+            // A handler or a small thread may fork. Without memory for it the child asks.
+            let _ = stack::run(|| {
+                tidelock_runtime::start::before_fork(process, &HOST);
+                memory::wipe_stack::<{ memory::IN_PROGRAMS }>();
+            });
+        }
         requests::before_fork();
+        process.forked();
     }
 }
 

@@ -3,7 +3,7 @@
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Acquire, Ordering::Release};
 
 use tidelock_engine::{
-    DESCRIPTORS, KEYS, KeyPlace, KeyTable, OPEN_FILES, Process, Roots, Slot, Table,
+    DESCRIPTORS, ENDS, End, KEYS, KeyPlace, KeyTable, OPEN_FILES, Process, Roots, Slot, Table,
 };
 use tidelock_runtime::{Directory, Engine};
 
@@ -19,7 +19,7 @@ static PROCESS: ActiveProcess = Process::new(
     Xts::over(&KEYS_OF_FILES),
     &ROOTS,
     KeyTable::over(&KEY_MARKS, &KEY_PLACES, allowance::grant),
-    Table::over(&DESCRIPTOR_PLACES, &FILE_PLACES),
+    Table::over(&DESCRIPTOR_PLACES, &FILE_PLACES, &FILE_ENDS),
 );
 // Apart from the engine, since all of them are zeros: pages come into being as they are used.
 static ROOTS: Roots<Directory> = Roots::new();
@@ -28,6 +28,7 @@ static KEY_MARKS: [AtomicU64; KEYS] = [const { AtomicU64::new(0) }; KEYS];
 static KEY_PLACES: [KeyPlace; KEYS] = [const { KeyPlace::EMPTY }; KEYS];
 static DESCRIPTOR_PLACES: [AtomicU32; DESCRIPTORS] = [const { AtomicU32::new(0) }; DESCRIPTORS];
 static FILE_PLACES: [Slot; OPEN_FILES] = [const { Slot::FREE }; OPEN_FILES];
+static FILE_ENDS: [End; ENDS] = [const { End::UNKNOWN }; ENDS];
 static AT_WORK: AtomicBool = AtomicBool::new(false);
 
 /// The engine, once the library has started in a listed program; `None` before, and everywhere

@@ -215,6 +215,10 @@ impl Kernel for Linux {
         served(root).map_or(NOBODY.words(), |served| served.sharing.words())
     }
 
+    fn shares_words(&self, root: Root) -> bool {
+        served(root).is_some_and(|served| served.sharing.is_shared())
+    }
+
     #[inline]
     fn actor(&self, root: Root) -> Actor {
         served(root).map_or(&NOBODY, |served| &served.sharing).actor(&HOST, sys::thread())

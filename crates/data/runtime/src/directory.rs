@@ -62,14 +62,15 @@ impl Directory {
         self.later.iter().map_while(OnceLock::get).last().unwrap_or(&self.first)
     }
 
-    /// Takes over what was changed; one caller at a time.
-    pub(crate) fn learn(&self, policy: Policy) {
-        if *self.policy() != policy
-            && let Some(place) = self.later.iter().find(|place| place.get().is_none())
-        {
-            // One caller at a time: it is free.
-            let _ = place.set(policy);
+    /// Takes over what was changed; one caller at a time. False if there is no room for it: what is
+    /// here stays in force.
+    #[must_use]
+    pub(crate) fn learn(&self, policy: Policy) -> bool {
+        if *self.policy() == policy {
+            return true;
         }
+        let free = self.later.iter().find(|place| place.get().is_none());
+        free.is_some_and(|place| place.set(policy).is_ok())
     }
 
     /// True for a file that its program only maps: all that it has is in the map, and the file is
@@ -112,5 +113,27 @@ const fn sealing(decision: Decision) -> Sealing {
     match decision {
         Decision::Seal(class) => Sealing::Sealed(class),
         Decision::Plain(_) => Sealing::Plain,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_of_the_profile_that_finds_no_room_says_so_and_leaves_the_one_before() {
+        let policy = |change: usize| {
+            Policy::new(format!("profile {change}"), Vec::new(), Vec::new(), None, Vec::new())
+                .unwrap()
+        };
+        let directory = Directory::guarded(policy(0));
+        for change in 1..=LATER {
+            assert!(directory.learn(policy(change)));
+            assert_eq!(directory.policy(), &policy(change));
+        }
+        // No change takes no room.
+        assert!(directory.learn(policy(LATER)));
+        assert!(!directory.learn(policy(LATER + 1)));
+        assert_eq!(directory.policy(), &policy(LATER));
     }
 }

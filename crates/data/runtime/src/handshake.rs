@@ -15,6 +15,11 @@ const STARTS: u32 = 2;
 /// when a program starts, and when one that runs asks for newer keys, which it tries again later.
 pub(crate) const AT_START: Duration = Duration::from_secs(20);
 pub(crate) const AT_WORK: Duration = Duration::from_secs(5);
+/// How many times as long its start may take: 10 minutes when a program starts, 2.5 when one runs
+/// and its other threads may wait. It asks key services, and no person; each of these has a limit
+/// of its own, 5 to 60 s unless the configuration says more (at most 5 minutes), but for the module
+/// of a PKCS#11 token, which has none.
+const TIMES_TO_START: u32 = 30;
 /// Every connection of a server would wait as long for an agent that is stopped.
 const AT_FORK: Duration = Duration::from_millis(500);
 
@@ -47,7 +52,8 @@ pub(crate) fn ask(host: &dyn Host, socket: &[u8], patience: Duration) -> Result<
             Ok(granted) => return Ok(Granted { started: starts > 0, ..granted }),
             Err(Failure::Final(why)) => return Err(why),
             Err(Failure::Absent(why)) => {
-                if starts == STARTS || !starter::start_agent(host, socket)? {
+                let limit = patience.saturating_mul(TIMES_TO_START);
+                if starts == STARTS || !starter::start_agent(host, socket, limit)? {
                     return Err(why);
                 }
                 starts += 1;

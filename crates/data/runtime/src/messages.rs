@@ -93,6 +93,14 @@ pub(crate) fn handed_on(what: &str) {
     send(line.as_bytes());
 }
 
+/// Says that the profile was changed more often than this process can follow.
+pub(crate) fn profile_kept() {
+    send(
+        b"tidelock: the profile was changed too often for this process, which goes on with the one \
+          before: start it again\n",
+    );
+}
+
 /// Says why there is no `io_uring`, whatever the program says of it.
 pub fn io_uring() {
     send(

@@ -3,9 +3,13 @@
 //!
 //! ```text
 //!   tidelock key ... --keyring key--> agent: unlocks the new keyring, announces its generation
-//!   here: a new file, an unknown key or generation, or the first file of a forked child
+//!   here: a new file, an unknown key or generation, a fork, or the first file of a forked child
 //!         --> is that ahead of us? --> ask the agent
 //! ```
+//!
+//! A process asks before it forks, so that its children have what is in force. Otherwise each
+//! connection of a server would ask, and would have no key for the files of today where the agent
+//! is gone by then and cannot be started without a person.
 //!
 //! The number is a hint that anybody who can write the disk may forge: it makes a process ask,
 //! nothing else. Asking allocates (in the library's own memory) and makes a connection; it happens
@@ -13,7 +17,8 @@
 //! What cannot be done now is tried again, but not at every file.
 
 use core::sync::atomic::{
-    AtomicBool, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
+    AtomicBool, AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed,
+    Ordering::Release,
 };
 
 use rustix::time::{ClockId, clock_gettime};
@@ -25,7 +30,7 @@ use tidelock_format::{DiskOffset, Layout};
 use crate::directory::{Directory, Served};
 use crate::handshake::{self, Granted};
 use crate::host::{Engine, Host};
-use crate::start;
+use crate::{messages, start};
 
 /// Seconds between an attempt that failed and the next: an agent that does not answer, or cannot be
 /// started, costs seconds each.
@@ -33,6 +38,8 @@ const REST: u64 = 30;
 /// Seconds until an agent is asked again that has not been told yet what another announced.
 const SOON: u64 = 1;
 
+/// When a fork may ask again, in seconds of the monotonic clock.
+static FORK_NOT_BEFORE: AtomicU64 = AtomicU64::new(0);
 static BUSY: AtomicBool = AtomicBool::new(false);
 
 /// One thread asks; its signals wait, since a handler may open files.
@@ -44,10 +51,22 @@ struct Asking<'s, S: System> {
 impl<'s, S: System> Asking<'s, S> {
     fn begin(system: &'s S) -> Self {
         let mask = system.block_signals();
-        while BUSY.compare_exchange_weak(false, true, Acquire, Relaxed).is_err() {
-            rustix::thread::sched_yield();
+        let mut looks = 0;
+        while BUSY.compare_exchange(false, true, Acquire, Relaxed).is_err() {
+            system.pause(looks);
+            looks += 1;
         }
         Self { system, mask }
+    }
+
+    /// `None` while another thread asks.
+    fn try_begin(system: &'s S) -> Option<Self> {
+        let mask = system.block_signals();
+        if BUSY.compare_exchange(false, true, Acquire, Relaxed).is_ok() {
+            return Some(Self { system, mask });
+        }
+        system.restore_signals(mask);
+        None
     }
 }
 
@@ -76,19 +95,57 @@ pub(crate) fn follow_in_new_child<S: System, C: UnitCipher>(
     if !NEW_CHILD.load(Relaxed) || !NEW_CHILD.swap(false, AcqRel) {
         return;
     }
+    for_all_behind(process, |directory, served| {
+        let _asking = Asking::begin(process.system());
+        // Without an answer it goes on with what it has, as its parent does.
+        catch_up(process.system(), host, directory, served);
+    });
+}
+
+/// True if a keyring was changed, and a fork may ask for it now.
+pub(crate) fn has_news<S: System, C: UnitCipher>(process: &Engine<S, C>) -> bool {
+    let roots = process.roots();
+    let mut served =
+        roots.numbers().filter_map(|root| roots.policy(root)).filter_map(Directory::keys);
+    seconds() >= FORK_NOT_BEFORE.load(Relaxed)
+        && served.any(|served| is_behind(process.system(), served))
+}
+
+/// Catches up with the keyrings before a fork, if an agent is quick to answer.
+pub(crate) fn follow_before_fork<S: System, C: UnitCipher>(
+    process: &Engine<S, C>,
+    host: &dyn Host,
+) {
+    for_all_behind(process, |directory, served| {
+        let Some(_asking) = Asking::try_begin(process.system()) else { return };
+        let answered = catch_up(process.system(), host, directory, served);
+        if is_behind(process.system(), served) {
+            let rest = if answered { SOON } else { REST };
+            FORK_NOT_BEFORE.fetch_max(seconds() + rest, Relaxed);
+        }
+    });
+}
+
+fn for_all_behind<S: System, C: UnitCipher>(
+    process: &Engine<S, C>,
+    mut follow: impl FnMut(&Directory, &Served),
+) {
     let roots = process.roots();
     for directory in roots.numbers().filter_map(|root| roots.policy(root)) {
         if let Some(served) = directory.keys()
             && is_behind(process.system(), served)
         {
-            let _asking = Asking::begin(process.system());
-            let announced = announced(process.system(), served);
-            // Without an answer it goes on with what it has, as its parent does.
-            if let Some(granted) = handshake::ask_one_that_is_alive(&served.socket) {
-                learn(host, directory, served, &granted, announced);
-            }
+            follow(directory, served);
         }
     }
+}
+
+/// Asks an agent that is alive; true if it answered.
+fn catch_up(system: &impl System, host: &dyn Host, directory: &Directory, served: &Served) -> bool {
+    let announced = announced(system, served);
+    let Some(granted) = handshake::ask_one_that_is_alive(&served.socket) else { return false };
+    learn(host, directory, served, &granted, announced);
+    true
 }
 
 /// Catches up with the keyring of `root` if it was changed; true if its keys here may be others
@@ -142,6 +199,10 @@ fn ask(system: &impl System, host: &dyn Host, directory: &Directory, served: &Se
     if !is_behind(system, served) {
         return true;
     }
+    // Another thread asked meanwhile, and may have got an answer, if not the newest.
+    if seconds() < served.not_before.load(Acquire) {
+        return true;
+    }
     let announced = announced(system, served);
     let Ok(granted) = handshake::ask(host, &served.socket, handshake::AT_WORK) else {
         served.not_before.store(seconds() + REST, Release);
@@ -164,8 +225,8 @@ fn learn(
     announced: u64,
 ) -> bool {
     let taken = start::take(host, &granted.grant).is_some();
-    if taken {
-        directory.learn(granted.grant.policy.clone());
+    if taken && !directory.learn(granted.grant.policy.clone()) {
+        messages::profile_kept();
     }
     // Root's agent may be told, and announce, before this one is. A grant from before that settles
     // nothing.

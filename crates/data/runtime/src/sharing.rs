@@ -48,6 +48,11 @@ impl Sharing {
         self.words
     }
 
+    /// True if other processes have the same words.
+    pub const fn is_shared(&self) -> bool {
+        self.memory.is_some()
+    }
+
     /// The calling thread; `thread` is where its control block lies.
     #[inline]
     pub fn actor(&self, host: &dyn Host, thread: u64) -> Actor {

@@ -396,6 +396,17 @@ fn is_anchor(system: &impl System, fd: Fd, path: &mut [u8]) -> bool {
     odd && named == Some(ANCHOR.as_bytes())
 }
 
+/// True if there is something to ask before a fork. Takes little of the stack.
+#[must_use]
+pub fn has_news<S: System, C: UnitCipher>(process: &Engine<S, C>) -> bool {
+    crate::renewal::has_news(process)
+}
+
+/// Before a fork: the child begins with the keys of today.
+pub fn before_fork<S: System, C: UnitCipher>(process: &Engine<S, C>, host: &dyn Host) {
+    crate::renewal::follow_before_fork(process, host);
+}
+
 /// Remembers nothing of parents' threads in a forked child.
 pub fn after_fork_in_child<S: System, C: UnitCipher>(process: &Engine<S, C>) {
     for root in process.roots().numbers() {

@@ -22,6 +22,7 @@ fn main() -> ExitCode {
         }
         ["keys", socket] => keys(socket, false),
         ["hold", socket] => keys(socket, true),
+        ["visit", socket] => keys(socket, false).map(|()| wait()),
         ["allow", socket, program] => connected(socket, |it| it.allow(Path::new(program))),
         ["become", socket, program, rest @ ..] => become_program(socket, program, rest),
         ["spawn", program, rest @ ..] => {
@@ -75,11 +76,15 @@ fn keys(socket: &str, hold: bool) -> Result<(), Error> {
         println!("directory {}", grant.directory.display());
         println!("keys {}", grant.keys.len());
         if hold {
-            // Until the test closes the pipe.
-            let _ = std::io::stdin().read_to_end(&mut Vec::new());
+            wait();
         }
         Ok(())
     })
+}
+
+/// Until the test closes the pipe.
+fn wait() {
+    let _ = std::io::stdin().read_to_end(&mut Vec::new());
 }
 
 /// What `tidelock exec` does.

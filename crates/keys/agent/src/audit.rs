@@ -165,7 +165,8 @@ struct Line<'a> {
 /// Writes one line. With a key it is chained, and with it whatever was written without one.
 ///
 /// # Errors
-/// [`Error::Io`]; then the log has no part of the line.
+/// [`Error::Io`]; then the log has no part of the line, unless it was written and could not be
+/// synced or sent to the journal.
 pub fn record(
     log: &Log,
     keyring: KeyringId,

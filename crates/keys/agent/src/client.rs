@@ -65,8 +65,8 @@ impl Connection {
     }
 
     /// Lists a program for this process, which will become it, and for those that it starts; keeps
-    /// an agent without clients for another 30 s. Name the file that will run: for a script, that
-    /// is its interpreter, and better not listed.
+    /// an agent without clients as long as this process lives, and for another 30 s at least. Name
+    /// the file that will run: for a script, that is its interpreter, and better not listed.
     ///
     /// # Errors
     /// [`Error::Refused`] unless this process runs the agent's own file; [`Error::Wire`],

@@ -45,6 +45,13 @@ pub enum Error {
         /// The keyring.
         keyring: KeyringId,
     },
+    /// The keyring was changed before this agent listened: it has the old one, and nobody has told
+    /// it.
+    #[error("keyring {keyring} was changed while its agent was started")]
+    Outdated {
+        /// The keyring.
+        keyring: KeyringId,
+    },
     /// The agent that was started did not come up.
     #[error("the agent did not start: {why}")]
     NotStarted {
@@ -161,7 +168,9 @@ impl Error {
             Self::AlreadyRunning { .. } => {
                 "`tidelock status` shows it; it ends with its last client"
             }
-            Self::Ended { .. } => "run the command again: it starts another agent",
+            Self::Ended { .. } | Self::Outdated { .. } => {
+                "run the command again: it starts another agent"
+            }
             Self::NotStarted { .. } => "run the command again; the reason is in the line above",
             Self::Refused { reason, .. } => reason.hint(),
             Self::Silent { .. } => {

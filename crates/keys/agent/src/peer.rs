@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Access, AtFlags, CWD, accessat};
+use rustix::io::Errno;
 use rustix::process::{PidfdFlags, pidfd_open};
 
 use tidelock_contract::wire::RefusalReason;
@@ -42,9 +43,16 @@ pub(crate) struct Program {
 
 impl Peer {
     /// The process that connected.
+    ///
+    /// # Errors
+    /// Of the socket, or no descriptor is left to look at the process with: that is no reason to
+    /// refuse its program.
     pub(crate) fn of(socket: &OwnedFd, primitives: &Primitives) -> io::Result<Self> {
         let credentials = rustix::net::sockopt::socket_peercred(socket)?;
-        let pidfd = process_of(socket.as_fd(), primitives).ok();
+        let pidfd = match process_of(socket.as_fd(), primitives) {
+            Err(why) if is_shortage(&why) => return Err(why),
+            found => found.ok(),
+        };
         let pid = credentials.pid.as_raw_nonzero().get();
         let program = Program::of_process(&pid.to_string())
             .ok()
@@ -113,6 +121,11 @@ impl Program {
             owned || (!sticky && written)
         })
     }
+}
+
+/// True if there are no descriptors left, here or in the whole system.
+fn is_shortage(why: &io::Error) -> bool {
+    matches!(Errno::from_io_error(why), Some(Errno::MFILE | Errno::NFILE))
 }
 
 /// The process at the other end of a socket.

@@ -3,7 +3,9 @@
 //!
 //! Holds the grant as bytes in locked memory, and nothing else of the keyring.
 
+mod allowed;
 mod place;
+mod room;
 
 use std::fs::{self, File};
 use std::io;
@@ -14,7 +16,6 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::{Mode, OFlags, fstat};
 use rustix::io::Errno;
 use rustix::net::sockopt::set_socket_send_buffer_size;
 use rustix::net::{RecvFlags, SendFlags, SocketFlags, accept_with, recv, send};
@@ -35,12 +36,12 @@ use crate::audit::{Audit, ChainKey, Details, Event, Log};
 use crate::error::Error;
 use crate::listed::{Helpers, is_linked, list};
 use crate::memory::{LockedBytes, Primitives};
-use crate::peer::{Peer, Program, descends, is_alive, judge};
+use crate::peer::{Peer, Program, is_alive, judge};
 use crate::rundir::RunDir;
+use allowed::{Allowed, hold};
 use place::{listen_at, lock, write_beside};
+use room::{EACH, MAX_CONNECTIONS, make_room};
 
-/// Connections at a time; more wait.
-const MAX_CONNECTIONS: usize = 4096;
 /// How long a connection may stay without a request.
 const SILENCE: Duration = Duration::from_secs(10);
 
@@ -88,8 +89,8 @@ pub struct Server {
     listener: OwnedFd,
     socket: PathBuf,
     socket_file: (u64, u64),
-    /// Held while the agent lives.
-    _lock: File,
+    /// Held as long as it may give keys.
+    lock: File,
     grant: Box<dyn LockedBytes>,
     policy: Policy,
     /// Programs that root's configuration adds to the list of the policy, by absolute path. Never
@@ -106,25 +107,15 @@ pub struct Server {
     options: Options,
     primitives: Primitives,
     connections: Vec<Connection>,
+    /// The descriptors that there are for them.
+    room: usize,
     /// Those that it accompanies and that live.
     companions: Vec<OwnedFd>,
     /// Names the memory that its programs share; open from the start, since the directory may be
     /// gone at the end.
     meeting_place: Option<File>,
-    /// When it ends, unless somebody comes.
+    /// When it ends, unless somebody comes or a listed program is waited for.
     until: Instant,
-}
-
-/// A program that was listed for one run: for the process that asked, which becomes it, and for
-/// those that it starts. Not for others: `cp` named once must not open the `cp` of an archive
-/// command.
-struct Allowed {
-    program: Program,
-    /// Held open: the inode of a file that is gone may be given to another.
-    _file: OwnedFd,
-    pid: i32,
-    /// That process, and no other that gets its number.
-    process: OwnedFd,
 }
 
 struct Connection {
@@ -139,7 +130,8 @@ impl Server {
     /// here on the process cannot be dumped or traced by its own user.
     ///
     /// # Errors
-    /// [`Error::AlreadyRunning`] if another agent holds this keyring; [`Error::Io`].
+    /// [`Error::AlreadyRunning`] if another agent holds this keyring; [`Error::Outdated`];
+    /// [`Error::Io`].
     pub fn bind(
         keyring: Keyring,
         directory: &Path,
@@ -174,7 +166,11 @@ impl Server {
         let (listener, socket_file) = listen_at(&socket)?;
         // Programs that have run without an agent since the keyring was changed ask this one now. A
         // directory that cannot be written has none that is behind.
-        let _ = KeyringDir::open(directory).and_then(|folder| folder.announce(generation));
+        if KeyringDir::open(directory).is_ok_and(|folder| !announce(&folder, id, generation)) {
+            // Nobody else listens while the lock is held.
+            let _ = fs::remove_file(&socket);
+            return Err(Error::Outdated { keyring: id });
+        }
         let companions = options.accompany.iter().filter_map(|pid| process(*pid)).collect();
         audit.write(
             Event::Start,
@@ -184,7 +180,7 @@ impl Server {
             listener,
             socket,
             socket_file,
-            _lock: lock,
+            lock,
             grant,
             policy,
             helpers,
@@ -199,6 +195,7 @@ impl Server {
             options,
             primitives,
             connections: Vec::new(),
+            room: make_room(),
             companions,
             meeting_place: KeyringDir::open(directory).and_then(|it| it.meeting_place()).ok(),
         })
@@ -218,7 +215,7 @@ impl Server {
     pub fn run(mut self) -> Result<(), Error> {
         let (end, wake) = UnixStream::pair().map_err(Error::io("make a pipe for", &self.socket))?;
         pipe::register(SIGTERM, wake).map_err(Error::io("await SIGTERM at", &self.socket))?;
-        while !self.is_alone() || Instant::now() < self.until {
+        while !self.is_alone() || Instant::now() < self.end() {
             let Some(ready) = self.wait(&end)? else { break };
             // From the back: removing leaves the places of the others.
             for (place, ready) in ready.iter().enumerate().rev() {
@@ -243,8 +240,24 @@ impl Server {
         self.connections.iter().filter_map(|connection| connection.client.as_ref())
     }
 
+    /// A process that has had a program listed is not yet a client, but on its way to become one:
+    /// it asks for a passphrase of another directory, say.
     fn is_alone(&self) -> bool {
-        self.clients().next().is_none() && self.companions.is_empty()
+        let listed = self.allowed.iter().any(|allowed| allowed.process().is_some());
+        !listed && self.clients().next().is_none() && self.companions.is_empty()
+    }
+
+    /// When it ends if it is alone.
+    fn end(&self) -> Instant {
+        self.allowed.iter().map(Allowed::until).fold(self.until, Instant::max)
+    }
+
+    fn is_full(&self) -> bool {
+        // Whoever has no keys yet may have a program listed.
+        let silent = self.connections.iter().filter(|connection| connection.client.is_none());
+        let more = (EACH - 1) * (silent.count() + self.allowed.len());
+        let taken = self.connections.len() + self.companions.len() + more;
+        self.connections.len() >= MAX_CONNECTIONS || taken + EACH > self.room
     }
 
     /// Waits for something to do; says which connections have something to say, `None` at the end.
@@ -252,10 +265,12 @@ impl Server {
         let mut fds = vec![PollFd::new(end, PollFlags::IN)];
         let sockets = self.connections.iter().map(|connection| &connection.socket);
         fds.extend(sockets.map(|socket| PollFd::new(socket, PollFlags::IN)));
-        if self.connections.len() < MAX_CONNECTIONS {
+        if !self.is_full() {
             fds.push(PollFd::new(&self.listener, PollFlags::IN));
         }
-        fds.extend(self.companions.iter().map(|process| PollFd::new(process, PollFlags::IN)));
+        let listed = self.allowed.iter().filter_map(Allowed::process);
+        let processes = self.companions.iter().chain(listed);
+        fds.extend(processes.map(|process| PollFd::new(process, PollFlags::IN)));
         let limit = self.next_deadline().map(|left| Timespec {
             tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
             tv_nsec: i64::from(left.subsec_nanos()),
@@ -276,13 +291,13 @@ impl Server {
         let now = Instant::now();
         let silent = self.connections.iter().filter(|connection| connection.client.is_none());
         let silent = silent.map(|connection| connection.since + SILENCE).min();
-        let idle = self.is_alone().then_some(self.until);
+        let idle = self.is_alone().then(|| self.end());
         let next = silent.into_iter().chain(idle).min()?;
         Some(next.saturating_duration_since(now) + Duration::from_millis(1))
     }
 
     fn accept(&mut self) {
-        while self.connections.len() < MAX_CONNECTIONS {
+        while !self.is_full() {
             match accept_with(&self.listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
                 Ok(socket) => {
                     // A grant is sent whole or not at all.
@@ -316,8 +331,14 @@ impl Server {
     fn drop_ended(&mut self) {
         let before = self.companions.len();
         self.companions.retain(is_alive);
-        if self.companions.len() < before {
-            self.until = self.until.max(Instant::now() + self.options.linger);
+        let mut ended = self.companions.len() < before;
+        for allowed in &mut self.allowed {
+            ended |= allowed.has_ended();
+        }
+        let now = Instant::now();
+        self.allowed.retain(|allowed| allowed.process().is_some() || now < allowed.until());
+        if ended {
+            self.until = self.until.max(now + self.options.linger);
         }
     }
 
@@ -368,19 +389,19 @@ impl Server {
             return Ok(false);
         }
         self.connections[place].client = Some(peer.clone());
-        // Whoever was waited for has come.
+        // Whoever was waited for has come; other programs that were listed have not.
         self.until = Instant::now();
+        self.allowed.iter_mut().for_each(|allowed| allowed.meets(peer.pid));
         Ok(true)
     }
 
     fn allow(&mut self, place: usize, peer: &Peer, path: &Path) -> Result<bool, RefusalReason> {
         self.must_be_tidelock(peer)?;
-        let (program, file) = hold(path).map_err(|_| RefusalReason::UnknownProgram)?;
-        let name = program.path.display().to_string();
+        let held = hold(path).map_err(|_| RefusalReason::UnknownProgram)?;
+        let name = held.0.path.display().to_string();
         let process = peer.process().ok_or(RefusalReason::UnknownProgram)?;
-        self.allowed.retain(|allowed| is_alive(&allowed.process));
-        self.allowed.push(Allowed { program, _file: file, pid: peer.pid, process });
-        self.until = self.until.max(Instant::now() + self.options.grace);
+        let until = Instant::now() + self.options.grace;
+        self.allowed.push(Allowed::new(held, peer.pid, process, until));
         self.audit
             .write(Event::Allow, &Details { allowed: Some(&name), ..details(peer, &peer.name()) });
         Ok(self.answer(place, &wire::allowed()))
@@ -433,7 +454,8 @@ impl Server {
         drop(keyring);
         self.file = digest_of(&self.directory, self.keyring, self.generation);
         // Without the announcement, running programs keep what they have until they start again.
-        let _ = folder.announce(self.generation);
+        // Whoever has changed it once more tells this agent too.
+        let _ = announce(&folder, self.keyring, self.generation);
         self.audit.write(Event::Reload, &details(peer, &peer.name()));
         Ok(self.answer(place, &wire::reloaded(self.generation)))
     }
@@ -466,9 +488,7 @@ impl Server {
     }
 
     fn is_allowed(&self, program: &Program, pid: i32) -> bool {
-        self.allowed.iter().any(|allowed| {
-            allowed.program == *program && is_alive(&allowed.process) && descends(pid, allowed.pid)
-        })
+        self.allowed.iter().any(|allowed| allowed.lists(program, pid))
     }
 
     fn refuse(&mut self, place: usize, peer: &Peer, reason: RefusalReason) -> bool {
@@ -502,13 +522,16 @@ impl Server {
     }
 
     /// Takes the socket away, unless somebody put another there.
-    fn close(mut self) {
-        let mine = fs::symlink_metadata(&self.socket)
-            .is_ok_and(|found| (found.dev(), found.ino()) == self.socket_file);
+    fn close(self) {
+        let Self { socket, socket_file, listener, lock, mut audit, .. } = self;
+        let mine = fs::symlink_metadata(&socket)
+            .is_ok_and(|found| (found.dev(), found.ino()) == socket_file);
         if mine {
-            let _ = fs::remove_file(&self.socket);
+            let _ = fs::remove_file(&socket);
         }
-        self.audit.write(Event::End, &Details::of_this_process());
+        // Whoever finds no agent any more starts the next one, and need not wait for the disk.
+        drop((listener, lock));
+        audit.write(Event::End, &Details::of_this_process());
     }
 }
 
@@ -525,16 +548,16 @@ fn process(pid: i32) -> Option<OwnedFd> {
     pidfd_open(Pid::from_raw(pid)?, PidfdFlags::empty()).ok()
 }
 
-/// A program by path, and a descriptor that keeps its inode.
-fn hold(path: &Path) -> io::Result<(Program, OwnedFd)> {
-    let flags = OFlags::PATH | OFlags::CLOEXEC;
-    let file = rustix::fs::open(path, flags, Mode::empty())?;
-    let program = Program::at(path)?;
-    let held = fstat(&file)?;
-    if (held.st_dev, held.st_ino) != (program.device, program.inode) {
-        return Err(io::Error::other("it was replaced meanwhile"));
+/// Tells running programs of this generation, unless a later one was announced. False if the
+/// keyring is a later one by now: whoever has changed it may have looked for an agent before this
+/// one listened.
+fn announce(folder: &KeyringDir, id: KeyringId, generation: Generation) -> bool {
+    if folder.announced().is_ok_and(|announced| announced < generation) {
+        let _ = folder.announce(generation);
     }
-    Ok((program, file))
+    // Last: a change after this look finds this agent, and one before it has been announced here or
+    // shows now.
+    !folder.read().is_ok_and(|now| now.id() == id && now.generation() > generation)
 }
 
 /// Of the keyring file, if it is the one that was unlocked.
@@ -561,3 +584,6 @@ fn grant(keyring: &Keyring, directory: &Path, core_dumps: bool) -> Option<Zeroiz
     let keys = keyring.data_keys().iter().map(|entry| (entry.id, &entry.key, entry.state));
     Grant::encode(&terms, &keys.collect::<Vec<_>>())
 }
+
+#[cfg(test)]
+mod tests;

@@ -42,6 +42,7 @@ const MAX_ORDERS: usize = 16 * 1024;
 /// Processes that an agent is told to stay for; one server is one.
 const MAX_ACCOMPANIED: usize = 64;
 const READY: &[u8] = b"ready\n";
+/// Another agent holds the keyring, or this one must not: the starter looks again.
 const RUNNING: &[u8] = b"running\n";
 /// Of util-linux.
 const SETPRIV: &str = "/usr/bin/setpriv";
@@ -136,9 +137,16 @@ fn unless_leaving(
     let mut found = found;
     let until = Instant::now() + PATIENCE_WITH_ANOTHER;
     while let Some(agent) = &found {
-        let status = agent.status()?;
-        if status.directory == directory || status.client_count > 0 || Instant::now() > until {
-            break;
+        match agent.status() {
+            // Asked at its last moment.
+            Err(Error::Ended { .. }) if Instant::now() < until => {}
+            answer => {
+                let status = answer?;
+                let stays = status.directory == directory || status.client_count > 0;
+                if stays || Instant::now() > until {
+                    break;
+                }
+            }
         }
         sleep(Duration::from_millis(100));
         found = client::connect(socket)?;
@@ -294,7 +302,7 @@ pub fn serve(primitives: Primitives, helpers: Helpers) -> Result<(), Error> {
     (primitives.wipe_stack)();
     let words = match &bound {
         Ok(_) => READY.to_vec(),
-        Err(Error::AlreadyRunning { .. }) => RUNNING.to_vec(),
+        Err(Error::AlreadyRunning { .. } | Error::Outdated { .. }) => RUNNING.to_vec(),
         Err(why) => why.to_string().into_bytes(),
     };
     let said = io::stdout().write_all(&words).and_then(|()| io::stdout().flush());
@@ -304,7 +312,7 @@ pub fn serve(primitives: Primitives, helpers: Helpers) -> Result<(), Error> {
             said.map_err(Error::io("answer", "the starter"))?;
             server.run()
         }
-        Err(Error::AlreadyRunning { .. }) => Ok(()),
+        Err(Error::AlreadyRunning { .. } | Error::Outdated { .. }) => Ok(()),
         Err(why) => Err(why),
     }
 }

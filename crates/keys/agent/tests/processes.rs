@@ -12,6 +12,7 @@ use std::process::{Command, Output, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use rustix::process::{Pid, Signal, kill_process};
 use tidelock_agent::RunDir;
 use tidelock_format::{KeyringId, Layout};
@@ -125,6 +126,17 @@ impl World {
         let writable = if self.root { "no" } else { "writable" };
         let (code, said) = self.start_with(times, writable);
         assert_eq!((code, said.trim()), (0, self.socket().to_str().unwrap()));
+        self.agent().expect("the agent answers")
+    }
+
+    /// With so many descriptors, soft and hard limit.
+    fn start_within(&self, limits: &str) -> u32 {
+        let places = ["data", "key", "run"].map(|name| self.path(name));
+        let writable = if self.root { "no" } else { "writable" };
+        let mut command = self.command(Path::new("prlimit"));
+        command.arg(format!("--nofile={limits}")).arg(self.bin("tidelock")).arg("start");
+        let output = command.args(places).args(LONG).arg(writable).finish().unwrap();
+        assert!(output.status.success(), "{output:?}");
         self.agent().expect("the agent answers")
     }
 
@@ -399,6 +411,66 @@ fn it_ends_with_its_last_client() {
     assert_eq!(beside("start"), format!("{}\n{}\n", tidelock.display(), data.display()));
     assert!(world.audit().last().unwrap().contains("\"event\":\"end\""));
     assert_eq!(world.ask("postgres", "keys"), (0, "nobody\n".to_owned()));
+}
+
+/// As `exec` for two directories is, which asks for the passphrase of the second one.
+#[test]
+fn a_process_for_which_a_program_was_listed_keeps_the_agent_without_having_keys() {
+    let world = World::new();
+    world.start_for(["600000", "100"]);
+    let (socket, cp) = (world.socket(), world.bin("cp"));
+    let mut other = world.command(&world.bin("tidelock"));
+    other.arg("become").args([&socket, &cp]).arg("visit").arg(&socket);
+    let mut other = world.holding(other);
+    // It has come, so its grace is over; and it has let its keys go.
+    sleep(Duration::from_secs(2));
+    assert!(world.agent().is_some());
+    drop(other.stdin.take());
+    other.ended_within(PATIENCE).unwrap();
+    world.wait_for_end();
+}
+
+/// As the unit's command does, whose process ends before its server starts.
+#[test]
+fn a_program_that_gets_keys_does_not_end_the_grace_of_another_that_was_listed() {
+    let world = World::new();
+    world.start_for(["600000", "100"]);
+    let (code, said) = world.allow("tidelock", &world.bin("cp"));
+    assert_eq!(code, 0, "{said}");
+    assert_eq!(world.ask("postgres", "keys").0, 0);
+    sleep(Duration::from_secs(2));
+    assert!(world.agent().is_some());
+}
+
+#[test]
+fn an_agent_takes_as_many_descriptors_as_it_may_have() {
+    let world = World::new();
+    let agent = world.start_within("64:512");
+    let limits = fs::read_to_string(format!("/proc/{agent}/limits")).unwrap();
+    let line = limits.lines().find(|line| line.starts_with("Max open files")).unwrap();
+    assert_eq!(line.split_whitespace().nth(3), Some("512"), "{line}");
+}
+
+#[test]
+fn a_program_for_which_there_are_no_descriptors_waits_and_is_not_refused() {
+    let world = World::new();
+    world.start_within("40:40");
+    let address = SocketAddrUnix::new(world.socket()).unwrap();
+    let silent: Vec<_> = (0..40)
+        .map(|_| {
+            let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
+            let socket = socket_with(family, kind, SocketFlags::CLOEXEC, None).unwrap();
+            connect(&socket, &address).unwrap();
+            socket
+        })
+        .collect();
+    let (code, said) = std::thread::scope(|scope| {
+        let asks = scope.spawn(|| world.ask("postgres", "keys"));
+        sleep(Duration::from_secs(1));
+        drop(silent);
+        asks.join().unwrap()
+    });
+    assert_eq!(code, 0, "{said}");
 }
 
 /// As at shutdown, though a program has keys.

@@ -35,8 +35,10 @@ const MAGIC: [u8; 8] = *b"TDLKMEET";
 const RECORD_AT: u64 = 256;
 const RECORD: usize = 8 + 8 + 8 + 8 + 1 + NAME;
 const NAME: usize = 32;
-/// How often a process tries to be the first, or to find the file of the first.
-const ATTEMPTS: u32 = 200;
+/// How often a process tries to be the first, or to find the file of the first: for twenty seconds.
+/// Others that start at the same time have the lock for themselves for a moment each, on a slow
+/// disk for longer.
+const ATTEMPTS: u32 = if cfg!(test) { 100 } else { 1000 };
 
 /// Why processes cannot meet.
 #[derive(Debug, thiserror::Error)]
@@ -59,6 +61,13 @@ pub enum MeetingError {
     /// The lock file is not what it must be.
     #[error("its lock file {0}")]
     Foreign(&'static str),
+    /// A command has the directory for itself.
+    #[error(
+        "a command works on it and keeps others out: `tidelock encrypt`, `decrypt` or `rekey`, \
+         with --dry-run too; or the disk holds up a program that starts; start this one again \
+         when it has ended"
+    )]
+    Busy,
     /// No folder of memory.
     #[error("no file system in memory (tmpfs) is at /dev/shm or /run/shm: {0}")]
     NoMemory(String),
@@ -105,38 +114,74 @@ pub fn meet(lock: BorrowedFd<'_>, size: u64) -> Result<Meeting, MeetingError> {
     if FileType::from_raw_mode(found.st_mode) != FileType::RegularFile {
         return Err(MeetingError::Foreign("is no file"));
     }
+    let mut last = UNNAMED;
     for attempt in 0..ATTEMPTS {
-        match flock(lock, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => {
-                let made = make(lock, &found, size);
-                // A failure must not keep others out.
-                flock(lock, FlockOperation::LockShared).map_err(failed("sharing it"))?;
-                match made? {
-                    None => return Ok(Meeting { memory: None }),
-                    // Between the two locks another may have been first in our place.
-                    Some((memory, record)) if is_named(lock, &found, &record) => {
-                        return Ok(Meeting { memory: Some(memory) });
-                    }
-                    Some(_) => {}
-                }
-            }
-            Err(Errno::WOULDBLOCK) => {
-                flock(lock, FlockOperation::LockShared).map_err(failed("sharing it"))?;
-                if let Some(record) = read(lock, &found)? {
-                    let memory = open(&record, &found, size)?;
-                    return Ok(Meeting { memory: Some(memory) });
-                }
-            }
-            Err(Errno::NOSYS | Errno::OPNOTSUPP | Errno::NOLCK | Errno::BADF) => {
-                return Err(MeetingError::NoLocks);
-            }
-            Err(errno) => return Err(failed("locking it")(errno)),
+        match try_to_meet(lock, &found, size)? {
+            Attempt::Met(meeting) => return Ok(meeting),
+            Attempt::Failed(why) => last = why,
         }
-        // The first one ended before it had named the file: another is first now.
         flock(lock, FlockOperation::Unlock).map_err(failed("unlocking it"))?;
         std::thread::sleep(std::time::Duration::from_millis(u64::from(attempt.min(20))));
     }
-    Err(MeetingError::Foreign("names no shared memory although the directory is in use"))
+    Err(last)
+}
+
+/// What one look at the lock has come to. The lock is held shared by whoever has met the others.
+enum Attempt {
+    Met(Meeting),
+    /// It may be otherwise at the next.
+    Failed(MeetingError),
+}
+
+/// The first one ended before it had named the file: another is first at the next attempt.
+const UNNAMED: MeetingError =
+    MeetingError::Foreign("names no shared memory although the directory is in use");
+
+/// Never waits for the lock: a command may have it for hours.
+fn try_to_meet(lock: BorrowedFd<'_>, found: &Stat, size: u64) -> Result<Attempt, MeetingError> {
+    match flock(lock, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => {
+            let made = make(lock, found, size);
+            // A failure must not keep others out.
+            let shared = share(lock)?;
+            Ok(match made? {
+                // Between the two locks another may have been first in our place.
+                _ if !shared => Attempt::Failed(MeetingError::Busy),
+                None => Attempt::Met(Meeting { memory: None }),
+                Some((memory, record)) if is_named(lock, found, &memory, &record) => {
+                    Attempt::Met(Meeting { memory: Some(memory) })
+                }
+                Some(_) => Attempt::Failed(UNNAMED),
+            })
+        }
+        Err(Errno::WOULDBLOCK) if share(lock)? => {
+            let Some(record) = read(lock, found)? else { return Ok(Attempt::Failed(UNNAMED)) };
+            Ok(match open(&record, found, size)? {
+                Some(memory) => Attempt::Met(Meeting { memory: Some(memory) }),
+                // Removed by an agent, whose last program had ended: another makes a new one. Or it
+                // is elsewhere for good.
+                None => Attempt::Failed(MeetingError::Elsewhere {
+                    path: record.path(),
+                    why: Errno::NOENT.to_string(),
+                }),
+            })
+        }
+        Err(Errno::WOULDBLOCK) => Ok(Attempt::Failed(MeetingError::Busy)),
+        Err(Errno::NOSYS | Errno::OPNOTSUPP | Errno::NOLCK | Errno::BADF) => {
+            Err(MeetingError::NoLocks)
+        }
+        Err(errno) => Err(failed("locking it")(errno)),
+    }
+}
+
+/// True if the lock is shared now; false if another has it alone, and this process has nothing of
+/// it.
+fn share(lock: BorrowedFd<'_>) -> Result<bool, MeetingError> {
+    match flock(lock, FlockOperation::NonBlockingLockShared) {
+        Ok(()) => Ok(true),
+        Err(Errno::WOULDBLOCK) => Ok(false),
+        Err(errno) => Err(failed("sharing it")(errno)),
+    }
 }
 
 /// Removes the file in memory if nobody uses the directory any more; false if somebody does. For
@@ -221,13 +266,16 @@ fn make_in(
     Ok(Some((memory, record)))
 }
 
-/// The file that the first process made.
-fn open(record: &Record, lock: &Stat, size: u64) -> Result<OwnedFd, MeetingError> {
+/// The file that the first process made; `None` if there is none by its name.
+fn open(record: &Record, lock: &Stat, size: u64) -> Result<Option<OwnedFd>, MeetingError> {
     let path = record.path();
     let elsewhere = |why: String| MeetingError::Elsewhere { path: path.clone(), why };
     let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
-    let memory = rustix::fs::open(&path, flags, Mode::empty())
-        .map_err(|errno| elsewhere(errno.to_string()))?;
+    let memory = match rustix::fs::open(&path, flags, Mode::empty()) {
+        Ok(memory) => memory,
+        Err(Errno::NOENT) => return Ok(None),
+        Err(errno) => return Err(elsewhere(errno.to_string())),
+    };
     let found = fstat(&memory).map_err(|errno| elsewhere(errno.to_string()))?;
     let place = rustix::fs::fstatfs(&memory).map_err(|errno| elsewhere(errno.to_string()))?;
     let is_file = FileType::from_raw_mode(found.st_mode) == FileType::RegularFile;
@@ -240,7 +288,7 @@ fn open(record: &Record, lock: &Stat, size: u64) -> Result<OwnedFd, MeetingError
     if record.size != size || u64::try_from(found.st_size) != Ok(size) {
         return Err(elsewhere("it has another size".to_owned()));
     }
-    Ok(memory)
+    Ok(Some(memory))
 }
 
 fn is_writable(lock: BorrowedFd<'_>) -> bool {
@@ -255,8 +303,10 @@ fn remove_named(lock: BorrowedFd<'_>, found: &Stat) {
     }
 }
 
-fn is_named(lock: BorrowedFd<'_>, found: &Stat, ours: &Record) -> bool {
-    read(lock, found).is_ok_and(|named| named.is_some_and(|named| named.name == ours.name))
+/// True if the lock file names this memory, and no agent has removed it between the two locks.
+fn is_named(lock: BorrowedFd<'_>, found: &Stat, memory: &OwnedFd, ours: &Record) -> bool {
+    fstat(memory).is_ok_and(|made| made.st_nlink == 1)
+        && read(lock, found).is_ok_and(|named| named.is_some_and(|named| named.name == ours.name))
 }
 
 fn read(lock: BorrowedFd<'_>, found: &Stat) -> Result<Option<Record>, MeetingError> {
@@ -394,6 +444,42 @@ mod tests {
         fs::remove_file(record.path()).unwrap();
         let found = meet(lock_file(&dir).as_fd(), SIZE);
         assert!(matches!(found, Err(MeetingError::Elsewhere { .. })), "{found:?}");
+    }
+
+    #[test]
+    fn a_command_that_has_the_directory_for_itself_is_told_and_not_waited_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let command = lock_file(&dir);
+        flock(&command, FlockOperation::LockExclusive).unwrap();
+        let found = meet(lock_file(&dir).as_fd(), SIZE);
+        assert!(matches!(found, Err(MeetingError::Busy)), "{found:?}");
+        // One that is about to end keeps nobody out.
+        let lock = lock_file(&dir);
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(|| meet(lock.as_fd(), SIZE));
+            std::thread::sleep(std::time::Duration::from_millis(200));
+            drop(command);
+            assert!(waits.join().unwrap().unwrap().memory.is_some());
+        });
+        drop(lock);
+        part(lock_file(&dir).as_fd());
+    }
+
+    #[test]
+    fn memory_that_is_removed_while_another_comes_is_made_new() {
+        let dir = tempfile::tempdir().unwrap();
+        let (last, next) = (lock_file(&dir), lock_file(&dir));
+        let old = memory_of(&last);
+        let record = read(last.as_fd(), &fstat(&last).unwrap()).unwrap().expect("a record");
+        fs::remove_file(record.path()).unwrap();
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(|| memory_of(&next));
+            std::thread::sleep(std::time::Duration::from_millis(200));
+            drop(last);
+            assert_ne!(inode(&waits.join().unwrap()), inode(&old));
+        });
+        drop(next);
+        part(lock_file(&dir).as_fd());
     }
 
     #[test]

@@ -5,12 +5,29 @@ use tidelock_cipher::{KeySlot, SealedHeader, UnitCipher, is_zero, open_units, se
 use tidelock_format::{BLOCK_USIZE, PlainSize, UNIT, UNIT_USIZE, UnitNumber, ZeroRule};
 
 use super::{Seen, Target, span};
+use crate::end::Cut;
 use crate::errno::Errno;
 use crate::file::{OpenFile, place};
 use crate::gate::Alone;
 use crate::kernel::System;
 use crate::read::Window;
 use crate::roots::Decide;
+
+/// What a pass knows of the disk before it looks.
+#[derive(Clone, Copy, Default)]
+struct Known<'s> {
+    /// The first bytes of the first unit, as they are on the disk.
+    unit: &'s [u8],
+    /// The block that the end cuts, where the pass begins there.
+    cut: Option<Cut>,
+}
+
+/// What a pass has written.
+struct Written {
+    count: usize,
+    /// The block that the last byte lies in, if all went well.
+    last: Option<Cut>,
+}
 
 /// What stands on the disk of a unit that is to be changed.
 struct Existing {
@@ -38,8 +55,10 @@ impl<S: System, C: UnitCipher, P: Decide> OpenFile<'_, S, C, P> {
             Target::At(at) => at,
             Target::End => size.0,
         };
+        let cut = self.remembered_cut(alone, size).filter(|_| at == size.0);
         if span(at, from.len())?.end() > size.0 {
             alone.begin_change();
+            self.forget_end();
         }
         if at >= UNIT {
             self.put_header(&alone.at_work, pending)?;
@@ -49,16 +68,18 @@ impl<S: System, C: UnitCipher, P: Decide> OpenFile<'_, S, C, P> {
         if jumps {
             self.close_last_unit(alone, key, size, at)?;
         }
-        let mut done = 0;
+        let (mut done, mut last) = (0, None);
         while let Some(rest) = from.get(done..).filter(|rest| !rest.is_empty()) {
             let start = at + done as u64;
             let window = Window::at(start, rest.len())?;
             let wanted = window.wanted;
             let data = rest.get(..wanted).unwrap_or_default();
             // Where a unit was seen, all bytes belong to it, and this is the only pass.
-            match self.write_window(alone, key, pending, data, &window, size, seen.bytes()) {
-                Ok(count) => {
+            let known = Known { unit: seen.bytes(), cut: cut.filter(|_| done == 0) };
+            match self.write_window(alone, key, pending, data, &window, size, known) {
+                Ok(Written { count, last: block }) => {
                     done += count;
+                    last = block;
                     size = size.max(PlainSize(start + count as u64));
                     if count < wanted {
                         break;
@@ -73,11 +94,23 @@ impl<S: System, C: UnitCipher, P: Decide> OpenFile<'_, S, C, P> {
                 Err(_) => break,
             }
         }
-        Ok((done, at + done as u64))
+        let end = at + done as u64;
+        let reached = last.filter(|_| end == size.0);
+        if done == from.len()
+            && last.is_some()
+            && (reached.is_some() || self.remembered_size(alone, end).is_none())
+        {
+            if !size.0.is_multiple_of(UNIT) {
+                // Exact for as long as nobody takes the file for one of whole units: another's
+                // write of such units may have stopped within one, and not be settled yet.
+                alone.begin_change();
+            }
+            self.remember_end(alone, size, reached);
+        }
+        Ok((done, end))
     }
 
-    /// One pass through scratch memory: reads what the edges need, seals, writes once. `seen` is
-    /// what is known of the first unit on the disk.
+    /// One pass through scratch memory: reads what the edges need, seals, writes once.
     #[expect(clippy::too_many_arguments, reason = "a pass, and what the write knows before it")]
     fn write_window(
         &self,
@@ -87,8 +120,8 @@ impl<S: System, C: UnitCipher, P: Decide> OpenFile<'_, S, C, P> {
         data: &[u8],
         window: &Window,
         size: PlainSize,
-        seen: &[u8],
-    ) -> Result<usize, Errno> {
+        known: Known<'_>,
+    ) -> Result<Written, Errno> {
         let traits = self.traits();
         let unit_start = window.first.0 * UNIT;
         let end = window.skip + data.len();
@@ -98,11 +131,17 @@ impl<S: System, C: UnitCipher, P: Decide> OpenFile<'_, S, C, P> {
 
         let mut from = window.skip - window.skip % BLOCK_USIZE;
         let mut to = end.next_multiple_of(BLOCK_USIZE);
-        let bare = pending.is_none() && self.needs_nothing(window, end, size);
+        let bare =
+            pending.is_none() && (known.cut.is_some() || self.needs_nothing(window, end, size));
+        if let Some(cut) = known.cut {
+            let (block, there) = (from..window.skip, window.skip - from);
+            let there = cut.get(..there).ok_or(Errno::IO)?;
+            image.get_mut(block).ok_or(Errno::IO)?.copy_from_slice(there);
+        }
         image.get_mut(end..to).ok_or(Errno::IO)?.fill(0);
         if !bare && (window.skip > 0 || (last == 0 && end < UNIT_USIZE)) {
             let head = image.get_mut(..UNIT_USIZE).ok_or(Errno::IO)?;
-            let existing = self.load_unit(key, window.first, size, seen, head)?;
+            let existing = self.load_unit(key, window.first, size, known.unit, head)?;
             if traits.zero_rule == ZeroRule::Unit {
                 from = if existing.hole { 0 } else { from.min(existing.blocks) };
                 if existing.hole && last == 0 {
@@ -152,7 +191,8 @@ impl<S: System, C: UnitCipher, P: Decide> OpenFile<'_, S, C, P> {
             let stopped = unit_start + (from + there) as u64;
             let whole = self.settle_inside(alone, key, size, stopped)?.saturating_sub(unit_start);
             let whole = usize::try_from(whole).map_err(|_| Errno::INVAL)?;
-            return self.settle_short(size, window, to, whole, plain_end);
+            let count = self.settle_short(size, window, to, whole, plain_end)?;
+            return Ok(Written { count, last: None });
         }
         if grows
             && plain_end.is_whole_blocks()
@@ -161,7 +201,9 @@ impl<S: System, C: UnitCipher, P: Decide> OpenFile<'_, S, C, P> {
             self.kernel().set_size(self.hidden(), plain_end.on_disk(self.layout()))?;
             self.keep_promise()?;
         }
-        Ok(data.len())
+        let block = (end - 1) - (end - 1) % BLOCK_USIZE;
+        let last = image.get(block..).and_then(|rest| rest.first_chunk()).copied();
+        Ok(Written { count: data.len(), last })
     }
 
     /// Only `whole` of the `to` bytes of a window are there: the size must say so.
@@ -183,7 +225,8 @@ impl<S: System, C: UnitCipher, P: Decide> OpenFile<'_, S, C, P> {
         let reached = PlainSize(window.first.0 * UNIT + whole as u64);
         // A write that fails leaves the end where it was.
         let right = if reached > size && whole > window.skip { reached } else { size };
-        if self.stat()?.size != right.on_disk(layout) {
+        // Where it does not grow, `size` may be less than what others have made of it since.
+        if plain_end > size && self.stat()?.size != right.on_disk(layout) {
             self.kernel().set_size(self.hidden(), right.on_disk(layout))?;
             self.keep_promise()?;
         }

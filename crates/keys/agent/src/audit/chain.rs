@@ -149,6 +149,10 @@ pub(super) fn append(
         return Err(failed(why));
     }
     if lasting {
+        // Others need not wait for the disk, the agent's one thread least of all. They chain to
+        // this line as they do to one that is never synced, and whoever syncs a later line syncs
+        // this one too: it stands before it in the same file.
+        let _ = flock(&file, FlockOperation::Unlock);
         file.sync_data().map_err(failed)?;
     }
     Ok(line)

@@ -450,6 +450,30 @@ fn only_the_index_of_a_log_of_sqlite_is_plain() {
 }
 
 #[test]
+fn a_log_of_rocksdb_that_waits_for_its_deletion_keeps_its_class() {
+    for path in ["000005.log", "archive/000005.log.trash", "000005.log0.trash", "CURRENT"] {
+        assert_eq!(kind("rocksdb", path), Some(Class::Bytes), "{path}");
+    }
+    for path in ["000007.sst", "000007.sst.trash", "LOG", "LOG.old.1"] {
+        assert_eq!(kind("rocksdb", path), Some(Class::Paged), "{path}");
+    }
+}
+
+#[test]
+fn what_people_put_beside_mysql_for_tls_and_its_keyring_is_plain() {
+    for (name, path) in [
+        ("mysql", "mysqld.my"),
+        ("mysql", "server.crt"),
+        ("mysql", "server.key"),
+        ("mariadb", "server.crt"),
+        ("mariadb", "server.key"),
+    ] {
+        assert_eq!(kind(name, path), None, "{name}: {path}");
+        assert_eq!(kind(name, &format!("d/{path}")), Some(Class::Bytes), "{name}: d/{path}");
+    }
+}
+
+#[test]
 fn redis_keeps_its_configuration_plain_and_its_data_sealed() {
     for path in [
         "redis.conf",

@@ -1,0 +1,134 @@
+//! What a killed program leaves beside a database, and those that come next: programs without keys,
+//! and conversions.
+
+use std::fs;
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::{PYTHON, Place, ended_well, engine, run};
+
+/// Asks for what [`Place::crashed`] has committed, and the answer.
+const ALL: &str = "SELECT count(*), sum(x) FROM kept; PRAGMA integrity_check";
+const WHOLE: &str = "400|80200\nok\n";
+
+impl Place {
+    /// A new database whose writer was killed in a transaction that changes all 400 rows, by `exec`
+    /// if it is sealed: its path, and that of the journal or log beside it.
+    fn crashed(&self, name: &str, mode: &str, sealed: bool) -> [PathBuf; 2] {
+        let database = self.dir.join(name);
+        let mut writer = if sealed { self.python("sqlite.py") } else { bare_python() };
+        let done = run(writer.arg("crash").arg(&database).arg(mode));
+        let by_kill = done.status.signal() == Some(9) || done.status.code() == Some(128 + 9);
+        assert!(by_kill, "{}: {}", done.status, String::from_utf8_lossy(&done.stderr));
+        let end = if mode == "wal" { "wal" } else { "journal" };
+        let left = self.dir.join(format!("{name}-{end}"));
+        assert!(fs::metadata(&left).unwrap().len() > 0, "{mode}: {} is empty", left.display());
+        [database, left]
+    }
+
+    /// All rows are as they were committed, for a program with keys.
+    fn has_all(&self, database: &Path) {
+        let mut shell = self.exec("sqlite3");
+        assert_eq!(ended_well(shell.args(["-batch", "-bail"]).arg(database).arg(ALL)), WHOLE);
+    }
+
+    /// `tidelock COMMAND [OPTION]... DIR`.
+    fn convert(&self, words: &[&str]) -> Command {
+        let mut command = self.place.command(&self.product);
+        command.args(words).arg(&self.dir);
+        command
+    }
+}
+
+/// The script without keys and without the library.
+fn bare_python() -> Command {
+    let mut python = Command::new(PYTHON);
+    python.arg(engine("sqlite.py"));
+    python
+}
+
+/// The same of a plain database.
+fn bare_has_all(database: &Path) {
+    let mut shell = Command::new("/usr/bin/sqlite3");
+    let said = ended_well(shell.args(["-batch", "-bail"]).arg(database).arg(ALL));
+    assert_eq!(said, WHOLE, "{}", database.display());
+}
+
+/// docs/engines/sqlite.md: a program without keys may look, if it opens the database to read only.
+#[test]
+fn a_read_only_look_without_keys_after_a_kill_loses_nothing() {
+    let Some(place) = Place::new() else { return };
+    for mode in ["delete", "truncate", "persist", "wal"] {
+        let [database, left] = place.crashed(&format!("{mode}.db"), mode, true);
+        let mut shell = Command::new("/usr/bin/sqlite3");
+        shell.args(["-batch", "-readonly"]).arg(&database).arg(ALL);
+        let mut reader = bare_python();
+        reader.arg("look").arg(format!("file:{}?mode=ro", database.display()));
+        let bytes = || [&database, &left].map(|path| fs::read(path).unwrap());
+        let before = bytes();
+        for look in [&mut shell, &mut reader] {
+            let done = run(look);
+            assert!(!done.status.success(), "{mode}: {look:?} read it");
+            assert!(left.exists(), "{mode}: {look:?} removed {}", left.display());
+            assert!(bytes() == before, "{mode}: {look:?} changed a file");
+        }
+        place.has_all(&database);
+    }
+    place.place.verify(&place.product, &place.dir).unwrap_or_else(|error| panic!("{error}"));
+}
+
+/// The limit of that, of which docs/engines/sqlite.md and SECURITY.md warn.
+#[test]
+fn a_program_without_keys_that_may_write_removes_what_a_kill_has_left() {
+    let Some(place) = Place::new() else { return };
+    for mode in ["delete", "wal"] {
+        let [database, left] = place.crashed(&format!("{mode}.db"), mode, true);
+        let uri = format!("file:{}", database.display());
+        let done = run(bare_python().args(["look", &uri]));
+        let words = String::from_utf8_lossy(&done.stderr);
+        assert!(words.contains("file is not a database"), "{mode}: {words}");
+        assert!(!left.exists(), "{mode}: {} is still there: mend the pages", left.display());
+    }
+}
+
+/// A journal or log and its database are converted one after the other, and belong together.
+#[test]
+fn a_conversion_refuses_a_journal_or_log_until_the_database_was_opened_and_closed() {
+    let Some(mut place) = Place::new() else { return };
+    place.dir = place.place.plain().join("app");
+    fs::create_dir(&place.dir).unwrap();
+    let key = format!("file:{}", place.place.plain().join("key").display());
+    let encrypt = ["encrypt", "--profile", "sqlite", "--no-recovery", "--provider", &key];
+    let refuses = |words: &[&str], left: &Path| {
+        let done = run(&mut place.convert(words));
+        let told = String::from_utf8_lossy(&done.stderr);
+        assert_eq!(done.status.code(), Some(3), "{words:?}: {told}");
+        let name = left.file_name().unwrap().to_str().unwrap();
+        assert!(told.contains(&format!("has left {name}\n")) && told.contains("hint:"), "{told}");
+    };
+    // What mode persist leaves begins with zeros, and does not count.
+    let persist = place.dir.join("persist.db");
+    let statements = "PRAGMA journal_mode=persist; CREATE TABLE t (x); INSERT INTO t VALUES (1)";
+    ended_well(Command::new("/usr/bin/sqlite3").arg("-batch").arg(&persist).arg(statements));
+    assert!(fs::metadata(place.dir.join("persist.db-journal")).unwrap().len() > 0);
+    let mut databases = Vec::new();
+    for mode in ["delete", "wal"] {
+        let [database, left] = place.crashed(&format!("{mode}.db"), mode, false);
+        refuses(&encrypt, &left);
+        assert!(!place.dir.join(".tidelock").exists(), "{mode}: something was changed");
+        bare_has_all(&database);
+        databases.push(database);
+    }
+    ended_well(&mut place.convert(&encrypt));
+    for (command, mode) in [("rekey", "delete"), ("decrypt", "wal")] {
+        let [database, left] = place.crashed(&format!("sealed-{mode}.db"), mode, true);
+        refuses(&[command], &left);
+        place.has_all(&database);
+        ended_well(&mut place.convert(&[command]));
+        databases.push(database);
+    }
+    for database in databases {
+        bare_has_all(&database);
+    }
+}
