@@ -291,8 +291,8 @@ fn connections_open_files_of_a_new_key_though_no_agent_can_be_started() -> Resul
     ensure(found == second, || format!("a new file is under {found}; current is {second}"))?;
     let key_file = place.join("home/server.key");
     let away = key_file.with_extension("away");
-    fs::rename(&key_file, &away).map_err(Error::io("moving the key file"))?;
     kill_agent(&server)?;
+    fs::rename(&key_file, &away).map_err(Error::io("moving the key file"))?;
 
     server.expect("SELECT count(*) FROM before", "1000")?;
     server.sql("CREATE TABLE after AS SELECT g FROM generate_series(1, 10) g")?;

@@ -23,6 +23,7 @@ use crate::manifest::Planned;
 use crate::metric::{Metric, find};
 use crate::phrase::LEAST_FOR_PUBLICATION;
 use crate::plan;
+use crate::results::instances;
 use crate::statistics::Estimate;
 use crate::trial::{Cell, Phase, Trial};
 
@@ -43,12 +44,12 @@ impl Lab<'_> {
     }
 
     /// Says how long the precision takes that was asked for, and which families will not be known
-    /// so well. The same of a new run without one, of [`USUAL`].
+    /// so well. The same of a new run without one that is [`LONG`], of [`USUAL`].
     ///
     /// # Errors
     /// When a server or its work fails, and a precision was asked for.
     pub(super) fn pre_flight(&self, progress: &mut dyn Progress) -> Result<()> {
-        let told = self.manifest.size != Size::Miniature && self.sitting == 0;
+        let told = self.manifest.size != Size::Miniature && self.sitting == 0 && self.is_long()?;
         let experiments = &self.manifest.experiments;
         let asked = experiments.iter().find_map(|p| p.experiment.stop.control_precision);
         let Some(wanted) = asked.or_else(|| told.then_some(USUAL)) else { return Ok(()) };
@@ -75,6 +76,18 @@ impl Lab<'_> {
             progress.note(&line);
         }
         Ok(())
+    }
+
+    fn is_long(&self) -> Result<bool> {
+        let mut seconds = 0.0;
+        for planned in &self.manifest.experiments {
+            let (experiment, servers) = (&planned.experiment, instances(planned).len());
+            seconds += plan::seconds_to_fill(experiment, servers)?;
+            for cell in plan::cells(experiment)? {
+                seconds += plan::seconds(experiment, &cell, servers)?;
+            }
+        }
+        Ok(seconds > LONG)
     }
 
     /// What plain and control differ by: in equal work with the smallest data, else in whole
@@ -206,6 +219,8 @@ fn cpu() -> Result<&'static Metric> {
 pub const MOST_BLOCKS: u32 = 500;
 /// What a run is told of that asked for no precision.
 const USUAL: f64 = 0.02;
+/// Seconds from which on a run is told so: a pre-flight takes half a minute for each kind of load.
+const LONG: f64 = 180.0;
 /// Blocks of a pre-flight at least: fewer do not tell what blocks differ by.
 const LEAST_BLOCKS: usize = 4;
 /// How long a pre-flight measures a kind of load, unless fewer blocks than that are measured.
