@@ -230,6 +230,11 @@ impl<'k, K: Kernel> Alone<'k, K> {
         }
     }
 
+    /// True if a change has begun.
+    pub(crate) fn changes(&self) -> bool {
+        self.changes.get()
+    }
+
     /// The generation of sizes once the gate is given back, if nothing more begins to change.
     pub(crate) fn generation_behind(&self) -> u64 {
         let now = generation(self.kernel, self.stripe).load(Relaxed);

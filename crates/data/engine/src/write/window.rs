@@ -95,17 +95,11 @@ impl<S: System, C: UnitCipher, P: Decide> OpenFile<'_, S, C, P> {
             }
         }
         let end = at + done as u64;
-        let reached = last.filter(|_| end == size.0);
-        if done == from.len()
-            && last.is_some()
-            && (reached.is_some() || self.remembered_size(alone, end).is_none())
-        {
-            if !size.0.is_multiple_of(UNIT) {
-                // Exact for as long as nobody takes the file for one of whole units: another's
-                // write of such units may have stopped within one, and not be settled yet.
-                alone.begin_change();
-            }
-            self.remember_end(alone, size, reached);
+        // Seen without a change, only the size of a whole-unit file is good for more than now:
+        // another's write of such units may have stopped within one, and not be settled yet.
+        let lasts = alone.changes() || size.0.is_multiple_of(UNIT);
+        if done == from.len() && last.is_some() && lasts {
+            self.remember_end(alone, size, last.filter(|_| end == size.0));
         }
         Ok((done, end))
     }
