@@ -15,11 +15,10 @@ use serde::Serialize;
 use crate::exec::Library;
 use crate::mysqld;
 use crate::owner::Owner;
-use crate::whereabouts::{Identity, program_name, works_in};
+use crate::whereabouts::{DELETED, Identity, program_name, works_in};
 
-/// The library's file; the kernel marks one that was replaced meanwhile as deleted.
+/// The library's file.
 const LIBRARY: &[u8] = b"libtidelock_preload.so";
-const DELETED: &[u8] = b" (deleted)";
 /// The program of a server of PostgreSQL, and of each of its processes.
 const POSTGRES: &str = "postgres";
 /// It has this file as long as it runs.
@@ -190,7 +189,7 @@ fn is_mapped(line: &[u8], process: &Path, library: &Path) -> bool {
     }
     let Some(at) = line.iter().position(|byte| *byte == b'/') else { return false };
     let path = line.get(at + 1..).unwrap_or_default();
-    if path.ends_with(DELETED) {
+    if path.ends_with(DELETED.as_bytes()) {
         return false;
     }
     let there = process.join("root").join(OsStr::from_bytes(path));

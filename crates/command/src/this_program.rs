@@ -3,9 +3,7 @@
 use std::path::PathBuf;
 
 use crate::error::{Error, Result};
-
-/// What the kernel adds to the path of a program whose file has another name now, or none.
-const DELETED: &str = " (deleted)";
+use crate::whereabouts::DELETED;
 
 /// The path of this program; after an upgrade that of the new one, which took its place.
 ///

@@ -30,11 +30,14 @@ impl Identity {
     }
 }
 
+/// What the kernel adds to the path of a file that has another name now, or none.
+pub(crate) const DELETED: &str = " (deleted)";
+
 /// The name of a program, as the kernel tells that of a process: without the mark of one that was
 /// replaced while it runs. Empty for a name that is not UTF-8.
 pub(crate) fn program_name(program: &Path) -> &str {
     let name = program.file_name().and_then(OsStr::to_str).unwrap_or_default();
-    name.strip_suffix(" (deleted)").unwrap_or(name)
+    name.strip_suffix(DELETED).unwrap_or(name)
 }
 
 /// True if `dir` is the current directory of a process.

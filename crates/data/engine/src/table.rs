@@ -355,7 +355,6 @@ impl Table {
         if let Some(end) = self.end(index).filter(|_| slot.is_end_known()) {
             end.wipe();
         }
-        slot.state.store(0, Relaxed);
         slot.hidden.store(0, Relaxed);
         slot.direct.store(0, Relaxed);
         slot.key.store(0, Relaxed);

@@ -379,10 +379,6 @@ impl Kernel for SimProcess {
         &self.disk.words
     }
 
-    fn shares_words(&self, _root: Root) -> bool {
-        true
-    }
-
     fn actor(&self, _root: Root) -> Actor {
         Actor::new(u32::try_from(self.pid).expect("few processes"), 64)
     }

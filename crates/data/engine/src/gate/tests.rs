@@ -95,10 +95,6 @@ impl Kernel for Thread<'_> {
     fn actor(&self, _: Root) -> Actor {
         self.actor
     }
-    fn shares_words(&self, _: Root) -> bool {
-        true
-    }
-
     fn lives(&self, _: Root, number: u32) -> bool {
         !self.of.killed[number as usize].load(SeqCst)
     }

@@ -14,7 +14,6 @@ use crate::read::Window;
 use crate::roots::Decide;
 
 /// What a pass knows of the disk before it looks.
-#[derive(Clone, Copy, Default)]
 struct Known<'s> {
     /// The first bytes of the first unit, as they are on the disk.
     unit: &'s [u8],
