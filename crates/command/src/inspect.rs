@@ -4,13 +4,14 @@
 use std::fmt::Write as _;
 use std::fs::File;
 use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 use data_encoding::HEXLOWER;
 use serde::Serialize;
 use tidelock_format::{
-    COPY_LEN, DiskSize, Form, Header, HeaderCopy, HeaderError, PROBE_LEN, Probe, SECOND_COPY_AT,
-    VERSION, ZeroRule,
+    COPY_LEN, DiskSize, Form, Front, Header, HeaderCopy, HeaderError, PROBE_LEN, Probe,
+    SECOND_COPY_AT, VERSION, ZeroRule,
 };
 use tidelock_keyring::{Kdf, SealedKeyring, Wrapping};
 use tidelock_providers::known;
@@ -20,6 +21,8 @@ use crate::error::{Error, Result};
 
 /// A keyring is no longer.
 const MAX_KEYRING: u64 = 1024 * 1024;
+/// What is said of a first copy that a journal of SQLite does not have.
+const FRONT: &str = "left out, so that SQLite without keys does not remove the file";
 const KEYRING_MAGIC: &[u8] = b"TDLKRING";
 
 /// Show the header of a sealed file, or of a keyring; needs no key
@@ -138,7 +141,13 @@ impl Inspect {
             disk_size: size,
             plain_size: layout.map(|layout| DiskSize(size).plain(layout).0),
             size_is_regular: layout.map(|layout| DiskSize(size).is_canonical(layout)),
-            copies: vec![copy(0, &probe.first), copy(SECOND_COPY_AT, &probe.second)],
+            copies: vec![
+                match Front::of(self.file.as_os_str().as_bytes()).is_in(first) {
+                    true => CopyReport { offset: 0, state: CopyState::Error(FRONT.to_owned()) },
+                    false => copy(0, &probe.first),
+                },
+                copy(SECOND_COPY_AT, &probe.second),
+            ],
         };
         if self.json {
             return console::print_json("inspect", &report);

@@ -10,9 +10,9 @@ use tidelock_cipher::{KeySlot, Proven, StreamMac, UnitCipher, UnlockError, is_ze
 use tidelock_contract::wire::Grant;
 use tidelock_ffi::{Cells, HOST, Xts};
 use tidelock_format::{
-    BLOCK, BLOCK_USIZE, Class, DataKeyId, DiskSize, END_LEN, EndMark, Form, Header, HeaderCopy,
-    HeaderError, HeaderRegion, KeyringId, Layout, Outline, PROBE_LEN, PlainOffset, PlainSize,
-    Probe, Start, UNIT, UNIT_USIZE, WHOLE, WHOLE_AT,
+    BLOCK, BLOCK_USIZE, Class, DataKeyId, DiskSize, END_LEN, EndMark, Form, Front, Header,
+    HeaderCopy, HeaderError, HeaderRegion, KeyringId, Layout, Outline, PROBE_LEN, PlainOffset,
+    PlainSize, Probe, Start, UNIT, UNIT_USIZE, WHOLE, WHOLE_AT,
 };
 use tidelock_keyring::Keyring;
 use tidelock_runtime::{HeldKeyring, Source, header_under};
@@ -296,7 +296,7 @@ impl Keys {
     /// # Errors
     /// [`Fault::NoRandomness`].
     pub(crate) fn create_file(&self) -> std::result::Result<(Vec<u8>, Header), Fault> {
-        self.create_in(SLOT, Class::Bytes)
+        self.create_in(SLOT, Class::Bytes, Front::Copy)
     }
 
     /// As [`Keys::create_file`], of any class; its key is installed in this slot.
@@ -307,9 +307,11 @@ impl Keys {
         &self,
         slot: KeySlot,
         class: Class,
+        front: Front,
     ) -> std::result::Result<(Vec<u8>, Header), Fault> {
-        let region =
-            header_under(self.held, class, self.layout).map_err(|_| Fault::NoRandomness)?;
+        let region = header_under(self.held, class, self.layout)
+            .map_err(|_| Fault::NoRandomness)?
+            .with_front(front);
         let header = self.admit_in(slot, region.as_bytes(), Wanted::Any)?;
         Ok((self.region(region.as_bytes()), header))
     }
@@ -334,7 +336,7 @@ impl Keys {
         slot: KeySlot,
         class: Class,
     ) -> std::result::Result<(Vec<u8>, Header), Fault> {
-        let (_, mut header) = self.create_in(slot, class)?;
+        let (_, mut header) = self.create_in(slot, class, Front::Copy)?;
         header.compatible |= WHOLE;
         self.sign(slot, &header)
     }

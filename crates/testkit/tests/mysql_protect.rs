@@ -170,7 +170,9 @@ fn a_stopped_server_stays_stopped_and_a_crashed_one_is_refused(install: &Install
     let options = ["--bindir", &bin];
     let refused = server.protect()?.args(options).fails()?;
     ensure(refused.text().contains("was not stopped cleanly"), || refused.text())?;
-    server.unprotect()?.run()?;
+    // It was refused before anything was done.
+    let nothing = server.unprotect()?.fails()?;
+    ensure(nothing.text().contains("nothing is to be taken back"), || nothing.text())?;
     mysql.start()?;
     mysql.stop()?;
     server.protect()?.args(options).run()?;

@@ -8,6 +8,7 @@
 
 use std::fs::{File, Permissions};
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,7 +17,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use rustix::fs::{Advice, Mode, OFlags, fadvise, fchown, open};
 use rustix::io::Errno;
 use tidelock_cipher::KeySlot;
-use tidelock_format::{PROBE_LEN, PlainSize, UNIT_USIZE, looks_sealed};
+use tidelock_format::{Front, PROBE_LEN, PlainSize, UNIT_USIZE, looks_sealed};
 use tidelock_keyring::Direction;
 
 use super::content::{Source, Target};
@@ -207,7 +208,10 @@ impl<'c> Worker<'c> {
         let (keys, slot) = (self.conditions.keys, self.slots[1]);
         let made = match whole {
             true => keys.create_whole_in(slot, item.class),
-            false => keys.create_in(slot, item.class),
+            false => {
+                let front = Front::of(path.as_os_str().as_bytes());
+                keys.create_in(slot, item.class, front)
+            }
         };
         let (mut head, header) = made.map_err(|fault| broken(path, fault))?;
         head.truncate(usize::try_from(keys.layout.written_header().get()).unwrap_or(head.len()));

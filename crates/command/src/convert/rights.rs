@@ -14,9 +14,8 @@ use std::thread;
 use rustix::fs::{Access, AtFlags, CWD, StatxAttributes, StatxFlags, access, statx};
 use rustix::io::Errno;
 use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
-use tidelock_cipher::is_zero;
 use tidelock_contract::{Decision, Policy};
-use tidelock_format::looks_sealed;
+use tidelock_format::{Probe, looks_sealed};
 use tidelock_keyring::Direction;
 
 use super::scan::{first, unseen};
@@ -136,7 +135,7 @@ fn is_plain(path: &Path) -> Result<bool> {
         Err(why) if why.kind() == io::ErrorKind::NotFound => return Ok(true),
         first => first.map_err(Error::io("read", path))?,
     };
-    Ok(!looks_sealed(&first) && !is_zero(&first))
+    Ok(!looks_sealed(&first) && !Probe::is_blank(&first))
 }
 
 /// Refuses what stays in its place whoever asks: of all it is told by attributes of inodes, and of

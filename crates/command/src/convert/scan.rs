@@ -160,7 +160,7 @@ impl Scan {
             let Some(Ok(first)) = item.names.first().map(|path| first(path)) else { continue };
             item.done = match direction {
                 Direction::Encrypt => looks_sealed(&first),
-                Direction::Decrypt => !looks_sealed(&first) && !is_zero(&first),
+                Direction::Decrypt => !looks_sealed(&first) && !Probe::is_blank(&first),
                 Direction::Rekey => Probe::parse(&first)
                     .ranked()
                     .next()

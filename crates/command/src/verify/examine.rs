@@ -2,14 +2,15 @@
 
 use std::fs::File;
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use serde::Serialize;
 use tidelock_cipher::is_zero;
 use tidelock_contract::{Decision, Policy};
 use tidelock_format::{
-    BLOCK_USIZE, COPY_LEN, Class, DiskSize, END_LEN, HeaderError, PROBE_LEN, Probe, SECOND_COPY_AT,
-    UNIT_USIZE, WHOLE, WHOLE_AT, ZeroRule, looks_sealed,
+    BLOCK_USIZE, COPY_LEN, Class, DiskSize, END_LEN, Front, HeaderError, PROBE_LEN, Probe,
+    SECOND_COPY_AT, UNIT_USIZE, WHOLE, WHOLE_AT, ZeroRule, looks_sealed,
 };
 
 use super::open::{Unopened, open};
@@ -185,7 +186,7 @@ impl Look<'_> {
 
     /// Nothing but zeros may be there before a file gets its header; true if so.
     fn no_header(&mut self, head: &[u8]) -> bool {
-        let zero = is_zero(head);
+        let zero = Probe::is_blank(head);
         if !zero {
             self.problem("header_gap", "bytes where its header would be are not zero");
         }
@@ -195,8 +196,10 @@ impl Look<'_> {
     /// One copy is enough to read a file; the other must be the same, or never written.
     fn copies(&mut self, keys: &Keys, head: &[u8], whole: bool) {
         let probe = Probe::parse(head);
+        let front = Front::of(self.found.path.as_os_str().as_bytes());
         for (at, copy) in [(0, &probe.first), (SECOND_COPY_AT, &probe.second)] {
             match copy {
+                _ if at == 0 && front.is_in(head) => {}
                 Ok(copy) => {
                     if let Err(fault) = keys.check(copy) {
                         self.problem("header_copy", format!("header copy at {at}: {fault}"));

@@ -18,7 +18,7 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 use tidelock_cipher::StreamMac;
-use tidelock_format::{BLOCK_USIZE, PlainSize, WHOLE_AT};
+use tidelock_format::{BLOCK_USIZE, Front, PlainSize, WHOLE_AT};
 
 use crate::error::{Error, Result};
 use crate::folder::{Folder, give};
@@ -106,7 +106,7 @@ impl Fresh {
         if let Want::Sealed(keys, class) = want {
             let made = match whole {
                 true => keys.create_whole_in(MADE, class),
-                false => keys.create_in(MADE, class),
+                false => keys.create_in(MADE, class, Front::Copy),
             };
             let (region, header) = made.map_err(|fault| {
                 Error::refused(

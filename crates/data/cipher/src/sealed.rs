@@ -1,6 +1,6 @@
 //! Bytes that the kernel may have. Only this module makes them, and only by encrypting.
 
-use tidelock_format::{HeaderRegion, UnitNumber};
+use tidelock_format::{Front, HeaderRegion, UnitNumber};
 
 use crate::unit::{KeySlot, UnitCipher};
 
@@ -52,6 +52,12 @@ impl SealedHeader {
     #[must_use]
     pub const fn new(region: HeaderRegion) -> Self {
         Self(region)
+    }
+
+    /// The same with this at offset 0.
+    #[must_use]
+    pub fn with_front(self, front: Front) -> Self {
+        Self(self.0.with_front(front))
     }
 
     /// The bytes of both copies, for the kernel; zeros follow up to the data offset.

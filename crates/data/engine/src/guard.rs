@@ -13,7 +13,7 @@
 //! plain bytes out, not liars.
 
 use tidelock_cipher::{Root, UnitCipher};
-use tidelock_format::{DiskOffset, MAGIC};
+use tidelock_format::{DiskOffset, PROBE_LEN, looks_sealed};
 
 use crate::errno::Errno;
 use crate::kernel::{Fd, FileStat, Links, System};
@@ -169,7 +169,7 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
     pub fn guard_admit(&self, fd: Fd, first: &[u8], cloexec: bool) -> Result<bool, Errno> {
         let Some(stat) = self.waiting(fd) else { return Ok(false) };
         let mut name = PathBuffer::new();
-        if stat.size.0 != 0 || !first.starts_with(&MAGIC) {
+        if stat.size.0 != 0 || !looks_sealed(first) {
             return Err(self.guard_refuse(fd));
         }
         Self::path_of_number(fd, &mut name)?;
@@ -277,11 +277,11 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
         let Ok(readable) = self.system.open(Fd::CWD, name.as_c(), flags, 0, Links::Follow) else {
             return Err(Errno::PERM);
         };
-        let mut first = [0; MAGIC.len()];
+        let mut first = [0; PROBE_LEN];
         let read = self.system.pread(readable, &mut first, DiskOffset::HEADER);
         self.system.close(readable)?;
-        read?;
-        if first == MAGIC { Ok(()) } else { Err(Errno::PERM) }
+        let is_sealed = looks_sealed(first.get(..read?).unwrap_or_default());
+        if is_sealed { Ok(()) } else { Err(Errno::PERM) }
     }
 
     /// Judges truncate(2).

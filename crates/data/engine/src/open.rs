@@ -4,7 +4,8 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use tidelock_cipher::{KeySlot, Root, UnitCipher, UnlockError, is_zero};
 use tidelock_format::{
-    Class, DiskOffset, DiskSize, HeaderError, Layout, PROBE_LEN, Start, looks_sealed,
+    Class, DiskOffset, DiskSize, Front, HeaderError, Layout, PROBE_LEN, Start, ZeroRule,
+    looks_sealed,
 };
 
 use crate::ancestry::O_PATH_DIRECTORY;
@@ -263,7 +264,8 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
             })
         })?;
         let header = proven.header();
-        let traits = Self::traits_of(Root::FIRST, header.class, header.zero_rule, stat);
+        let rules = (header.class, header.zero_rule);
+        let traits = Self::traits_of(Root::FIRST, rules, Front::Copy, stat);
         let key = self.unlock(first, traits).map_err(Missing::Refused)?;
         let flags = OpenFlags(flags);
         let visible = self.table.reserve().and_then(|claim| {
@@ -380,7 +382,8 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
         if !stat.regular {
             return Ok(if stat.directory { Admitted::Directory } else { Admitted::Special });
         }
-        let traits = Self::traits_of(root, class, class.zero_rule(), &stat);
+        let front = Front::of(name.strip_suffix(b"\0").unwrap_or(name));
+        let traits = Self::traits_of(root, (class, class.zero_rule()), front, &stat);
         let size = stat.size.plain(self.roots.layout(root));
         let generation = self.generation_since(traits.stripe, changes);
         claim
@@ -500,6 +503,7 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
             Err(why) => return refuse(Refusal::Unlock(why)),
         };
         let key = self.install(header.as_bytes()).or_else(refuse)?;
+        let header = header.with_front(traits.front);
         let empty = tidelock_cipher::Sealed::EMPTY;
         match self.system.pwrite_first(fd, &header, layout.start(), empty) {
             Ok(count) if count as u64 == layout.start().get() => Ok(key),
@@ -544,12 +548,12 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
 
     fn traits_of(
         root: Root,
-        class: Class,
-        zero_rule: tidelock_format::ZeroRule,
+        (class, zero_rule): (Class, ZeroRule),
+        front: Front,
         stat: &FileStat,
     ) -> Traits {
         let stripe = Stripe::of(root, class, stat.device, stat.inode);
-        Traits { class, zero_rule, stripe, shared: false, locks: false }
+        Traits { class, zero_rule, front, stripe, shared: false, locks: false }
     }
 
     pub(crate) fn refuse<T>(&self, name: &[u8], why: Refusal) -> Result<T, Errno> {

@@ -6,10 +6,12 @@
 //! which copy counts is told by MACs, in `tidelock_cipher::choose`.
 
 mod fields;
+mod front;
 mod region;
 
 pub use fields::{
     COPY_LEN, Cipher, Form, Header, HeaderCopy, HeaderError, Kdf, MAC_LEN, MAGIC, NONCE_LEN,
     Outline, SIGNED_LEN, VERSION, bytes_agree, looks_sealed,
 };
+pub use front::Front;
 pub use region::{HeaderRegion, PROBE_LEN, Probe, SECOND_COPY_AT, Start, WHOLE, WHOLE_AT};

@@ -22,8 +22,8 @@ mod wire;
 
 pub use class::{Class, ZeroRule};
 pub use header::{
-    COPY_LEN, Cipher, Form, Header, HeaderCopy, HeaderError, HeaderRegion, Kdf, MAC_LEN, MAGIC,
-    NONCE_LEN, Outline, PROBE_LEN, Probe, SECOND_COPY_AT, SIGNED_LEN, Start, VERSION, WHOLE,
+    COPY_LEN, Cipher, Form, Front, Header, HeaderCopy, HeaderError, HeaderRegion, Kdf, MAC_LEN,
+    MAGIC, NONCE_LEN, Outline, PROBE_LEN, Probe, SECOND_COPY_AT, SIGNED_LEN, Start, VERSION, WHOLE,
     WHOLE_AT, bytes_agree, looks_sealed,
 };
 pub use ident::{DataKeyId, Generation, KeyringId, Nonce};

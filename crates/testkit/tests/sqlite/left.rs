@@ -78,17 +78,59 @@ fn a_read_only_look_without_keys_after_a_kill_loses_nothing() {
     place.place.verify(&place.product, &place.dir).unwrap_or_else(|error| panic!("{error}"));
 }
 
-/// The limit of that, of which docs/engines/sqlite.md and SECURITY.md warn.
+/// SQLite acts on journals by their names, and must find nothing there that it may remove.
 #[test]
-fn a_program_without_keys_that_may_write_removes_what_a_kill_has_left() {
+fn a_program_without_keys_that_may_write_leaves_what_a_kill_has_left() {
+    const WORDS: [&str; 7] = [
+        "SELECT count(*) FROM kept",
+        "BEGIN IMMEDIATE",
+        "CREATE TABLE mine (x)",
+        "PRAGMA journal_mode = delete",
+        "PRAGMA journal_mode = wal",
+        "PRAGMA wal_checkpoint(truncate)",
+        "VACUUM",
+    ];
     let Some(place) = Place::new() else { return };
-    for mode in ["delete", "wal"] {
+    for mode in ["delete", "truncate", "persist", "wal"] {
         let [database, left] = place.crashed(&format!("{mode}.db"), mode, true);
+        let bytes = || [&database, &left].map(|path| fs::read(path).unwrap());
+        let before = bytes();
+        let said = if mode == "wal" { "unable to open database" } else { "is not a database" };
+        for words in WORDS {
+            let mut shell = Command::new("/usr/bin/sqlite3");
+            let done = run(shell.args(["-batch", "-bail"]).arg(&database).arg(words));
+            let told = String::from_utf8_lossy(&done.stderr);
+            assert!(!done.status.success() && told.contains(said), "{mode}, {words}: {told}");
+            assert!(left.exists(), "{mode}, {words}: {} is gone", left.display());
+            assert!(bytes() == before, "{mode}, {words}: a file has changed");
+        }
         let uri = format!("file:{}", database.display());
-        let done = run(bare_python().args(["look", &uri]));
-        let words = String::from_utf8_lossy(&done.stderr);
-        assert!(words.contains("file is not a database"), "{mode}: {words}");
-        assert!(!left.exists(), "{mode}: {} is still there: mend the pages", left.display());
+        assert!(!run(bare_python().args(["look", &uri])).status.success(), "{mode}");
+        assert!(bytes() == before, "{mode}: Python has changed a file");
+        place.has_all(&database);
+    }
+    place.place.verify(&place.product, &place.dir).unwrap_or_else(|error| panic!("{error}"));
+}
+
+/// A journal of mode persist stays when its database is closed, and is used again.
+#[test]
+fn a_journal_that_a_conversion_has_sealed_or_rekeyed_is_as_safe_as_a_new_one() {
+    let Some(mut place) = Place::new() else { return };
+    place.dir = place.place.plain().join("app");
+    fs::create_dir(&place.dir).unwrap();
+    let database = place.dir.join("app.db");
+    let statements = "PRAGMA journal_mode=persist; CREATE TABLE t (x); INSERT INTO t VALUES (1)";
+    ended_well(Command::new("/usr/bin/sqlite3").arg("-batch").arg(&database).arg(statements));
+    let key = format!("file:{}", place.place.plain().join("key").display());
+    let encrypt = ["encrypt", "--profile", "sqlite", "--no-recovery", "--provider", &key];
+    for words in [&encrypt[..], &["rekey"]] {
+        ended_well(&mut place.convert(words));
+        let [_, left] = place.crashed("app.db", "persist", true);
+        let mut shell = Command::new("/usr/bin/sqlite3");
+        let done = run(shell.args(["-batch", "-bail"]).arg(&database).arg("VACUUM"));
+        assert!(!done.status.success() && left.exists(), "{words:?}");
+        place.has_all(&database);
+        ended_well(place.exec("sqlite3").arg("-batch").arg(&database).arg("DROP TABLE kept"));
     }
 }
 

@@ -152,7 +152,7 @@ impl<S: System, C: UnitCipher, P: Decide> OpenFile<'_, S, C, P> {
             .create(traits.root(), traits.class, self.layout())
             .map_err(|why| Refusal::Unlock(why).errno())?;
         let key = self.process.install(header.as_bytes()).map_err(Refusal::errno)?;
-        Ok((key, Some(header)))
+        Ok((key, Some(header.with_front(traits.front))))
     }
 
     /// After the first write: the open file holds its new key, or the key is dropped with the

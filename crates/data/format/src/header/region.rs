@@ -1,6 +1,7 @@
 //! The header's place on the disk: two copies at fixed offsets, zeros up to the data offset.
 
 use super::fields::{COPY_LEN, Header, HeaderCopy, HeaderError, MAC_LEN, SIGNED_LEN};
+use super::front::Front;
 use crate::place::Layout;
 use crate::size::DiskSize;
 
@@ -34,6 +35,15 @@ impl HeaderRegion {
             }
         }
         Self(region)
+    }
+
+    /// With this at offset 0.
+    #[must_use]
+    pub fn with_front(mut self, front: Front) -> Self {
+        if let (Some(bytes), Some(place)) = (front.bytes(), self.0.first_chunk_mut()) {
+            *place = bytes;
+        }
+        self
     }
 
     /// The bytes, for the kernel.
@@ -89,10 +99,11 @@ impl Probe {
         Self { first: copy(0), second: copy(SECOND_COPY_AT) }
     }
 
-    /// True if neither copy was ever written, or both were lost: all that was read is zero.
+    /// True if no copy was ever written, or all were lost: what was read is zero, apart from what
+    /// a [`Front`] puts there.
     #[must_use]
     pub fn is_blank(bytes: &[u8]) -> bool {
-        bytes.iter().all(|&byte| byte == 0)
+        Front::skip(bytes).iter().all(|&byte| byte == 0)
     }
 
     /// The copies that begin with the magic.
@@ -134,6 +145,7 @@ impl Probe {
 
 #[cfg(test)]
 mod tests {
+    use super::super::fields::looks_sealed;
     use super::*;
     use crate::class::Class;
     use crate::ident::{DataKeyId, Generation, KeyringId, Nonce};
@@ -162,6 +174,31 @@ mod tests {
             assert_eq!(both.likely(), None, "{at}");
             assert_eq!(both.ranked().count(), if at == 0 { 0 } else { 2 }, "{at}");
         }
+    }
+
+    #[test]
+    fn a_front_leaves_the_second_copy_and_without_it_the_file_is_blank() {
+        let ids = (KeyringId([1; 16]), Generation(7));
+        let (key, nonce) = (DataKeyId([2; 16]), Nonce([3; 32]));
+        let header = Header::new(Class::Paged, Layout::DEFAULT, ids, key, nonce);
+        let both = HeaderRegion::both(&header.signed_bytes(), &[0; MAC_LEN]);
+        for front in [Front::Zeros, Front::NewerLog] {
+            let region = both.clone().with_front(front);
+            let bytes = region.as_bytes();
+            assert!(front.is_in(bytes) && !front.is_in(both.as_bytes()));
+            assert!(looks_sealed(bytes) && !Probe::is_blank(bytes));
+            let probe = Probe::parse(bytes);
+            assert!(probe.first.is_err());
+            assert_eq!(probe.likely(), Some(&header));
+            // What a power cut leaves of the first write, by sectors; and a shorter piece.
+            for cut in [512, 256, 32, 7] {
+                let torn = bytes.get(..cut).unwrap_or_default();
+                assert!(Probe::is_blank(torn) && !looks_sealed(torn), "{front:?} {cut}");
+                assert_eq!(Start::of(torn, DiskSize(512), Layout::DEFAULT), Start::Empty);
+            }
+        }
+        let whole = both.clone().with_front(Front::Copy);
+        assert_eq!(whole.as_bytes(), both.as_bytes());
     }
 
     #[test]
