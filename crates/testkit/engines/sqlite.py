@@ -10,9 +10,16 @@ sqlite.py crash DATABASE MODE
     transaction that changes all of them, with pages of it in the database or in the log.
 sqlite.py look URI
     Opens a database, asks for its rows and closes it, whatever came of that.
+sqlite.py hold DATABASE
+    Opens a database, asks for its rows, prints "held" whatever came of that, and closes it when its
+    standard input ends.
+sqlite.py checkpoint DATABASE
+    Asks SQLite's library for rows and then, whatever came of that, for a checkpoint; prints what it
+    answers to the latter.
 """
 
 import contextlib
+import ctypes
 import hashlib
 import os
 import signal
@@ -116,11 +123,35 @@ def look(uri):
         print(database.execute("SELECT count(*) FROM kept").fetchone())
 
 
+def hold(path):
+    database = connect(path)
+    try:
+        database.execute("SELECT count(*) FROM kept").fetchone()
+    except sqlite3.Error as error:
+        print(error, file=sys.stderr)
+    print("held", flush=True)
+    sys.stdin.read()
+    database.close()
+
+
+def checkpoint(path):
+    library, database = ctypes.CDLL("libsqlite3.so.0"), ctypes.c_void_p()
+    library.sqlite3_open(os.fsencode(path), ctypes.byref(database))
+    library.sqlite3_exec(database, b"SELECT count(*) FROM kept", None, None, None)
+    answer = library.sqlite3_wal_checkpoint_v2(database, None, 3, None, None)
+    print(answer)
+    library.sqlite3_close(database)
+
+
 if sys.argv[1] == "write":
     write(*sys.argv[2:6], int(sys.argv[6]))
 elif sys.argv[1] == "crash":
     crash(*sys.argv[2:4])
 elif sys.argv[1] == "look":
     look(sys.argv[2])
+elif sys.argv[1] == "hold":
+    hold(sys.argv[2])
+elif sys.argv[1] == "checkpoint":
+    checkpoint(sys.argv[2])
 else:
     check(sys.argv[2])

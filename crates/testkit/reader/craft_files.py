@@ -227,6 +227,20 @@ def header_region(craft):
     craft.put("damaged", craft.header(b"\x55" * 256) + craft.body(plain), "refused", "bad")
 
 
+def journals(craft):
+    """Of SQLite: one copy of the header, and something else before it."""
+    plain = content(70)
+    log = reader.NEWER_LOG + bytes(224)
+    for name, first in (("db-wal", log), ("db-journal", bytes(256)), ("log-moved", log)):
+        raw = craft.header(first, craft.copy()) + craft.body(plain)
+        craft.put(f"journals/{name}", raw, "good", "good", plain)
+    # A power cut has lost the second sector of the first write, without and with data behind it.
+    craft.put("journals/torn", craft.header(log, bytes(256))[:512], "good", "good")
+    torn = craft.header(log, bytes(256))
+    craft.put("journals/lost", torn + craft.body(plain), "refused", "bad")
+    craft.put("journals/blank", torn + bytes(4096), "good", "good", bytes(4096))
+
+
 def zeros(craft):
     for size in (0, 1, 255, 768, 4095, 4096):
         craft.put(f"zeros/{size}", bytes(size), "good", "good")
@@ -276,7 +290,7 @@ def holes(craft):
 
 def main(directory, key_file, plain):
     craft = Craft(directory, key_file, plain)
-    for question in (unknown_fields, keys, policy, header_region, zeros, ends, holes):
+    for question in (unknown_fields, keys, policy, header_region, journals, zeros, ends, holes):
         question(craft)
 
 

@@ -27,6 +27,8 @@ CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 
 
 MAGIC, END_MAGIC = b"\x89TDLK\r\n\x1a", b"\x89TDLE\r\n\x1a"
+# What stands before a log of SQLite, in place of a copy of its header.
+NEWER_LOG = bytes.fromhex("377f0683ffffffff00000200000000000000000000000000157b248cbbf83a13")
 OFFSETS = (4096, 8192, 16384, 65536, 131072)
 PLAIN, PAGED, LOG, BYTES = range(4)
 
@@ -262,7 +264,7 @@ def mac_is_right(key, copy):
 def plain_bytes(sealed, ring, name=None):
     """The plain bytes, and what is wrong with the file's end or None."""
     offset = ring.offset
-    if not any(sealed[:768]):
+    if not any(sealed[:768].removeprefix(NEWER_LOG)):
         body = sealed[offset:]
         require(not any(body), "the header is lost")
         return bytes(plain_size(len(body))), None

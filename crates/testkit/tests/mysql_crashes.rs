@@ -56,9 +56,6 @@ fn acknowledged_rows_survive_kills_with_buffered_writes(install: &Install) -> Re
 mysqls!(acknowledged_rows_survive_kills_with_buffered_writes);
 
 /// The same with the power of the disk cut, by a server that syncs what it acknowledges.
-///
-/// `native_aio` is off in a plain server: what became of it with that on is in
-/// docs/engines/mysql.md.
 fn survives_power_cuts(
     install: &Install,
     arm: Arm,
@@ -118,28 +115,39 @@ fn survives_power_cuts(
 
 const CUTS: u64 = 25;
 
+/// Upstream's 8.0.15 loses data with native AIO, plain too: docs/engines/mysql.md.
+fn modes(install: &Install) -> &'static [&'static str] {
+    if install.is_whole { &["ON", "OFF"] } else { &["OFF"] }
+}
+
 fn acknowledged_rows_survive_power_cuts_on_ext4(install: &Install) -> Result<()> {
-    for native_aio in ["ON", "OFF"] {
+    for native_aio in modes(install) {
         survives_power_cuts(install, Arm::Sealed, FileSystem::Ext4, native_aio)?;
     }
     Ok(())
 }
-mysqls!(acknowledged_rows_survive_power_cuts_on_ext4: upstream);
+mysqls!(acknowledged_rows_survive_power_cuts_on_ext4);
 
 fn acknowledged_rows_survive_power_cuts_on_xfs(install: &Install) -> Result<()> {
-    for native_aio in ["ON", "OFF"] {
+    for native_aio in modes(install) {
         survives_power_cuts(install, Arm::Sealed, FileSystem::Xfs, native_aio)?;
     }
     Ok(())
 }
-mysqls!(acknowledged_rows_survive_power_cuts_on_xfs: upstream);
+mysqls!(acknowledged_rows_survive_power_cuts_on_xfs);
 
 fn a_plain_server_survives_power_cuts_on_ext4(install: &Install) -> Result<()> {
-    survives_power_cuts(install, Arm::Plain, FileSystem::Ext4, "OFF")
+    for native_aio in modes(install) {
+        survives_power_cuts(install, Arm::Plain, FileSystem::Ext4, native_aio)?;
+    }
+    Ok(())
 }
-mysqls!(a_plain_server_survives_power_cuts_on_ext4: upstream);
+mysqls!(a_plain_server_survives_power_cuts_on_ext4);
 
 fn a_plain_server_survives_power_cuts_on_xfs(install: &Install) -> Result<()> {
-    survives_power_cuts(install, Arm::Plain, FileSystem::Xfs, "OFF")
+    for native_aio in modes(install) {
+        survives_power_cuts(install, Arm::Plain, FileSystem::Xfs, native_aio)?;
+    }
+    Ok(())
 }
-mysqls!(a_plain_server_survives_power_cuts_on_xfs: upstream);
+mysqls!(a_plain_server_survives_power_cuts_on_xfs);

@@ -9,7 +9,6 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{SeekFrom, seek};
 use rustix::io::Errno;
-use tidelock_cipher::is_zero;
 use tidelock_contract::{Decision, Policy};
 use tidelock_format::{Class, PROBE_LEN, Probe, UNIT, looks_sealed};
 use tidelock_keyring::{Direction, Keyring};
@@ -49,7 +48,7 @@ impl Item {
     /// [`Error::Io`].
     pub(super) fn begins_with_zeros(&self) -> Result<bool> {
         let Some(path) = self.names.first() else { return Ok(false) };
-        first(path).map(|first| is_zero(&first)).map_err(Error::io("read", path))
+        first(path).map(|first| Probe::is_blank(&first)).map_err(Error::io("read", path))
     }
 }
 

@@ -12,6 +12,7 @@ use crate::ancestry::O_PATH_DIRECTORY;
 use crate::errno::Errno;
 use crate::file::{O_APPEND, O_DIRECT, OpenFile};
 use crate::gate::Alone;
+use crate::index::may_be_index;
 use crate::kernel::{Fd, FileStat, Links, SCRATCH_MAX, System};
 use crate::path::PathBuffer;
 use crate::process::{Placing, Process};
@@ -174,8 +175,26 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
             Decided::Sealed(root, class) if flags & O_PATH == 0 => {
                 self.open_sealed(lookup, flags, mode, root, class, name)
             }
+            Decided::Plain(_) if may_be_index(lookup.path) => {
+                self.open_index(lookup, flags, mode, name)
+            }
             _ => self.open_plain(lookup, flags, mode, name),
         }
+    }
+
+    // Apart: a path's buffer is a page of the stack.
+    #[inline(never)]
+    fn open_index(
+        &self,
+        lookup: Lookup<'_>,
+        flags: i32,
+        mode: u32,
+        name: &[u8],
+    ) -> Result<i32, Errno> {
+        let mut own = PathBuffer::new();
+        let is_index = self.own_index(lookup.at, lookup.path, &mut own)?;
+        let path = if is_index { own.as_c() } else { lookup.path };
+        self.open_plain(Lookup { path, ..lookup }, flags, mode, name)
     }
 
     /// A file that is not sealed by its path; one that is sealed all the same must not be taken for
@@ -503,7 +522,7 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
             Err(why) => return refuse(Refusal::Unlock(why)),
         };
         let key = self.install(header.as_bytes()).or_else(refuse)?;
-        let header = header.with_front(traits.front);
+        let header = header.with_front(Front::of_number(traits.front));
         let empty = tidelock_cipher::Sealed::EMPTY;
         match self.system.pwrite_first(fd, &header, layout.start(), empty) {
             Ok(count) if count as u64 == layout.start().get() => Ok(key),
@@ -553,7 +572,7 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
         stat: &FileStat,
     ) -> Traits {
         let stripe = Stripe::of(root, class, stat.device, stat.inode);
-        Traits { class, zero_rule, front, stripe, shared: false, locks: false }
+        Traits { class, zero_rule, front: front as u8, stripe, shared: false, locks: false }
     }
 
     pub(crate) fn refuse<T>(&self, name: &[u8], why: Refusal) -> Result<T, Errno> {

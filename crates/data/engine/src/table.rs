@@ -10,7 +10,7 @@ use core::sync::atomic::{
 };
 
 use tidelock_cipher::Root;
-use tidelock_format::{Class, Front, ZeroRule};
+use tidelock_format::{Class, ZeroRule};
 
 use crate::end::End;
 use crate::errno::Errno;
@@ -128,8 +128,8 @@ pub struct OpenFlags(pub i32);
 pub(crate) struct Traits {
     pub(crate) class: Class,
     pub(crate) zero_rule: ZeroRule,
-    /// How its header begins, should it get one.
-    pub(crate) front: Front,
+    /// The number of the [`Front`](tidelock_format::Front) that its header gets, should it get one.
+    pub(crate) front: u8,
     /// The file's words.
     pub(crate) stripe: Stripe,
     /// Another process may share the open file: a fork has happened since.
@@ -149,21 +149,21 @@ impl Traits {
             | u32::from(self.stripe.number) << 8
             | (self.class as u32) << 18
             | (self.zero_rule as u32) << 22
-            | (self.front as u32) << 28
+            | u32::from(self.front) << 28
             | if self.shared { SHARED } else { 0 }
             | if self.locks { LOCKS } else { 0 }
     }
 
     #[inline]
     fn unpack(word: u32) -> Self {
-        let [root, ..] = word.to_le_bytes();
-        let [class, zero_rule, front] =
-            [word >> 18 & 15, word >> 22 & 3, word >> 28 & 3].map(|kind| kind.to_le_bytes()[0]);
+        let [root, .., high] = word.to_le_bytes();
+        let [class, zero_rule, ..] =
+            [word >> 18 & 15, word >> 22 & 3].map(|kind| kind.to_le_bytes()[0]);
         let number = u16::try_from((word >> 8) % WORDS_U32).unwrap_or(0);
         Self {
             class: Class::from_number(class).unwrap_or(Class::Bytes),
             zero_rule: ZeroRule::from_number(zero_rule).unwrap_or(ZeroRule::Block),
-            front: Front::from_number(front).unwrap_or_default(),
+            front: high >> 4,
             stripe: Stripe { root: Root(root), number },
             shared: word & SHARED != 0,
             locks: word & LOCKS != 0,

@@ -311,7 +311,7 @@ fn admits(fd: c_int, first: &[u8]) -> bool {
 /// # Safety
 /// The contract of write.
 unsafe fn looked_at<'b>(from: *const c_void, len: size_t) -> &'b [u8] {
-    let len = len.min(64);
+    let len = len.min(tidelock_format::PROBE_LEN);
     if from.is_null() || touch::all(from.cast(), len, Want::Read).is_err() {
         return &[];
     }

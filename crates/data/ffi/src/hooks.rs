@@ -72,6 +72,7 @@ pub mod close;
 pub mod control;
 pub mod direct;
 pub mod duplicate;
+mod index;
 pub mod limits;
 pub mod listing;
 pub mod locks;

@@ -75,6 +75,6 @@ pub mod ledger_types {
     pub use libc::{
         DIR, FILE, aiocb, dirent, epoll_event, fd_set, gid_t, iovec, loff_t, mode_t, nfds_t, off_t,
         pid_t, pollfd, rlimit, sigevent, sigset_t, size_t, ssize_t, stack_t, stat as Stat, statfs,
-        statvfs, statx as Statx, timespec, timeval, uid_t, wchar_t,
+        statvfs, statx as Statx, timespec, timeval, uid_t, utimbuf, wchar_t,
     };
 }

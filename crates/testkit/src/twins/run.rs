@@ -324,20 +324,24 @@ fn exec<'a>(dir: &'a Path, program: &'a Path) -> [&'a OsStr; 5] {
 const LIMIT: &str = "300";
 
 /// What a trace has between the marks that a program writes to no descriptor, `begin NAME` and
-/// `end`: each name and the calls that follow it.
+/// `end`: each name and the calls of that process which follow it. Others may be traced beside it
+/// (the agent), whose lines cut calls in two.
 #[must_use]
 pub fn sections(trace: &str) -> Vec<(String, Vec<String>)> {
     let mut found: Vec<(String, Vec<String>)> = Vec::new();
-    let mut inside = false;
+    let mut inside = None;
     for line in trace.lines() {
         let call = line.trim_start_matches(|c: char| c.is_ascii_digit() || c == ' ');
+        let process = line.strip_suffix(call);
         if let Some(name) = call.strip_prefix("write(-1, \"begin ") {
             let name = name.split('"').next().unwrap_or_default();
             found.push((name.to_owned(), Vec::new()));
-            inside = true;
+            inside = process;
+        } else if process != inside || call.starts_with("<... ") {
+            // Another process, or the end of a call that was counted where it began.
         } else if call.starts_with("write(-1, \"end\"") {
-            inside = false;
-        } else if let Some((_, calls)) = found.last_mut().filter(|_| inside) {
+            inside = None;
+        } else if let Some((_, calls)) = found.last_mut() {
             calls.push(call.to_owned());
         }
     }

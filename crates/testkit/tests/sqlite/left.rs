@@ -2,9 +2,10 @@
 //! and conversions.
 
 use std::fs;
+use std::io::{BufRead as _, BufReader};
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
 
 use super::{PYTHON, Place, ended_well, engine, run};
 
@@ -110,6 +111,95 @@ fn a_program_without_keys_that_may_write_leaves_what_a_kill_has_left() {
         place.has_all(&database);
     }
     place.place.verify(&place.product, &place.dir).unwrap_or_else(|error| panic!("{error}"));
+}
+
+/// Holds a database open.
+struct Holder(Child);
+
+impl Holder {
+    fn start(mut python: Command, database: &Path) -> Self {
+        python.arg("hold").arg(database).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = python.spawn().unwrap();
+        let mut said = String::new();
+        let mut answers = BufReader::new(child.stdout.as_mut().unwrap());
+        answers.read_line(&mut said).unwrap();
+        assert_eq!(said, "held\n");
+        Self(child)
+    }
+
+    /// It closes the database.
+    fn end(mut self) {
+        drop(self.0.stdin.take());
+        assert!(self.0.wait().unwrap().success());
+    }
+}
+
+impl Drop for Holder {
+    fn drop(&mut self) {
+        // One that a failing test leaves ends with its standard input.
+        drop(self.0.stdin.take());
+        let _ = self.0.wait();
+    }
+}
+
+/// The index of a log is shared memory of all who have the database open. Whoever trusts it may
+/// copy pages of the log into the database, which for a program without keys are sealed bytes.
+#[test]
+fn a_program_without_keys_that_closes_a_database_last_changes_neither_it_nor_its_log() {
+    let Some(place) = Place::new() else { return };
+    for keyed_first in [true, false] {
+        let [database, log] = place.crashed(&format!("{keyed_first}.db"), "wal", true);
+        let keyed = || Holder::start(place.python("sqlite.py"), &database);
+        let bare = || Holder::start(bare_python(), &database);
+        let (with, without) = if keyed_first {
+            let with = keyed();
+            (with, bare())
+        } else {
+            let without = bare();
+            (keyed(), without)
+        };
+        with.end();
+        let bytes = || [&database, &log].map(|path| fs::read(path).unwrap());
+        let before = bytes();
+        without.end();
+        assert!(bytes() == before, "keyed first: {keyed_first}: a file has changed");
+        place.has_all(&database);
+    }
+    place.place.verify(&place.product, &place.dir).unwrap_or_else(|error| panic!("{error}"));
+}
+
+/// The one call that changes a database without a look at its first page.
+#[test]
+fn a_checkpoint_that_a_program_without_keys_asks_for_fails_beside_one_with_keys() {
+    let Some(place) = Place::new() else { return };
+    let [database, log] = place.crashed("app.db", "wal", true);
+    let holder = Holder::start(place.python("sqlite.py"), &database);
+    let bytes = || [&database, &log].map(|path| fs::read(path).unwrap());
+    let before = bytes();
+    let answer = ended_well(bare_python().arg("checkpoint").arg(&database));
+    // SQLITE_CANTOPEN.
+    assert_eq!(answer, "14\n");
+    assert!(bytes() == before, "a file has changed");
+    holder.end();
+    place.has_all(&database);
+    let left: Vec<_> =
+        fs::read_dir(&place.dir).unwrap().map(|it| it.unwrap().file_name()).collect();
+    assert!(!left.iter().any(|name| name == "app.db-tidelock-shm"), "{left:?}");
+}
+
+/// The guard judges what is copied by its first bytes.
+#[test]
+fn a_copy_of_a_journal_and_a_log_by_a_program_without_keys_below_exec_opens() {
+    let Some(place) = Place::new() else { return };
+    for mode in ["delete", "wal"] {
+        let [database, left] = place.crashed(&format!("{mode}.db"), mode, true);
+        let copy = place.dir.join("copy");
+        fs::create_dir(&copy).unwrap();
+        let words = format!("cp {} {} {}", database.display(), left.display(), copy.display());
+        ended_well(place.exec("sh").args(["-c", &words]));
+        place.has_all(&copy.join(format!("{mode}.db")));
+        fs::remove_dir_all(&copy).unwrap();
+    }
 }
 
 /// A journal of mode persist stays when its database is closed, and is used again.

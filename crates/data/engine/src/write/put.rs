@@ -2,7 +2,7 @@
 //! the first header.
 
 use tidelock_cipher::{KeySlot, Sealed, SealedHeader, UnitCipher};
-use tidelock_format::{BLOCK_USIZE, DiskOffset, DiskSize, Layout, PlainOffset};
+use tidelock_format::{BLOCK_USIZE, DiskOffset, DiskSize, Front, Layout, PlainOffset};
 
 use crate::errno::Errno;
 use crate::file::{OpenFile, place};
@@ -152,7 +152,7 @@ impl<S: System, C: UnitCipher, P: Decide> OpenFile<'_, S, C, P> {
             .create(traits.root(), traits.class, self.layout())
             .map_err(|why| Refusal::Unlock(why).errno())?;
         let key = self.process.install(header.as_bytes()).map_err(Refusal::errno)?;
-        Ok((key, Some(header.with_front(traits.front))))
+        Ok((key, Some(header.with_front(Front::of_number(traits.front)))))
     }
 
     /// After the first write: the open file holds its new key, or the key is dropped with the

@@ -6,8 +6,9 @@
 
 use core::ffi::{c_char, c_int, c_void};
 
-use libc::{gid_t, mode_t, size_t, ssize_t, statfs, statvfs, timespec, timeval, uid_t};
+use libc::{gid_t, mode_t, size_t, ssize_t, statfs, statvfs, timespec, timeval, uid_t, utimbuf};
 
+use crate::hooks::index::named;
 use crate::hooks::proc::followed;
 use crate::hooks::{below, beneath, is_empty};
 use crate::{next, touch};
@@ -50,8 +51,7 @@ pub unsafe fn fchownat(
         // SAFETY: takes numbers only.
         return unsafe { fchown(fd, owner, group) };
     }
-    // SAFETY: the program's own arguments.
-    unsafe { raw!(SYS_fchownat, at, path, owner, group, flags) }
+    named!(at, path: SYS_fchownat, at, path, owner, group, flags)
 }
 
 pub unsafe fn chown(path: *const c_char, owner: uid_t, group: gid_t) -> c_int {
@@ -64,8 +64,7 @@ pub unsafe fn chmod(path: *const c_char, mode: mode_t) -> c_int {
     match unsafe { followed(path, 0) } {
         // SAFETY: takes numbers only.
         Some(fd) => unsafe { fchmod(fd, mode) },
-        // SAFETY: the program's own arguments.
-        None => unsafe { raw!(SYS_chmod, path, mode) },
+        None => named!(libc::AT_FDCWD, path: SYS_chmod, path, mode),
     }
 }
 
@@ -95,8 +94,7 @@ pub unsafe fn faccessat(at: c_int, path: *const c_char, mode: c_int, flags: c_in
         return on_hidden!(SYS_faccessat2, fd, empty, mode, flags);
     }
     if flags == 0 {
-        // SAFETY: the program's own arguments.
-        return unsafe { raw!(SYS_faccessat, at, path, mode) };
+        return named!(at, path: SYS_faccessat, at, path, mode);
     }
     // SAFETY: the contract of faccessat.
     let (at, _file) = try_or_fail!(unsafe { below(at, path, flags) });
@@ -143,8 +141,7 @@ pub unsafe fn utimensat(
         // SAFETY: the contract of futimens.
         return unsafe { futimens(fd, times) };
     }
-    // SAFETY: the program's own arguments.
-    unsafe { raw!(SYS_utimensat, at, path, times, flags) }
+    named!(at, path: SYS_utimensat, at, path, times, flags)
 }
 
 pub unsafe fn utimes(path: *const c_char, times: *const timeval) -> c_int {
@@ -152,9 +149,12 @@ pub unsafe fn utimes(path: *const c_char, times: *const timeval) -> c_int {
     match unsafe { followed(path, 0) } {
         // SAFETY: the contract of futimes.
         Some(fd) => unsafe { futimes(fd, times) },
-        // SAFETY: the program's own arguments.
-        None => unsafe { raw!(SYS_utimes, path, times) },
+        None => named!(libc::AT_FDCWD, path: SYS_utimes, path, times),
     }
+}
+
+pub unsafe fn utime(path: *const c_char, times: *const utimbuf) -> c_int {
+    named!(libc::AT_FDCWD, path: SYS_utime, path, times)
 }
 
 pub unsafe fn statfs_of(path: *const c_char, into: *mut statfs) -> c_int {

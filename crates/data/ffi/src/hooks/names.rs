@@ -8,6 +8,7 @@ use core::ffi::{c_char, c_int, c_uint};
 use tidelock_engine::{Errno, Fd};
 
 use crate::guard;
+use crate::hooks::index::as_index;
 use crate::hooks::{aside, beneath, directory, is_control, is_empty, none, path as path_of};
 use crate::process::process;
 use crate::raw;
@@ -147,8 +148,12 @@ pub unsafe fn unlinkat(at: c_int, path: *const c_char, flags: c_int) -> c_int {
     if unsafe { path_of(path) }.is_ok_and(|path| is_control(at, path)) {
         return raw::fail(Errno::NOENT);
     }
+    // SAFETY: the program's own arguments, with a path of ours.
+    let remove = |own| unsafe { raw!(SYS_unlinkat, at, own, flags) };
+    // SAFETY: the contract of unlinkat.
+    let own = unsafe { as_index(at, path, remove) };
     // SAFETY: the program's own arguments.
-    unsafe { raw!(SYS_unlinkat, at, path, flags) }
+    own.unwrap_or_else(|| unsafe { raw!(SYS_unlinkat, at, path, flags) })
 }
 
 pub unsafe fn chdir(path: *const c_char) -> c_int {

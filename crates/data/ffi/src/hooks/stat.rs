@@ -9,6 +9,7 @@ use libc::{stat as Stat, statx as Statx};
 use tidelock_engine::{Errno, Fd, FileStat};
 use tidelock_format::DiskSize;
 
+use crate::hooks::index::named;
 use crate::hooks::{File, aside, is_empty, names_control, path as path_of, proc};
 use crate::process::process;
 use crate::raw;
@@ -49,8 +50,7 @@ pub unsafe fn fstatat(at: c_int, path: *const c_char, into: *mut Stat, flags: c_
         return unsafe { fstat(fd, into) };
     }
     let changes = size_changes();
-    // SAFETY: the program's own arguments.
-    let done: c_int = unsafe { raw!(SYS_newfstatat, at, path, into, flags) };
+    let done: c_int = named!(at, path: SYS_newfstatat, at, path, into, flags);
     if done != 0 || process().is_none() {
         return done;
     }
@@ -85,8 +85,7 @@ pub unsafe fn statx(
     let wanted = libc::STATX_TYPE | libc::STATX_INO;
     let mask = if process().is_some() { mask | wanted } else { mask };
     let changes = size_changes();
-    // SAFETY: the program's own arguments.
-    let done: c_int = unsafe { raw!(SYS_statx, at, path, flags, mask, into) };
+    let done: c_int = named!(at, path: SYS_statx, at, path, flags, mask, into);
     if done != 0 || process().is_none() {
         return done;
     }

@@ -161,6 +161,7 @@ hooks {
         attributes::faccessat(at: c_int, path: *const c_char, mode: c_int, flags: c_int) -> c_int:
             faccessat;
         attributes::utimes(path: *const c_char, times: *const timeval) -> c_int: utimes;
+        attributes::utime(path: *const c_char, times: *const utimbuf) -> c_int: utime;
         attributes::statfs_of(path: *const c_char, into: *mut statfs) -> c_int: statfs,
             statfs64, __statfs;
         attributes::getxattr(path: *const c_char, name: *const c_char, into: *mut c_void, len:
@@ -469,7 +470,7 @@ passes {
         ftok
     }
     "Owner, mode, times and extended attributes of a name are those of the file." {
-        lchmod lchown utime lutimes futimesat lgetxattr
+        lchmod lchown lutimes futimesat lgetxattr
         lsetxattr
         llistxattr lremovexattr
     }

@@ -27,7 +27,7 @@ pub enum Front {
 /// before it looks at the version. That is 2^32 - 1; the one in use is 3007000.
 const NEWER_LOG: [u8; 32] = {
     let mut head = [0; 32];
-    let fields = [0x377f_0683, u32::MAX, 4096, 0, 0, 0];
+    let fields = [0x377f_0683, u32::MAX, 512, 0, 0, 0];
     let (mut one, mut other, mut at) = (0u32, 0u32, 0);
     while at < fields.len() {
         one = one.wrapping_add(fields[at]).wrapping_add(other);
@@ -55,14 +55,13 @@ impl Front {
         }
     }
 
-    /// The front with this number, if there is one.
+    /// The front with this number; the first copy if there is none.
     #[must_use]
-    pub const fn from_number(number: u8) -> Option<Self> {
+    pub const fn of_number(number: u8) -> Self {
         match number {
-            0 => Some(Self::Copy),
-            1 => Some(Self::Zeros),
-            2 => Some(Self::NewerLog),
-            _ => None,
+            1 => Self::Zeros,
+            2 => Self::NewerLog,
+            _ => Self::Copy,
         }
     }
 
@@ -105,7 +104,7 @@ mod tests {
     #[test]
     fn the_head_of_a_newer_log_is_the_one_that_sqlite_was_tried_with() {
         // Computed apart, as https://www.sqlite.org/fileformat2.html (section 4.2) says.
-        let wanted = "377f0683ffffffff00001000000000000000000000000000157b408cbbf86413";
+        let wanted = "377f0683ffffffff00000200000000000000000000000000157b248cbbf83a13";
         let hex: String = NEWER_LOG.iter().map(|byte| format!("{byte:02x}")).collect();
         assert_eq!(hex, wanted);
     }
@@ -129,8 +128,7 @@ mod tests {
     #[test]
     fn numbers_lead_back_to_their_fronts() {
         for front in [Front::Copy, Front::Zeros, Front::NewerLog] {
-            assert_eq!(Front::from_number(front as u8), Some(front));
+            assert_eq!(Front::of_number(front as u8), front);
         }
-        assert_eq!(Front::from_number(3), None);
     }
 }
