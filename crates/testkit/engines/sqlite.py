@@ -12,7 +12,7 @@ sqlite.py look URI
     Opens a database, asks for its rows and closes it, whatever came of that.
 sqlite.py hold DATABASE
     Opens a database, asks for its rows, prints "held" whatever came of that, and closes it when its
-    standard input ends.
+    standard input ends. For "-" instead of a path it first prints "waits" and reads one.
 sqlite.py checkpoint DATABASE
     Asks SQLite's library for rows and then, whatever came of that, for a checkpoint; prints what it
     answers to the latter.
@@ -124,6 +124,9 @@ def look(uri):
 
 
 def hold(path):
+    if path == "-":
+        print("waits", flush=True)
+        path = sys.stdin.readline().strip()
     database = connect(path)
     try:
         database.execute("SELECT count(*) FROM kept").fetchone()

@@ -3,26 +3,39 @@
 //! The index, `NAME-shm`, is plain and shared by all who have the database open. A program without
 //! keys that found it would trust it, and not read the log's head. When it closed the database
 //! last, it would copy sealed pages of the log to where their plain ones belong, and remove the
-//! log. So what programs with keys open and remove under that name is `NAME-tidelock-shm`
+//! log. So a program that has a sealed database open means `NAME-tidelock-shm` by that name
 //! (docs/decisions/0020).
+
+use core::sync::atomic::Ordering::Relaxed;
 
 use tidelock_cipher::UnitCipher;
 
 use crate::errno::Errno;
+use crate::file::OpenFile;
 use crate::kernel::{Fd, System};
 use crate::path::PathBuffer;
 use crate::process::Process;
 use crate::roots::{Decide, Decided};
 
 const END: &[u8] = b"-shm";
-/// What precedes that in the name that programs with keys have for it.
+/// What precedes that in the name of our own.
 const OWN: &[u8] = b"-tidelock";
+
+/// Whose index a path names.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Index {
+    /// Of a sealed database that this program has open: only our own one will do. Whoever has it
+    /// open must agree, whatever its path says: with two indexes the database would be lost.
+    OfOpen,
+    /// Of one that is sealed by its name: our own one, if none has the name itself.
+    OfSealed,
+}
 
 /// True if SQLite could mean an index by this path, which ends with a zero byte.
 #[inline]
 #[must_use]
 pub fn may_be_index(path: &[u8]) -> bool {
-    database_of(path).is_some_and(|database| !database.ends_with(OWN))
+    database_of(path).is_some()
 }
 
 /// The path of the database whose index this could be.
@@ -32,25 +45,41 @@ fn database_of(path: &[u8]) -> Option<&[u8]> {
 }
 
 impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
-    /// Puts the name that programs with keys have for an index into `own`: true if this path,
-    /// which ends with a zero byte, is that of an index whose database is sealed.
+    /// Whose index this path names, which ends with a zero byte, and in `own` the path of our own.
+    /// `None` if it is none, or that of a plain database.
     ///
     /// # Errors
     /// Those of [`decide`](Self::decide); ENAMETOOLONG.
-    pub fn own_index(&self, at: Fd, path: &[u8], own: &mut PathBuffer) -> Result<bool, Errno> {
-        let Some(database) = database_of(path).filter(|_| may_be_index(path)) else {
-            return Ok(false);
-        };
-        if !matches!(self.decide(at, path, false)?, Decided::Plain(_)) {
-            return Ok(false);
-        }
+    pub fn own_index(
+        &self,
+        at: Fd,
+        path: &[u8],
+        own: &mut PathBuffer,
+    ) -> Result<Option<Index>, Errno> {
+        let Some(database) = database_of(path) else { return Ok(None) };
         own.set(database)?;
-        if !matches!(self.decide(at, own.as_c(), false)?, Decided::Sealed(..)) {
-            return Ok(false);
-        }
+        let index = if self.has_open(at, own.as_c()) {
+            Index::OfOpen
+        } else if matches!(self.decide(at, path, false)?, Decided::Plain(_))
+            && matches!(self.decide(at, own.as_c(), false)?, Decided::Sealed(..))
+        {
+            Index::OfSealed
+        } else {
+            return Ok(None);
+        };
         own.append(OWN)?;
         own.append(END)?;
-        Ok(true)
+        Ok(Some(index))
+    }
+
+    /// True if this program has the file at this path open as a sealed one.
+    fn has_open(&self, at: Fd, path: &[u8]) -> bool {
+        let Ok(stat) = self.system.stat_at(at, path) else { return false };
+        let joined = self.table.indices().filter(|&index| self.table.join(index));
+        joined.map(|index| OpenFile::of(self, index)).any(|file| {
+            let slot = file.slot;
+            (slot.device.load(Relaxed), slot.inode.load(Relaxed)) == (stat.device, stat.inode)
+        })
     }
 }
 
@@ -63,7 +92,7 @@ mod tests {
         for (path, may) in [
             (&b"/data/app.db-shm\0"[..], true),
             (b"-shm\0", true),
-            (b"app.db-tidelock-shm\0", false),
+            (b"app.db-tidelock-shm\0", true),
             (b"app.db-shm", false),
             (b"app.db-shm2\0", false),
             (b"app.db\0", false),

@@ -65,7 +65,7 @@ pub use end::End;
 pub use errno::Errno;
 pub use file::{Access, OpenFile};
 pub use guard::Verdict;
-pub use index::may_be_index;
+pub use index::{Index, may_be_index};
 pub use kernel::{Fd, FileStat, Kernel, Links, SCRATCH_MAX, System};
 pub use keytable::{KEYS, KeyPlace, KeyTable};
 pub use path::PathBuffer;

@@ -12,7 +12,7 @@ use crate::ancestry::O_PATH_DIRECTORY;
 use crate::errno::Errno;
 use crate::file::{O_APPEND, O_DIRECT, OpenFile};
 use crate::gate::Alone;
-use crate::index::may_be_index;
+use crate::index::{Index, may_be_index};
 use crate::kernel::{Fd, FileStat, Links, SCRATCH_MAX, System};
 use crate::path::PathBuffer;
 use crate::process::{Placing, Process};
@@ -175,7 +175,7 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
             Decided::Sealed(root, class) if flags & O_PATH == 0 => {
                 self.open_sealed(lookup, flags, mode, root, class, name)
             }
-            Decided::Plain(_) if may_be_index(lookup.path) => {
+            Decided::Plain(_) | Decided::Outside if may_be_index(lookup.path) => {
                 self.open_index(lookup, flags, mode, name)
             }
             _ => self.open_plain(lookup, flags, mode, name),
@@ -192,9 +192,18 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
         name: &[u8],
     ) -> Result<i32, Errno> {
         let mut own = PathBuffer::new();
-        let is_index = self.own_index(lookup.at, lookup.path, &mut own)?;
-        let path = if is_index { own.as_c() } else { lookup.path };
-        self.open_plain(Lookup { path, ..lookup }, flags, mode, name)
+        let index = self.own_index(lookup.at, lookup.path, &mut own)?;
+        let own = Lookup { path: own.as_c(), ..lookup };
+        match index {
+            Some(Index::OfSealed) if flags & O_EXCL == 0 => {
+                match self.open_plain(lookup, flags & !O_CREAT, mode, name) {
+                    Err(Errno::NOENT) => self.open_plain(own, flags, mode, name),
+                    done => done,
+                }
+            }
+            Some(_) => self.open_plain(own, flags, mode, name),
+            None => self.open_plain(lookup, flags, mode, name),
+        }
     }
 
     /// A file that is not sealed by its path; one that is sealed all the same must not be taken for

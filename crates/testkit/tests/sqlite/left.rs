@@ -2,7 +2,7 @@
 //! and conversions.
 
 use std::fs;
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -117,14 +117,32 @@ fn a_program_without_keys_that_may_write_leaves_what_a_kill_has_left() {
 struct Holder(Child);
 
 impl Holder {
-    fn start(mut python: Command, database: &Path) -> Self {
+    fn start(python: Command, database: &Path) -> Self {
+        Self::said(python, database, "held\n")
+    }
+
+    /// One that opens no database before it is told which.
+    fn waiting(python: Command) -> Self {
+        Self::said(python, Path::new("-"), "waits\n")
+    }
+
+    fn said(mut python: Command, database: &Path, wanted: &str) -> Self {
         python.arg("hold").arg(database).stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut child = python.spawn().unwrap();
+        let mut holder = Self(python.spawn().unwrap());
+        assert_eq!(holder.line(), wanted);
+        holder
+    }
+
+    /// What it says next; it says one line at a time.
+    fn line(&mut self) -> String {
         let mut said = String::new();
-        let mut answers = BufReader::new(child.stdout.as_mut().unwrap());
-        answers.read_line(&mut said).unwrap();
-        assert_eq!(said, "held\n");
-        Self(child)
+        BufReader::new(self.0.stdout.as_mut().unwrap()).read_line(&mut said).unwrap();
+        said
+    }
+
+    fn open(&mut self, database: &Path) {
+        writeln!(self.0.stdin.as_mut().unwrap(), "{}", database.display()).unwrap();
+        assert_eq!(self.line(), "held\n");
     }
 
     /// It closes the database.
@@ -166,6 +184,55 @@ fn a_program_without_keys_that_closes_a_database_last_changes_neither_it_nor_its
         place.has_all(&database);
     }
     place.place.verify(&place.product, &place.dir).unwrap_or_else(|error| panic!("{error}"));
+}
+
+/// Two programs with two indexes would lose the database.
+#[test]
+fn programs_with_keys_share_one_index_by_whatever_path_they_reach_a_database() {
+    let Some(place) = Place::new() else { return };
+    let indexes = |dir: &Path| {
+        let names = fs::read_dir(dir).unwrap().map(|it| it.unwrap().file_name());
+        let mut names: Vec<_> = names.filter_map(|name| name.into_string().ok()).collect();
+        names.retain(|name| name.ends_with("-shm"));
+        names.sort();
+        names
+    };
+    let [database, _] = place.crashed("app.db", "wal", true);
+    let holder = Holder::start(place.python("sqlite.py"), &database);
+    let mut late = Holder::waiting(place.python("sqlite.py"));
+    // By a name that the policy of a running program does not know.
+    let moved = place.dir.with_file_name("moved");
+    fs::rename(&place.dir, &moved).unwrap();
+    late.open(&moved.join("app.db"));
+    assert_eq!(indexes(&moved), ["app.db-tidelock-shm"]);
+    late.end();
+    fs::rename(&moved, &place.dir).unwrap();
+    holder.end();
+    assert_eq!(indexes(&place.dir), [""; 0]);
+
+    // By a link out of the directory that one of them has not seen.
+    let elsewhere = place.place.plain().join("elsewhere.db");
+    let mut late = Holder::waiting(place.python("sqlite.py"));
+    let link = place.dir.join("link.db");
+    std::os::unix::fs::symlink(&elsewhere, &link).unwrap();
+    let statements = "PRAGMA journal_mode=wal; CREATE TABLE kept (x)";
+    ended_well(place.exec("sqlite3").arg("-batch").arg(&link).arg(statements));
+    let holder = Holder::start(place.python("sqlite.py"), &link);
+    late.open(&elsewhere);
+    assert_eq!(indexes(elsewhere.parent().unwrap()), ["elsewhere.db-tidelock-shm"]);
+    late.end();
+    holder.end();
+
+    // One whose name is that of another's index without its end.
+    let [one, _] = place.crashed("twin", "wal", true);
+    let [other, _] = place.crashed("twin-tidelock", "wal", true);
+    let holders = [&one, &other].map(|path| Holder::start(place.python("sqlite.py"), path));
+    assert_eq!(indexes(&place.dir), ["twin-tidelock-shm", "twin-tidelock-tidelock-shm"]);
+    for holder in holders {
+        holder.end();
+    }
+    place.has_all(&one);
+    place.has_all(&other);
 }
 
 /// The one call that changes a database without a look at its first page.

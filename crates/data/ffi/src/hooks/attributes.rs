@@ -154,6 +154,18 @@ pub unsafe fn utimes(path: *const c_char, times: *const timeval) -> c_int {
 }
 
 pub unsafe fn utime(path: *const c_char, times: *const utimbuf) -> c_int {
+    // SAFETY: the contract of utime.
+    if let Some(fd) = unsafe { followed(path, 0) } {
+        if times.is_null() {
+            // SAFETY: no times are the times of now.
+            return unsafe { futimens(fd, core::ptr::null()) };
+        }
+        // SAFETY: the contract of utime.
+        let times = try_or_fail!(unsafe { touch::value(times) });
+        let times = [times.actime, times.modtime].map(|time| timespec { tv_sec: time, tv_nsec: 0 });
+        // SAFETY: two times, as futimens wants.
+        return unsafe { futimens(fd, times.as_ptr()) };
+    }
     named!(libc::AT_FDCWD, path: SYS_utime, path, times)
 }
 

@@ -5,38 +5,62 @@
 
 use core::ffi::{c_char, c_int};
 
-use tidelock_engine::{Fd, PathBuffer, may_be_index};
+use tidelock_engine::{Fd, Index, PathBuffer, may_be_index};
 
 use crate::hooks::{aside, path};
 use crate::process::process;
 
-/// A call on that name; `None` if this path names no index.
+/// A call on our own name of the index that `name` means to a program which has the database open;
+/// `None` if it has none open.
 ///
 /// # Safety
 /// That of `path`; what is called gets a path that ends with a zero byte.
-pub(crate) unsafe fn as_index(
+pub(crate) unsafe fn of_open(
     at: c_int,
     name: *const c_char,
     call: impl FnOnce(*const c_char) -> c_int,
 ) -> Option<c_int> {
     // SAFETY: the caller's promise.
     let name = unsafe { path(name) }.ok().filter(|name| may_be_index(name))?;
-    as_index_of(at, name, call)
+    by_own_name(at, name, |index| index == Index::OfOpen, call)
 }
 
-// Apart: a path's buffer is a page of the stack.
+/// The same of any database that is sealed.
+///
+/// # Safety
+/// That of [`of_open`].
+pub(crate) unsafe fn of_sealed(
+    at: c_int,
+    name: *const c_char,
+    call: impl FnOnce(*const c_char) -> c_int,
+) -> Option<c_int> {
+    // SAFETY: the caller's promise.
+    let name = unsafe { path(name) }.ok().filter(|name| may_be_index(name))?;
+    by_own_name(at, name, |_| true, call)
+}
+
+/// On a stack of ours: a path's buffer is a page of it.
 #[inline(never)]
-fn as_index_of(at: c_int, name: &[u8], call: impl FnOnce(*const c_char) -> c_int) -> Option<c_int> {
+fn by_own_name(
+    at: c_int,
+    name: &[u8],
+    wanted: impl FnOnce(Index) -> bool,
+    call: impl FnOnce(*const c_char) -> c_int,
+) -> Option<c_int> {
     let process = process()?;
-    let mut own = PathBuffer::new();
-    let is_index = aside(|| process.own_index(Fd(at), name, &mut own));
-    (is_index == Ok(true)).then(|| call(own.as_c().as_ptr().cast()))
+    let done = aside(|| {
+        let mut own = PathBuffer::new();
+        let index = process.own_index(Fd(at), name, &mut own)?;
+        Ok(index.filter(|index| wanted(*index)).map(|_| call(own.as_c().as_ptr().cast())))
+    });
+    done.ok().flatten()
 }
 
 /// A call on a path that the program gave; where there is no file of this name, once more by the
 /// name of an index.
 macro_rules! named {
     ($at:expr, $path:ident: $($call:tt)+) => {{
+        let before = $crate::raw::errno();
         // SAFETY: the program's own arguments.
         let done: c_int = unsafe { raw!($($call)+) };
         if done == 0 || $crate::raw::errno() != tidelock_engine::Errno::NOENT {
@@ -45,8 +69,15 @@ macro_rules! named {
             // SAFETY: the program's own arguments, with a path of ours.
             let again = |$path: *const c_char| -> c_int { unsafe { raw!($($call)+) } };
             // SAFETY: the contract of the function whose path it is.
-            let done = unsafe { $crate::hooks::index::as_index($at, $path, again) };
-            done.unwrap_or_else(|| $crate::raw::fail(tidelock_engine::Errno::NOENT))
+            match unsafe { $crate::hooks::index::of_sealed($at, $path, again) } {
+                None => $crate::raw::fail(tidelock_engine::Errno::NOENT),
+                Some(done) => {
+                    if done == 0 {
+                        $crate::raw::set_errno(before);
+                    }
+                    done
+                }
+            }
         }
     }};
 }

@@ -8,7 +8,7 @@ use core::ffi::{c_char, c_int, c_uint};
 use tidelock_engine::{Errno, Fd};
 
 use crate::guard;
-use crate::hooks::index::as_index;
+use crate::hooks::index::{named, of_open};
 use crate::hooks::{aside, beneath, directory, is_control, is_empty, none, path as path_of};
 use crate::process::process;
 use crate::raw;
@@ -151,9 +151,10 @@ pub unsafe fn unlinkat(at: c_int, path: *const c_char, flags: c_int) -> c_int {
     // SAFETY: the program's own arguments, with a path of ours.
     let remove = |own| unsafe { raw!(SYS_unlinkat, at, own, flags) };
     // SAFETY: the contract of unlinkat.
-    let own = unsafe { as_index(at, path, remove) };
-    // SAFETY: the program's own arguments.
-    own.unwrap_or_else(|| unsafe { raw!(SYS_unlinkat, at, path, flags) })
+    match unsafe { of_open(at, path, remove) } {
+        Some(done) => done,
+        None => named!(at, path: SYS_unlinkat, at, path, flags),
+    }
 }
 
 pub unsafe fn chdir(path: *const c_char) -> c_int {

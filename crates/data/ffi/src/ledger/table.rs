@@ -152,7 +152,8 @@ hooks {
         attributes::flistxattr(fd: c_int, into: *mut c_char, len: size_t) -> ssize_t: flistxattr;
         attributes::fremovexattr(fd: c_int, name: *const c_char) -> c_int: fremovexattr;
     }
-    "By the kernel; a name below /proc/self/fd is the sealed file, not the anchor." {
+    "By the kernel; a name below /proc/self/fd is the sealed file, not the anchor. Where there is no \
+        `NAME-shm`, an index of SQLite has another name (docs/decisions/0020)." {
         attributes::chmod(path: *const c_char, mode: mode_t) -> c_int: chmod;
         attributes::fchmodat(at: c_int, path: *const c_char, mode: mode_t, flags: c_int) -> c_int:
             fchmodat;
