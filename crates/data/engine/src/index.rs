@@ -12,7 +12,7 @@ use tidelock_cipher::UnitCipher;
 
 use crate::errno::Errno;
 use crate::file::OpenFile;
-use crate::kernel::{Fd, System};
+use crate::kernel::{Fd, FileStat, System};
 use crate::path::PathBuffer;
 use crate::process::Process;
 use crate::roots::{Decide, Decided};
@@ -27,8 +27,10 @@ pub enum Index {
     /// Of a sealed database that this program has open: only our own one will do. Whoever has it
     /// open must agree, whatever its path says: with two indexes the database would be lost.
     OfOpen,
-    /// Of one that is sealed by its name: our own one, if none has the name itself.
+    /// Of one that is there and sealed by its name: our own one, if none has the name itself.
     OfSealed,
+    /// Of one that would be sealed, and is not there: the same, but none is made.
+    OfMissing,
 }
 
 /// True if SQLite could mean an index by this path, which ends with a zero byte.
@@ -58,12 +60,13 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
     ) -> Result<Option<Index>, Errno> {
         let Some(database) = database_of(path) else { return Ok(None) };
         own.set(database)?;
-        let index = if self.has_open(at, own.as_c()) {
+        let found = self.system.stat_at(at, own.as_c());
+        let index = if found.is_ok_and(|stat| self.has_open(&stat)) {
             Index::OfOpen
         } else if matches!(self.decide(at, path, false)?, Decided::Plain(_))
             && matches!(self.decide(at, own.as_c(), false)?, Decided::Sealed(..))
         {
-            Index::OfSealed
+            if found.is_ok() { Index::OfSealed } else { Index::OfMissing }
         } else {
             return Ok(None);
         };
@@ -72,9 +75,8 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
         Ok(Some(index))
     }
 
-    /// True if this program has the file at this path open as a sealed one.
-    fn has_open(&self, at: Fd, path: &[u8]) -> bool {
-        let Ok(stat) = self.system.stat_at(at, path) else { return false };
+    /// True if this program has this file open as a sealed one.
+    fn has_open(&self, stat: &FileStat) -> bool {
         let joined = self.table.indices().filter(|&index| self.table.join(index));
         joined.map(|index| OpenFile::of(self, index)).any(|file| {
             let slot = file.slot;

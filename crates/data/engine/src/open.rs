@@ -201,8 +201,8 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
                     done => done,
                 }
             }
-            Some(_) => self.open_plain(own, flags, mode, name),
-            None => self.open_plain(lookup, flags, mode, name),
+            Some(Index::OfOpen | Index::OfSealed) => self.open_plain(own, flags, mode, name),
+            Some(Index::OfMissing) | None => self.open_plain(lookup, flags, mode, name),
         }
     }
 
