@@ -62,6 +62,10 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
         own.set(database)?;
         let found = self.system.stat_at(at, own.as_c());
         let index = if found.is_ok_and(|stat| self.has_open(&stat)) {
+            // Where the policy seals a file of this name, it is a file like any other.
+            if matches!(self.decide_to_write(at, path)?, Decided::Sealed(..)) {
+                return Ok(None);
+            }
             Index::OfOpen
         } else if matches!(self.decide(at, path, false)?, Decided::Plain(_))
             && matches!(self.decide(at, own.as_c(), false)?, Decided::Sealed(..))

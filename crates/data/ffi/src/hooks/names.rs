@@ -148,6 +148,10 @@ pub unsafe fn unlinkat(at: c_int, path: *const c_char, flags: c_int) -> c_int {
     if unsafe { path_of(path) }.is_ok_and(|path| is_control(at, path)) {
         return raw::fail(Errno::NOENT);
     }
+    if flags & libc::AT_REMOVEDIR != 0 {
+        // SAFETY: the program's own arguments.
+        return unsafe { raw!(SYS_unlinkat, at, path, flags) };
+    }
     // SAFETY: the program's own arguments, with a path of ours.
     let remove = |own| unsafe { raw!(SYS_unlinkat, at, own, flags) };
     // SAFETY: the contract of unlinkat.
