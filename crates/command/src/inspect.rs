@@ -142,10 +142,7 @@ impl Inspect {
             plain_size: layout.map(|layout| DiskSize(size).plain(layout).0),
             size_is_regular: layout.map(|layout| DiskSize(size).is_canonical(layout)),
             copies: vec![
-                match [Front::of(self.file.as_os_str().as_bytes()), Front::NewerLog]
-                    .into_iter()
-                    .any(|front| front.is_in(first))
-                {
+                match Front::is_meant(self.file.as_os_str().as_bytes(), first) {
                     true => CopyReport { offset: 0, state: CopyState::Error(FRONT.to_owned()) },
                     false => copy(0, &probe.first),
                 },

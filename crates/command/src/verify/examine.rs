@@ -196,8 +196,7 @@ impl Look<'_> {
     /// One copy is enough to read a file; the other must be the same, or never written.
     fn copies(&mut self, keys: &Keys, head: &[u8], whole: bool) {
         let probe = Probe::parse(head);
-        let named = Front::of(self.found.path.as_os_str().as_bytes());
-        let front = [named, Front::NewerLog].into_iter().any(|front| front.is_in(head));
+        let front = Front::is_meant(self.found.path.as_os_str().as_bytes(), head);
         for (at, copy) in [(0, &probe.first), (SECOND_COPY_AT, &probe.second)] {
             match copy {
                 _ if at == 0 && front => {}

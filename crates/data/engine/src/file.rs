@@ -88,7 +88,7 @@ impl<'p, S: System, C: UnitCipher, P: Decide> OpenFile<'p, S, C, P> {
     /// The flags that the program gave and may change (F_GETFL).
     #[must_use]
     pub fn flags(&self) -> OpenFlags {
-        OpenFlags(self.slot.flags.load(core::sync::atomic::Ordering::Relaxed).cast_signed())
+        self.slot.open_flags()
     }
 
     /// True if every write goes to the end: as this process knows it, and where the open file went

@@ -6,13 +6,12 @@
 //! log. So a program that has a sealed database open means `NAME-tidelock-shm` by that name
 //! (docs/decisions/0020).
 
-use core::sync::atomic::Ordering::Relaxed;
-
 use tidelock_cipher::UnitCipher;
 
 use crate::errno::Errno;
-use crate::file::OpenFile;
+use crate::guard::is_shortage;
 use crate::kernel::{Fd, FileStat, System};
+use crate::open::{Lookup, O_CREAT, O_EXCL};
 use crate::path::PathBuffer;
 use crate::process::Process;
 use crate::roots::{Decide, Decided};
@@ -60,8 +59,12 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
     ) -> Result<Option<Index>, Errno> {
         let Some(database) = database_of(path) else { return Ok(None) };
         own.set(database)?;
-        let found = self.system.stat_at(at, own.as_c());
-        let index = if found.is_ok_and(|stat| self.has_open(&stat)) {
+        let found = match self.stat_followed(at, own.as_c()) {
+            Err(why) if is_shortage(why) => return Err(why),
+            found => found,
+        };
+        let has_open = |stat: FileStat| self.open_file_of(&stat, |_| true).is_some();
+        let index = if found.is_ok_and(has_open) {
             // Where the policy seals a file of this name, it is a file like any other.
             if matches!(self.decide_to_write(at, path)?, Decided::Sealed(..)) {
                 return Ok(None);
@@ -79,13 +82,29 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
         Ok(Some(index))
     }
 
-    /// True if this program has this file open as a sealed one.
-    fn has_open(&self, stat: &FileStat) -> bool {
-        let joined = self.table.indices().filter(|&index| self.table.join(index));
-        joined.map(|index| OpenFile::of(self, index)).any(|file| {
-            let slot = file.slot;
-            (slot.device.load(Relaxed), slot.inode.load(Relaxed)) == (stat.device, stat.inode)
-        })
+    /// Opens what is called as an index is, and not sealed by its name.
+    // Apart: a path's buffer is a page of the stack.
+    #[inline(never)]
+    pub(crate) fn open_index(
+        &self,
+        lookup: Lookup<'_>,
+        flags: i32,
+        mode: u32,
+        name: &[u8],
+    ) -> Result<i32, Errno> {
+        let mut own = PathBuffer::new();
+        let index = self.own_index(lookup.at, lookup.path, &mut own)?;
+        let own = Lookup { path: own.as_c(), ..lookup };
+        match index {
+            Some(Index::OfSealed) if flags & O_EXCL == 0 => {
+                match self.open_plain(lookup, flags & !O_CREAT, mode, name) {
+                    Err(Errno::NOENT) => self.open_plain(own, flags, mode, name),
+                    done => done,
+                }
+            }
+            Some(Index::OfOpen | Index::OfSealed) => self.open_plain(own, flags, mode, name),
+            Some(Index::OfMissing) | None => self.open_plain(lookup, flags, mode, name),
+        }
     }
 }
 

@@ -12,7 +12,7 @@ use crate::ancestry::O_PATH_DIRECTORY;
 use crate::errno::Errno;
 use crate::file::{O_APPEND, O_DIRECT, OpenFile};
 use crate::gate::Alone;
-use crate::index::{Index, may_be_index};
+use crate::index::may_be_index;
 use crate::kernel::{Fd, FileStat, Links, SCRATCH_MAX, System};
 use crate::path::PathBuffer;
 use crate::process::{Placing, Process};
@@ -25,8 +25,8 @@ use crate::words::Stripe;
 const O_ACCMODE: i32 = 3;
 const O_WRONLY: i32 = 1;
 const O_RDWR: i32 = 2;
-const O_CREAT: i32 = 0o100;
-const O_EXCL: i32 = 0o200;
+pub(crate) const O_CREAT: i32 = 0o100;
+pub(crate) const O_EXCL: i32 = 0o200;
 const O_NOCTTY: i32 = 0o400;
 const O_TRUNC: i32 = 0o1000;
 const O_NONBLOCK: i32 = 0o4_000;
@@ -38,10 +38,10 @@ const O_TMPFILE: i32 = 0o20_000_000;
 
 /// Where the kernel shall look for the file.
 #[derive(Clone, Copy)]
-struct Lookup<'p> {
-    at: Fd,
-    path: &'p [u8],
-    links: Links,
+pub(crate) struct Lookup<'p> {
+    pub(crate) at: Fd,
+    pub(crate) path: &'p [u8],
+    pub(crate) links: Links,
 }
 
 impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
@@ -182,33 +182,9 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
         }
     }
 
-    // Apart: a path's buffer is a page of the stack.
-    #[inline(never)]
-    fn open_index(
-        &self,
-        lookup: Lookup<'_>,
-        flags: i32,
-        mode: u32,
-        name: &[u8],
-    ) -> Result<i32, Errno> {
-        let mut own = PathBuffer::new();
-        let index = self.own_index(lookup.at, lookup.path, &mut own)?;
-        let own = Lookup { path: own.as_c(), ..lookup };
-        match index {
-            Some(Index::OfSealed) if flags & O_EXCL == 0 => {
-                match self.open_plain(lookup, flags & !O_CREAT, mode, name) {
-                    Err(Errno::NOENT) => self.open_plain(own, flags, mode, name),
-                    done => done,
-                }
-            }
-            Some(Index::OfOpen | Index::OfSealed) => self.open_plain(own, flags, mode, name),
-            Some(Index::OfMissing) | None => self.open_plain(lookup, flags, mode, name),
-        }
-    }
-
     /// A file that is not sealed by its path; one that is sealed all the same must not be taken for
     /// plain.
-    fn open_plain(
+    pub(crate) fn open_plain(
         &self,
         lookup: Lookup<'_>,
         flags: i32,

@@ -426,18 +426,8 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
     /// The open file of this path, if the program has it open for writing: another descriptor of it
     /// could not be closed without dropping the record locks on it.
     fn open_for_writing(&self, path: &[u8]) -> Option<OpenFile<'_, S, C, P>> {
-        let fd = self.system.open(Fd::CWD, path, O_PATH_CLOEXEC, 0, Links::Follow).ok()?;
-        let stat = self.system.stat(fd);
-        // Closing an O_PATH descriptor drops nothing.
-        let _ = self.system.close(fd);
-        let stat = stat.ok()?;
-        let joined = self.table.indices().filter(|&index| self.table.join(index));
-        let mut files = joined.map(|index| OpenFile::of(self, index));
-        files.find(|file| {
-            let slot = file.slot;
-            let place = (slot.device.load(Relaxed), slot.inode.load(Relaxed));
-            place == (stat.device, stat.inode) && file.flags().access().write
-        })
+        let stat = self.stat_followed(Fd::CWD, path).ok()?;
+        self.open_file_of(&stat, |slot| slot.open_flags().access().write)
     }
 
     /// Numbers for a file that will be opened now: taken before, so that one that cannot be hidden

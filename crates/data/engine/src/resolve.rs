@@ -4,13 +4,17 @@
 //! (RESOLVE_NO_SYMLINKS). Where a link is met, the slow way opens the directory, asks the kernel
 //! for its real path and judges that. Links that lead out of a protected directory: links.rs.
 
+use core::sync::atomic::Ordering::Relaxed;
+
 use tidelock_cipher::UnitCipher;
 
 use crate::errno::Errno;
-use crate::kernel::{Fd, Links, System};
+use crate::file::OpenFile;
+use crate::kernel::{Fd, FileStat, Links, System};
 use crate::path::{PathBuffer, components, split_last};
 use crate::process::Process;
 use crate::roots::{Decide, Decided};
+use crate::table::Slot;
 
 const O_PATH: i32 = 0o10_000_000;
 const O_DIRECTORY: i32 = 0o200_000;
@@ -57,6 +61,32 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
             }
         }
         self.resolve(at, path, follow).map(|place| place.decided)
+    }
+
+    /// What is at this path, behind links.
+    pub(crate) fn stat_followed(&self, at: Fd, path: &[u8]) -> Result<FileStat, Errno> {
+        let fd = self.system.open(at, path, O_PATH | O_CLOEXEC, 0, Links::Follow)?;
+        let stat = self.system.stat(fd);
+        // Closing an O_PATH descriptor drops nothing.
+        let _ = self.system.close(fd);
+        stat
+    }
+
+    /// An open file of this one, if the program has one that is wanted. Others are not joined:
+    /// whoever leaves a file last closes it, and with it the record locks of another open file.
+    pub(crate) fn open_file_of(
+        &self,
+        stat: &FileStat,
+        wanted: impl Fn(&Slot) -> bool,
+    ) -> Option<OpenFile<'_, S, C, P>> {
+        let is_it = |index: u32| {
+            let slot = self.table.slot(index);
+            let place = (slot.device.load(Relaxed), slot.inode.load(Relaxed));
+            place == (stat.device, stat.inode) && wanted(slot)
+        };
+        let mut found = self.table.indices().filter(|&index| is_it(index));
+        // Between the first look and the joining it may have become another one.
+        found.find(|&index| self.table.join(index)).map(|index| OpenFile::of(self, index))
     }
 
     /// As [`decide`](Self::decide), for what shall be written: by whatever path a protected

@@ -201,6 +201,10 @@ impl Slot {
         Traits::unpack(self.state.load(Relaxed))
     }
 
+    pub(crate) fn open_flags(&self) -> OpenFlags {
+        OpenFlags(self.flags.load(Relaxed).cast_signed())
+    }
+
     pub(crate) fn set_traits(&self, traits: Traits) {
         self.state.store(traits.pack(), Relaxed);
     }

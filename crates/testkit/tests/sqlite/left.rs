@@ -235,6 +235,28 @@ fn programs_with_keys_share_one_index_by_whatever_path_they_reach_a_database() {
     place.has_all(&other);
 }
 
+/// Where a policy seals files of such names, they are files as any others.
+#[test]
+fn sealed_files_that_are_called_like_an_index_are_removed_by_their_own_names() {
+    let Some(mut place) = Place::new() else { return };
+    place.dir = place.place.plain().join("generic");
+    let key = format!("file:{}", place.place.plain().join("key").display());
+    let init = ["init", "--profile", "generic", "--no-recovery", "--provider", &key];
+    ended_well(&mut place.convert(&init));
+    let script = "import os, sys
+os.chdir(sys.argv[1])
+for name in ('x', 'x-shm', 'x-tidelock-shm'):
+    open(name, 'w').write('data')
+with open('x', 'r+'):
+    os.unlink('x-shm')
+    print(sorted(name for name in os.listdir() if name.startswith('x')))
+    os.mkdir('x-shm')
+    os.rmdir('x-shm')";
+    let mut python = place.exec(PYTHON);
+    let said = ended_well(python.args(["-c", script]).arg(&place.dir));
+    assert_eq!(said, "['x', 'x-tidelock-shm']\n");
+}
+
 /// The one call that changes a database without a look at its first page.
 #[test]
 fn a_checkpoint_that_a_program_without_keys_asks_for_fails_beside_one_with_keys() {

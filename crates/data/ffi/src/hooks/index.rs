@@ -10,48 +10,25 @@ use tidelock_engine::{Fd, Index, PathBuffer, may_be_index};
 use crate::hooks::{aside, path};
 use crate::process::process;
 
-/// A call on our own name of the index that `name` means to a program which has the database open;
-/// `None` if it has none open.
+/// A call on our own name of the index that `name` means, if that is of such a database; `None`
+/// otherwise.
 ///
 /// # Safety
 /// That of `path`; what is called gets a path that ends with a zero byte.
-pub(crate) unsafe fn of_open(
+pub(crate) unsafe fn by_own_name(
     at: c_int,
     name: *const c_char,
+    of: fn(Index) -> bool,
     call: impl FnOnce(*const c_char) -> c_int,
 ) -> Option<c_int> {
     // SAFETY: the caller's promise.
     let name = unsafe { path(name) }.ok().filter(|name| may_be_index(name))?;
-    by_own_name(at, name, |index| index == Index::OfOpen, call)
-}
-
-/// The same of any database that is sealed.
-///
-/// # Safety
-/// That of [`of_open`].
-pub(crate) unsafe fn of_sealed(
-    at: c_int,
-    name: *const c_char,
-    call: impl FnOnce(*const c_char) -> c_int,
-) -> Option<c_int> {
-    // SAFETY: the caller's promise.
-    let name = unsafe { path(name) }.ok().filter(|name| may_be_index(name))?;
-    by_own_name(at, name, |_| true, call)
-}
-
-/// On a stack of ours: a path's buffer is a page of it.
-#[inline(never)]
-fn by_own_name(
-    at: c_int,
-    name: &[u8],
-    wanted: impl FnOnce(Index) -> bool,
-    call: impl FnOnce(*const c_char) -> c_int,
-) -> Option<c_int> {
     let process = process()?;
+    // On a stack of ours: a path's buffer is a page of it.
     let done = aside(|| {
         let mut own = PathBuffer::new();
         let index = process.own_index(Fd(at), name, &mut own)?;
-        Ok(index.filter(|index| wanted(*index)).map(|_| call(own.as_c().as_ptr().cast())))
+        Ok(index.filter(|index| of(*index)).map(|_| call(own.as_c().as_ptr().cast())))
     });
     done.ok().flatten()
 }
@@ -69,7 +46,7 @@ macro_rules! named {
             // SAFETY: the program's own arguments, with a path of ours.
             let again = |$path: *const c_char| -> c_int { unsafe { raw!($($call)+) } };
             // SAFETY: the contract of the function whose path it is.
-            match unsafe { $crate::hooks::index::of_sealed($at, $path, again) } {
+            match unsafe { $crate::hooks::index::by_own_name($at, $path, |_| true, again) } {
                 None => $crate::raw::fail(tidelock_engine::Errno::NOENT),
                 Some(done) => {
                     if done == 0 {

@@ -5,10 +5,10 @@
 
 use core::ffi::{c_char, c_int, c_uint};
 
-use tidelock_engine::{Errno, Fd};
+use tidelock_engine::{Errno, Fd, Index};
 
 use crate::guard;
-use crate::hooks::index::{named, of_open};
+use crate::hooks::index::{by_own_name, named};
 use crate::hooks::{aside, beneath, directory, is_control, is_empty, none, path as path_of};
 use crate::process::process;
 use crate::raw;
@@ -155,7 +155,7 @@ pub unsafe fn unlinkat(at: c_int, path: *const c_char, flags: c_int) -> c_int {
     // SAFETY: the program's own arguments, with a path of ours.
     let remove = |own| unsafe { raw!(SYS_unlinkat, at, own, flags) };
     // SAFETY: the contract of unlinkat.
-    match unsafe { of_open(at, path, remove) } {
+    match unsafe { by_own_name(at, path, |index| index == Index::OfOpen, remove) } {
         Some(done) => done,
         None => named!(at, path: SYS_unlinkat, at, path, flags),
     }

@@ -68,7 +68,8 @@ hooks {
         bytes::lseek(fd: c_int, at: off_t, whence: c_int) -> off_t: lseek, lseek64,
             __lseek, llseek;
     }
-    "The kernel's answer with the size of the plain file; `.tidelock` is not there." {
+    "The kernel's answer with the size of the plain file; `.tidelock` is not there. An index of \
+        SQLite may have another name (docs/decisions/0020)." {
         stat::stat(path: *const c_char, into: *mut Stat) -> c_int: stat, stat64;
         stat::lstat(path: *const c_char, into: *mut Stat) -> c_int: lstat, lstat64;
         stat::fstat(fd: c_int, into: *mut Stat) -> c_int: fstat, fstat64,
@@ -152,17 +153,19 @@ hooks {
         attributes::flistxattr(fd: c_int, into: *mut c_char, len: size_t) -> ssize_t: flistxattr;
         attributes::fremovexattr(fd: c_int, name: *const c_char) -> c_int: fremovexattr;
     }
-    "By the kernel; a name below /proc/self/fd is the sealed file, not the anchor. Where there is no \
-        `NAME-shm`, an index of SQLite has another name (docs/decisions/0020)." {
+    "By the kernel; a name below /proc/self/fd is the sealed file, not the anchor. An index of SQLite \
+        may have another name (docs/decisions/0020)." {
         attributes::chmod(path: *const c_char, mode: mode_t) -> c_int: chmod;
-        attributes::fchmodat(at: c_int, path: *const c_char, mode: mode_t, flags: c_int) -> c_int:
-            fchmodat;
         attributes::chown(path: *const c_char, owner: uid_t, group: gid_t) -> c_int: chown;
         attributes::access(path: *const c_char, mode: c_int) -> c_int: access;
         attributes::faccessat(at: c_int, path: *const c_char, mode: c_int, flags: c_int) -> c_int:
             faccessat;
         attributes::utimes(path: *const c_char, times: *const timeval) -> c_int: utimes;
         attributes::utime(path: *const c_char, times: *const utimbuf) -> c_int: utime;
+    }
+    "By the kernel; a name below /proc/self/fd is the sealed file, not the anchor." {
+        attributes::fchmodat(at: c_int, path: *const c_char, mode: mode_t, flags: c_int) -> c_int:
+            fchmodat;
         attributes::statfs_of(path: *const c_char, into: *mut statfs) -> c_int: statfs,
             statfs64, __statfs;
         attributes::getxattr(path: *const c_char, name: *const c_char, into: *mut c_void, len:

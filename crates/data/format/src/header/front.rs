@@ -86,6 +86,13 @@ impl Front {
         self.bytes().is_some_and(|bytes| first.starts_with(&bytes))
     }
 
+    /// True if the first bytes of a file with this name are such on purpose. A log keeps them when
+    /// it is moved; zeros may as well be a copy that was lost.
+    #[must_use]
+    pub fn is_meant(name: &[u8], first: &[u8]) -> bool {
+        Self::of(name).is_in(first) || Self::NewerLog.is_in(first)
+    }
+
     /// The first bytes of a file without what a [`Front::NewerLog`] puts there, perhaps only its
     /// beginning.
     pub(crate) fn skip(first: &[u8]) -> &[u8] {
