@@ -60,6 +60,8 @@ pub struct SimDisk {
     room: Cell<Option<u64>>,
     /// No file grows beyond this, as by RLIMIT_FSIZE; a write stops there.
     longest: Cell<Option<usize>>,
+    /// Milliseconds; it goes on only when told to.
+    clock: Cell<u64>,
     nonces: Cell<u64>,
     processes: Cell<u64>,
     words: Box<Words>,
@@ -115,6 +117,7 @@ impl SimDisk {
             crashed: Cell::new(false),
             room: Cell::new(None),
             longest: Cell::new(None),
+            clock: Cell::new(3_600_000),
             nonces: Cell::new(nonces),
             processes: Cell::new(0),
             words: Box::new(Words::new()),
@@ -158,6 +161,20 @@ impl SimDisk {
     /// Stops writes at this byte of any file, within a block too; `None` is no limit.
     pub fn limit_size(&self, longest: Option<usize>) {
         self.longest.set(longest);
+    }
+
+    /// Lets time pass.
+    pub fn wait(&self, milliseconds: u64) {
+        self.clock.set(self.clock.get() + milliseconds);
+    }
+
+    /// Cuts a file to nothing, as a program without the library does.
+    ///
+    /// # Panics
+    /// There is no such file.
+    pub fn cut_off(&self, path: &str) {
+        let file = self.names.borrow().file(path.as_bytes()).expect("it is there");
+        self.files.borrow_mut()[file].set_size(0);
     }
 
     /// Does something without faults, and without counting its calls.

@@ -5,8 +5,8 @@ use std::io::IoSlice;
 use std::rc::Rc;
 
 use libc::{O_APPEND, O_CREAT, O_RDWR, O_TRUNC};
-use tidelock_engine::Fd;
-use tidelock_format::{BLOCK_USIZE, Layout, UNIT_USIZE};
+use tidelock_engine::{Errno, Fd, Refusal};
+use tidelock_format::{BLOCK_USIZE, Layout, PlainSize, UNIT_USIZE};
 use tidelock_testkit::model::data;
 use tidelock_testkit::sim::driver::{c, file, read_all, with_room};
 use tidelock_testkit::sim::{Call, Engine, SimDisk};
@@ -290,5 +290,106 @@ fn nothing_is_remembered_of_files_that_a_fork_shares() {
         write_all(&engine, fd, &data(2, 100), None);
         assert!(disk.trace().contains(&Call::Stat), "{:?}", disk.trace());
         assert!(contents(&disk, PATHS[0]) == [data(1, 100), data(2, 100)].concat());
+    });
+}
+
+/// `> FILE`, logrotate with copytruncate: the header goes with the bytes, and who has the file open
+/// puts it there again.
+#[test]
+fn what_is_appended_after_a_program_without_the_library_cut_the_file_can_be_read() {
+    with_room(|| {
+        for path in PATHS {
+            for (flags, len) in [(O_APPEND, 100), (O_APPEND, 16), (O_APPEND, 4096), (0, 100)] {
+                let what = format!("{path} {flags} {len}");
+                let disk = SimDisk::new(Layout::DEFAULT);
+                let engine = disk.process();
+                let fd = open(&engine, path, O_RDWR | O_CREAT | flags);
+                let before: Vec<u8> = (0..3).flat_map(|round| data(round, len)).collect();
+                write_all(&engine, fd, &before, None);
+                disk.wait(100);
+                write_all(&engine, fd, &data(3, len), None);
+                disk.cut_off(path);
+                // It may lie where it would have lain, until the header is looked for. Somebody who
+                // appends without a pause looks too.
+                for round in 4..8 {
+                    write_all(&engine, fd, &data(round, len), None);
+                    disk.wait(400);
+                }
+                let after: Vec<u8> = (4..8).flat_map(|round| data(round, len)).collect();
+                let found = read_all(&disk.process(), path);
+                let found = found.unwrap_or_else(|why| panic!("{what}: {why:?}"));
+                assert!(found.ends_with(&after), "{what}: {} bytes", found.len());
+                let hole = &found[..found.len() - after.len()];
+                let old = [before, data(3, len)].concat();
+                // The block that the end cut may have been written again.
+                assert!(hole.iter().zip(&old).all(|(is, was)| [0, *was].contains(is)), "{what}");
+                assert!(hole.len() <= old.len(), "{what}");
+                // And as long as it is open.
+                disk.cut_off(path);
+                disk.wait(2000);
+                write_all(&engine, fd, &data(9, len), None);
+                assert!(contents(&disk, path).ends_with(&data(9, len)), "{what}");
+            }
+        }
+    });
+}
+
+#[test]
+fn a_file_that_a_fork_shares_gets_its_header_again_at_once() {
+    with_room(|| {
+        let disk = SimDisk::new(Layout::DEFAULT);
+        let engine = disk.process();
+        let fd = open(&engine, PATHS[0], O_RDWR | O_CREAT | O_APPEND);
+        write_all(&engine, fd, &data(1, 100), None);
+        engine.forked();
+        disk.cut_off(PATHS[0]);
+        write_all(&engine, fd, &data(2, 100), None);
+        assert!(contents(&disk, PATHS[0]) == data(2, 100));
+    });
+}
+
+/// Who opened it after the cut has given it a key of its own.
+#[test]
+fn a_file_that_has_another_key_by_now_is_not_written_under_the_old_one() {
+    with_room(|| {
+        let disk = SimDisk::new(Layout::DEFAULT);
+        let (first, second) = (disk.process(), disk.process());
+        let fd = open(&first, PATHS[0], O_RDWR | O_CREAT | O_APPEND);
+        write_all(&first, fd, &data(1, 100), None);
+        write_all(&first, fd, &data(1, 100), None);
+        disk.cut_off(PATHS[0]);
+        let other = open(&second, PATHS[0], O_RDWR | O_APPEND);
+        write_all(&second, other, &data(2, 100), None);
+        disk.wait(2000);
+        let sealed = file(&first, fd).expect("it is sealed");
+        assert_eq!(sealed.write(&data(3, 100)), Err(Errno::IO));
+        assert_eq!(first.system().take_reports(), [Refusal::AnotherHeader]);
+        write_all(&second, other, &data(4, 100), None);
+        assert!(contents(&disk, PATHS[0]) == [data(2, 100), data(4, 100)].concat());
+    });
+}
+
+#[test]
+fn an_append_that_a_limit_stops_leaves_the_end_where_it_was() {
+    with_room(|| {
+        let lengths = [0, 1, 5, 15, 16, 17, 31, 33];
+        for (before, len) in lengths.iter().flat_map(|a| lengths.map(|b| (*a, b + 1))) {
+            for room in 0..len + 17 {
+                let disk = SimDisk::new(Layout::DEFAULT);
+                let engine = disk.process();
+                let fd = open(&engine, PATHS[0], O_RDWR | O_CREAT | O_APPEND);
+                // Longer, so that there is a header.
+                let mut plain = data(1, before + 48);
+                write_all(&engine, fd, &plain, None);
+                let end = PlainSize(plain.len() as u64).on_disk(disk.layout()).0;
+                disk.limit_size(Some(usize::try_from(end).expect("small") + room));
+                let bytes = data(2, len);
+                let done = file(&engine, fd).expect("it is sealed").write(&bytes).unwrap_or(0);
+                disk.limit_size(None);
+                plain.extend_from_slice(&bytes[..done]);
+                let found = contents(&disk, PATHS[0]);
+                assert!(found == plain, "{len} behind {before}, {room} of room: {done} done");
+            }
+        }
     });
 }

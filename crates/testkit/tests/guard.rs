@@ -275,6 +275,42 @@ fn sealed_bytes_are_copied_and_plain_names_stay_writable() {
     }
 }
 
+/// As `> FILE` and logrotate's copytruncate do to the log of a server.
+#[test]
+fn what_is_appended_after_a_log_was_cut_from_outside_can_be_read() {
+    let guarded = Guarded::new("cut");
+    let log = guarded.sealed.join("slow");
+    // By one process alone, which remembers the end; and with a file that a fork has shared.
+    let alone = "open F, '>>', \"$ARGV[0]/slow\" or die; \
+                 for (1..20) { syswrite F, \"line $_\\n\"; select undef, undef, undef, 0.15 }";
+    let (open, write) = alone.split_once(';').unwrap();
+    let forked = format!("{open}; my $p = fork; exit unless $p; waitpid $p, 0; {write}");
+    for script in [alone, &forked] {
+        let _ = fs::remove_file(&log);
+        let ended = std::thread::scope(|scope| {
+            let writer = scope.spawn(|| guarded.exec("/usr/bin/perl", &["-e", script], true));
+            let begun = std::time::Instant::now();
+            // Some lines are there, behind the header.
+            while fs::metadata(&log).map_or(0, |found| found.len()) < 8192 + 48 {
+                assert!(begun.elapsed().as_secs() < 60, "nothing was written");
+                std::thread::sleep(std::time::Duration::from_millis(20));
+            }
+            fs::File::options().write(true).open(&log).unwrap().set_len(0).unwrap();
+            writer.join().unwrap()
+        });
+        assert!(ended.good(), "{script}: {ended}");
+        guarded.check(script);
+        let left = guarded.place.cat(&guarded.product, &log).unwrap();
+        // Perhaps the end of a line from before the cut, and zeros before it.
+        let text = String::from_utf8(left).unwrap();
+        let (_, whole) = text.split_once("line ").unwrap();
+        let first: usize = whole.lines().next().unwrap().parse().unwrap();
+        assert!((2..15).contains(&first), "{script}: {text:?}");
+        let wanted: String = (first..=20).map(|number| format!("line {number}\n")).collect();
+        assert_eq!(format!("line {whole}"), wanted, "{script}");
+    }
+}
+
 #[test]
 fn the_interpreter_of_a_named_script_has_keys() {
     use std::os::unix::fs::PermissionsExt as _;

@@ -9,6 +9,9 @@
 //!   it was seen while nobody took the file for one of whole units.
 //! * The bytes hold while nobody has written to the area of the end either (`sequence`).
 //!
+//! A program without the library moves nothing: `> FILE` or `logrotate` with `copytruncate` takes
+//! the header too. So the header is looked for now and then, and put there again (`lost`).
+//!
 //! Once a process has forked, nothing is remembered of the files that both have: a thread may have
 //! been about to write it down.
 
@@ -29,6 +32,9 @@ pub(crate) type Cut = [u8; BLOCK_USIZE];
 /// More writes than an area can have had: no block is known.
 const NEVER: u64 = u64::MAX;
 
+/// How long a header that is gone stays unseen at most, while a file is written.
+const LOOKS_MS: u64 = 1000;
+
 /// What is remembered of the end of one open file; all zeros for nothing.
 pub struct End {
     /// The generation of sizes, and one; 0 for nothing.
@@ -37,6 +43,8 @@ pub struct End {
     /// How many writes the area of the block has had, or [`NEVER`].
     writes: AtomicU64,
     cut: [AtomicU64; 2],
+    /// When a small write last looked for the header, by [`Kernel::clock`](crate::Kernel::clock).
+    looked: AtomicU64,
 }
 
 impl End {
@@ -50,6 +58,7 @@ impl End {
         size: AtomicU64::new(0),
         writes: AtomicU64::new(0),
         cut: [AtomicU64::new(0), AtomicU64::new(0)],
+        looked: AtomicU64::new(0),
     };
 
     /// Nothing is left of it.
@@ -57,6 +66,22 @@ impl End {
         self.generation.store(0, Relaxed);
         fence(Release);
         self.set_cut([0; BLOCK_USIZE]);
+    }
+
+    /// A look at the header is due, now and then, and is taken for done. The first time it is not:
+    /// the open has looked.
+    fn is_look_due(&self, now: u64) -> bool {
+        let last = self.looked.load(Relaxed);
+        let due = now.wrapping_sub(last) >= LOOKS_MS;
+        if due {
+            self.looked.store(now.max(1), Relaxed);
+        }
+        due && last != 0
+    }
+
+    /// Of another open file from now on.
+    pub(crate) fn forget_look(&self) {
+        self.looked.store(0, Relaxed);
     }
 
     fn set_cut(&self, cut: Cut) {
@@ -75,6 +100,13 @@ impl End {
 }
 
 impl<S: System, C: UnitCipher, P: Decide> OpenFile<'_, S, C, P> {
+    /// True if a small write should look whether the header is there still.
+    pub(crate) fn is_look_due(&self) -> bool {
+        let Some(end) = self.process.table.end(self.index) else { return false };
+        self.slot.mark_end_known();
+        end.is_look_due(self.kernel().clock())
+    }
+
     /// The size, if it is remembered and known well enough for a write up to `end`.
     pub(crate) fn remembered_size(&self, alone: &Alone<'_, S>, end: u64) -> Option<PlainSize> {
         let known = self.known(alone)?;

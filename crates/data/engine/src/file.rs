@@ -124,6 +124,11 @@ impl<'p, S: System, C: UnitCipher, P: Decide> OpenFile<'p, S, C, P> {
     /// What a map gets that is not possible, after a line that names the file: one for each file,
     /// since programs fall back and ask again.
     pub fn refuse_map(&self, why: Refusal) -> Errno {
+        self.refuse_once(why)
+    }
+
+    /// A refusal, after a line that names the file: the first time.
+    pub(crate) fn refuse_once(&self, why: Refusal) -> Errno {
         let system = self.process.system();
         let first = |stat: FileStat| self.process.told.is_first(stat.device, stat.inode);
         if system.stat(self.hidden()).is_ok_and(first) {

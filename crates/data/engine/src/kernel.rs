@@ -122,6 +122,11 @@ pub trait Kernel {
     /// vain. Looks at requests as [`sleep`](Self::sleep) does.
     fn pause(&self, looks: u32);
 
+    /// Milliseconds of a clock that never goes back, at little cost.
+    fn clock(&self) -> u64 {
+        0
+    }
+
     /// Blocks all signals of this thread; the mask that was.
     fn block_signals(&self) -> u64;
 

@@ -239,6 +239,16 @@ impl KeyTable {
         }
     }
 
+    /// The header of a key that the caller has joined.
+    pub(crate) fn header(&self, slot: KeySlot) -> Option<Copy> {
+        let mut copy = [0; COPY_LEN];
+        let (words, _) = copy.as_chunks_mut::<8>();
+        for (word, have) in words.iter_mut().zip(&self.place(slot)?.header) {
+            *word = have.load(Relaxed).to_le_bytes();
+        }
+        Some(copy)
+    }
+
     /// One user less.
     pub(crate) fn leave(&self, slot: KeySlot) {
         if let Some(entry) = self.place(slot) {

@@ -58,6 +58,13 @@ pub enum Refusal {
          at a time (git: core.packedGitWindowSize = 128m)"
     )]
     LargeMap,
+    /// Somebody has cut the file to nothing while it was open here, and another process has given
+    /// it a key since.
+    #[error(
+        "it was cut to nothing while this program had it open, and has another key since; open \
+         it again"
+    )]
+    AnotherHeader,
     /// A disk without a file system where a sealed file must be.
     #[error(
         "what is written to a block device is not sealed, so it is refused; use a file \

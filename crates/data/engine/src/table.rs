@@ -242,6 +242,11 @@ impl Slot {
         self.hidden.store(!fd.0, Relaxed);
     }
 
+    /// An open file, and not one that is under way or gone.
+    pub(crate) fn is_used(&self) -> bool {
+        !matches!(self.users.load(Acquire), 0 | CLAIMED)
+    }
+
     /// Takes part, unless the slot is free or not done.
     fn join(&self) -> bool {
         let mut users = self.users.load(Acquire);
@@ -362,6 +367,7 @@ impl Table {
         let slot = self.slot(index);
         if let Some(end) = self.end(index).filter(|_| slot.is_end_known()) {
             end.wipe();
+            end.forget_look();
         }
         slot.hidden.store(0, Relaxed);
         slot.direct.store(0, Relaxed);

@@ -5,6 +5,7 @@
 //! was a hole gets its first bytes (zero rule 2): then all of it is sealed, so that no unit is ever
 //! half a hole. The count returned is that of plain bytes that are really there.
 
+mod lost;
 mod put;
 mod stopped;
 mod window;
@@ -262,6 +263,24 @@ impl<'p, S: System, C: UnitCipher, P: Decide> OpenFile<'p, S, C, P> {
         from: &[u8],
         target: Target,
     ) -> Result<(usize, u64), Errno> {
+        if self.is_keyed() && self.is_look_due() {
+            self.mend_lost(alone)?;
+        }
+        match self.write_once(alone, from, target) {
+            // What was remembered may be of a file that somebody has cut since.
+            Err(Errno::IO) if self.is_keyed() && self.mend_lost(alone)? => {
+                self.write_once(alone, from, target)
+            }
+            done => done,
+        }
+    }
+
+    fn write_once(
+        &self,
+        alone: &Alone<'_, S>,
+        from: &[u8],
+        target: Target,
+    ) -> Result<(usize, u64), Errno> {
         let mut seen = Seen::default();
         if self.is_keyed() {
             let end = match target {
@@ -300,7 +319,7 @@ impl<'p, S: System, C: UnitCipher, P: Decide> OpenFile<'p, S, C, P> {
         let none = Inside::Not(Seen { size: known, unit: None });
         let Some(key) = self.key()?.filter(|_| span.end() <= start + UNIT) else { return Ok(none) };
         if self.traits().zero_rule == ZeroRule::Block && span.is_whole_blocks() {
-            let size = known.map_or_else(|| self.size_now(), Ok)?;
+            let size = known.map_or_else(|| self.size_to_write(alone), Ok)?;
             return Ok(Inside::Not(Seen { size: Some(size), unit: None }));
         }
         if known.is_some_and(|size| span.end() > size.0) {

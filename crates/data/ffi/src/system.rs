@@ -145,6 +145,11 @@ impl Kernel for Linux {
         sys::write_pieces(file.0, &pieces, 0)
     }
 
+    fn clock(&self) -> u64 {
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::MonotonicCoarse);
+        now.tv_sec.cast_unsigned() * 1000 + now.tv_nsec.cast_unsigned() / 1_000_000
+    }
+
     fn set_size(&self, file: Fd, size: DiskSize) -> Result<(), Errno> {
         rustix::fs::ftruncate(borrow(file), size.0).map_err(error)
     }

@@ -297,6 +297,10 @@ impl Kernel for SimProcess {
         self.write(file, &all, 0, Call::PwriteFirst)
     }
 
+    fn clock(&self) -> u64 {
+        self.disk.clock.get()
+    }
+
     fn set_size(&self, file: Fd, size: DiskSize) -> Result<(), Errno> {
         let file = self.writable(file).map_err(|_| Errno::INVAL)?;
         self.cut(file, size)

@@ -48,6 +48,7 @@ impl<S: System, C: UnitCipher, P: Decide> OpenFile<'_, S, C, P> {
     ) -> Result<(usize, u64), Errno> {
         let mut size = match seen.size {
             Some(size) => size,
+            None if pending.is_none() => self.size_to_write(alone)?,
             None => self.size_now()?,
         };
         let at = match target {
@@ -209,11 +210,15 @@ impl<S: System, C: UnitCipher, P: Decide> OpenFile<'_, S, C, P> {
         plain_end: PlainSize,
     ) -> Result<usize, Errno> {
         let layout = self.layout();
+        let mut whole = whole;
+        let mut why = Errno::NOSPC;
         if whole >= to {
             // All blocks are there, only the zeros that tell the size are missing.
-            self.kernel().set_size(self.hidden(), plain_end.on_disk(layout))?;
-            self.keep_promise()?;
-            return Ok(window.wanted);
+            match self.kernel().set_size(self.hidden(), plain_end.on_disk(layout)) {
+                Ok(()) => return self.keep_promise().map(|()| window.wanted),
+                // A limit is just there. Without them the size would count the whole last block.
+                Err(refused) => (why, whole) = (refused, to - BLOCK_USIZE),
+            }
         }
         let reached = PlainSize(window.first.0 * UNIT + whole as u64);
         // A write that fails leaves the end where it was.
@@ -224,7 +229,7 @@ impl<S: System, C: UnitCipher, P: Decide> OpenFile<'_, S, C, P> {
             self.keep_promise()?;
         }
         match whole.saturating_sub(window.skip) {
-            0 => Err(Errno::NOSPC),
+            0 => Err(why),
             count => Ok(count.min(window.wanted)),
         }
     }

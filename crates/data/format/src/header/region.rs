@@ -24,14 +24,20 @@ impl HeaderRegion {
     /// Both copies alike, as a new file has them.
     #[must_use]
     pub fn both(signed: &[u8; SIGNED_LEN], mac: &[u8; MAC_LEN]) -> Self {
-        let mut region = [0u8; PROBE_LEN];
         let mut copy = [0u8; COPY_LEN];
         let (head, tail) = copy.split_at_mut(SIGNED_LEN);
         head.copy_from_slice(signed);
         tail.copy_from_slice(mac);
+        Self::of_copy(&copy)
+    }
+
+    /// This copy, twice.
+    #[must_use]
+    pub fn of_copy(copy: &[u8; COPY_LEN]) -> Self {
+        let mut region = [0u8; PROBE_LEN];
         for at in [0, SECOND_COPY_AT] {
             if let Some(place) = region.get_mut(at..at + COPY_LEN) {
-                place.copy_from_slice(&copy);
+                place.copy_from_slice(copy);
             }
         }
         Self(region)
