@@ -328,7 +328,8 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
 
 /// True if only the look-up failed, for want of a descriptor or memory, which the program's own
 /// call may not need.
-pub(crate) const fn is_shortage(why: Errno) -> bool {
+#[must_use]
+pub const fn is_shortage(why: Errno) -> bool {
     matches!(why, Errno::MFILE | Errno::NFILE | Errno::NOMEM)
 }
 

@@ -9,9 +9,8 @@
 use tidelock_cipher::UnitCipher;
 
 use crate::errno::Errno;
-use crate::guard::is_shortage;
-use crate::kernel::{Fd, FileStat, System};
-use crate::open::{Lookup, O_CREAT, O_EXCL};
+use crate::kernel::{Fd, System};
+use crate::open::{Lookup, O_CREAT, O_EXCL, O_TRUNC};
 use crate::path::PathBuffer;
 use crate::process::Process;
 use crate::roots::{Decide, Decided};
@@ -28,7 +27,8 @@ pub enum Index {
     OfOpen,
     /// Of one that is there and sealed by its name: our own one, if none has the name itself.
     OfSealed,
-    /// Of one that would be sealed, and is not there: the same, but none is made.
+    /// Of one that would be sealed, and is not there: our own one, if it is there. Another program
+    /// may have the database open still, whose file was renamed. None is made.
     OfMissing,
 }
 
@@ -37,6 +37,12 @@ pub enum Index {
 #[must_use]
 pub fn may_be_index(path: &[u8]) -> bool {
     database_of(path).is_some()
+}
+
+/// True for the errors by which a database is not there, or not for this program. Any other says
+/// nothing, and a second index would lose the database.
+const fn is_absence(why: Errno) -> bool {
+    matches!(why, Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::NAMETOOLONG | Errno::ACCES)
 }
 
 /// The path of the database whose index this could be.
@@ -60,11 +66,10 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
         let Some(database) = database_of(path) else { return Ok(None) };
         own.set(database)?;
         let found = match self.stat_followed(at, own.as_c()) {
-            Err(why) if is_shortage(why) => return Err(why),
+            Err(why) if !is_absence(why) => return Err(why),
             found => found,
         };
-        let has_open = |stat: FileStat| self.open_file_of(&stat, |_| true).is_some();
-        let index = if found.is_ok_and(has_open) {
+        let index = if found.is_ok_and(|stat| self.has_open(&stat)) {
             // Where the policy seals a file of this name, it is a file like any other.
             if matches!(self.decide_to_write(at, path)?, Decided::Sealed(..)) {
                 return Ok(None);
@@ -99,6 +104,12 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
             Some(Index::OfSealed) if flags & O_EXCL == 0 => {
                 match self.open_plain(lookup, flags & !O_CREAT, mode, name) {
                     Err(Errno::NOENT) => self.open_plain(own, flags, mode, name),
+                    done => done,
+                }
+            }
+            Some(Index::OfMissing) if flags & (O_EXCL | O_TRUNC) == 0 => {
+                match self.open_plain(own, flags & !O_CREAT, mode, name) {
+                    Err(Errno::NOENT) => self.open_plain(lookup, flags, mode, name),
                     done => done,
                 }
             }

@@ -64,7 +64,7 @@ pub use ancestry::Identity;
 pub use end::End;
 pub use errno::Errno;
 pub use file::{Access, OpenFile};
-pub use guard::Verdict;
+pub use guard::{Verdict, is_shortage};
 pub use index::{Index, may_be_index};
 pub use kernel::{Fd, FileStat, Kernel, Links, SCRATCH_MAX, System};
 pub use keytable::{KEYS, KeyPlace, KeyTable};

@@ -1,5 +1,6 @@
 //! The process: its descriptors, and the calls that make, copy and close them.
 
+use core::mem::ManuallyDrop;
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use tidelock_cipher::{KeySlot, Proven, Root, UnitCipher};
@@ -240,22 +241,38 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
 
     /// A fork is about to happen: every offset is shared with another process from then on.
     pub fn forked(&self) {
-        let joined = self.table.indices().filter(|&index| self.table.join(index));
-        let files = joined.map(|index| OpenFile::of(self, index));
-        files.filter(|file| !file.traits().shared).for_each(|file| file.share());
+        for index in self.table.indices() {
+            if self.table.slot(index).traits().shared || !self.table.join(index) {
+                continue;
+            }
+            let file = ManuallyDrop::new(OpenFile::of(self, index));
+            if !file.traits().shared {
+                file.share();
+            }
+            if self.table.leave(index) {
+                // Closed meanwhile by another thread, which may have opened it again and locked it
+                // since: to close it now would drop those locks.
+                self.end(index, self.moving.is_forbidden());
+            }
+        }
     }
 
     pub(crate) fn leave(&self, index: u32) {
         if self.table.leave(index) {
-            let slot = self.table.slot(index);
-            let key = slot.key.load(Acquire);
-            for real in slot.real_files() {
-                self.retire(slot.traits().root(), real);
-            }
-            self.table.free(index);
-            if key != 0 {
-                self.keys.leave(KeySlot(key - 1));
-            }
+            self.end(index, false);
+        }
+    }
+
+    /// The last user has left. The real file can be `kept` open, under a number that stays hidden.
+    fn end(&self, index: u32, kept: bool) {
+        let slot = self.table.slot(index);
+        let key = slot.key.load(Acquire);
+        for real in slot.real_files().filter(|_| !kept) {
+            self.retire(slot.traits().root(), real);
+        }
+        self.table.free(index);
+        if key != 0 {
+            self.keys.leave(KeySlot(key - 1));
         }
     }
 

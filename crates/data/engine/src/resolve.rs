@@ -84,9 +84,20 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
             let place = (slot.device.load(Relaxed), slot.inode.load(Relaxed));
             place == (stat.device, stat.inode) && wanted(slot)
         };
-        let mut found = self.table.indices().filter(|&index| is_it(index));
+        let found = self.table.indices().filter(|&index| is_it(index));
+        let joined = found.filter(|&index| self.table.join(index));
         // Between the first look and the joining it may have become another one.
-        found.find(|&index| self.table.join(index)).map(|index| OpenFile::of(self, index))
+        joined.map(|index| OpenFile::of(self, index)).find(|file| is_it(file.index))
+    }
+
+    /// True if the program has this file open. Nothing is joined, as whoever leaves it last closes
+    /// it.
+    pub(crate) fn has_open(&self, stat: &FileStat) -> bool {
+        self.table.indices().any(|index| {
+            let slot = self.table.slot(index);
+            let place = (slot.device.load(Relaxed), slot.inode.load(Relaxed));
+            place == (stat.device, stat.inode) && slot.is_used()
+        })
     }
 
     /// As [`decide`](Self::decide), for what shall be written: by whatever path a protected

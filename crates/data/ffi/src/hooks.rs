@@ -18,7 +18,7 @@
 
 use core::ffi::{c_char, c_int, c_void};
 
-use tidelock_engine::{Decided, Descriptor, Errno, Fd, OpenFile};
+use tidelock_engine::{Decided, Descriptor, Errno, Fd, OpenFile, is_shortage};
 
 use tidelock_runtime::Directory;
 
@@ -243,7 +243,10 @@ pub(crate) fn names_control(path: &[u8]) -> bool {
 /// True for `.tidelock` of a protected directory and what is below it.
 pub(crate) fn is_control(at: c_int, path: &[u8]) -> bool {
     let Some(process) = process().filter(|_| names_control(path)) else { return false };
-    matches!(aside(|| process.decide(Fd(at), path, false)), Ok(Decided::Control(_)))
+    match aside(|| process.decide(Fd(at), path, false)) {
+        Ok(decided) => matches!(decided, Decided::Control(_)),
+        Err(why) => is_shortage(why),
+    }
 }
 
 /// The name of what is hidden.

@@ -24,7 +24,7 @@ pub mod wide;
 use core::ffi::{CStr, c_char, c_int};
 
 use libc::FILE;
-use tidelock_engine::{Decided, Descriptor, Errno, Fd};
+use tidelock_engine::{Decided, Descriptor, Errno, Fd, is_shortage};
 
 use crate::hooks::{File, aside, close, duplicate, path as path_of};
 use crate::process::{ActiveProcess, process};
@@ -174,7 +174,7 @@ unsafe fn is_for_us(process: &ActiveProcess, path: *const c_char, wanted: Mode) 
         match decided {
             Ok(Decided::Outside | Decided::Plain(_) | Decided::Root(_)) => false,
             Ok(_) => true,
-            Err(why) => why == Errno::ACCES,
+            Err(why) => why == Errno::ACCES || is_shortage(why),
         }
     })
 }

@@ -11,6 +11,7 @@ use libc::{aiocb, sigevent, sigset_t, timespec};
 use tidelock_engine::Errno;
 use tidelock_runtime::messages;
 
+use crate::guard;
 use crate::hooks::is_ours;
 use crate::process::process;
 use crate::raw::{Outcome as _, Word as _, fail};
@@ -67,6 +68,12 @@ unsafe fn is_sealed(request: *const aiocb) -> bool {
     unsafe { request.as_ref() }.is_some_and(|request| is_ours(request.aio_fildes))
 }
 
+/// True where a ring would go round the library, or round its guard. liburing makes its calls by
+/// instructions of its own, so its functions are where a ring is met.
+fn goes_round() -> bool {
+    process().is_some() || guard::is_at_work()
+}
+
 /// PostgreSQL would say that the kernel does not have it.
 fn refuse_ring() -> c_int {
     messages::io_uring();
@@ -75,7 +82,7 @@ fn refuse_ring() -> c_int {
 
 /// liburing's functions return the error as a negative number.
 pub unsafe fn io_uring_queue_init(entries: c_uint, ring: *mut c_void, flags: c_uint) -> c_int {
-    if process().is_some() {
+    if goes_round() {
         return refuse_ring();
     }
     // SAFETY: the contract of io_uring_queue_init.
@@ -87,7 +94,7 @@ pub unsafe fn io_uring_queue_init_params(
     ring: *mut c_void,
     parameters: *mut c_void,
 ) -> c_int {
-    if process().is_some() {
+    if goes_round() {
         return refuse_ring();
     }
     // SAFETY: the contract of io_uring_queue_init_params.
@@ -101,7 +108,7 @@ pub unsafe fn io_uring_queue_init_mem(
     memory: *mut c_void,
     len: usize,
 ) -> c_int {
-    if process().is_some() {
+    if goes_round() {
         return refuse_ring();
     }
     // SAFETY: the contract of io_uring_queue_init_mem.
@@ -109,7 +116,7 @@ pub unsafe fn io_uring_queue_init_mem(
 }
 
 pub unsafe fn io_uring_setup(entries: c_uint, parameters: *mut c_void) -> c_int {
-    if process().is_some() {
+    if goes_round() {
         return refuse_ring();
     }
     // SAFETY: the contract of io_uring_setup.

@@ -5,7 +5,7 @@
 
 use core::ffi::{c_char, c_int, c_uint};
 
-use tidelock_engine::{Errno, Fd, Index};
+use tidelock_engine::{Errno, Fd, Index, is_shortage};
 
 use crate::guard;
 use crate::hooks::index::{by_own_name, named};
@@ -107,7 +107,8 @@ pub unsafe fn symlinkat(target: *const c_char, at: c_int, path: *const c_char) -
 /// Before a program follows a path by itself: what it opens then no longer says whose it is.
 ///
 /// # Errors
-/// ENFILE and ENAMETOOLONG if no more can be attached. Others are the kernel's to tell.
+/// ENFILE and ENAMETOOLONG if no more can be attached; what is short for the look. Others are the
+/// kernel's to tell.
 ///
 /// # Safety
 /// That of `path_of`.
@@ -116,7 +117,7 @@ pub(super) unsafe fn take_along(at: c_int, path: *const c_char) -> Result<(), Er
     // SAFETY: the caller's promise.
     let Ok(path) = (unsafe { path_of(path) }) else { return Ok(()) };
     match aside(|| process.attach(Fd(at), path)) {
-        Err(why @ (Errno::NFILE | Errno::NAMETOOLONG)) => Err(why),
+        Err(why) if why == Errno::NAMETOOLONG || is_shortage(why) => Err(why),
         _ => Ok(()),
     }
 }

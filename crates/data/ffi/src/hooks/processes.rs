@@ -86,7 +86,8 @@ pub(crate) enum Child {
     /// A copy of both, by these flags. The program asked for that, or for a child that it waits for
     /// as after vfork, which is all that such a child promises to use the memory for.
     Apart(c_long),
-    /// Our memory, beside us, and descriptors of its own: it would change our table.
+    /// Our memory, beside us, and descriptors of its own: it would change our table. Or our
+    /// descriptors, and memory of its own: each would not know what the other opens.
     Between,
 }
 
@@ -97,8 +98,10 @@ impl Child {
         const WAITED_FOR: c_long = libc::CLONE_VFORK as c_long;
         // Only with the same memory.
         const HANDLERS: c_long = libc::CLONE_SIGHAND as c_long;
-        if flags & MEMORY == 0 {
+        if flags & (MEMORY | TABLE) == 0 {
             Self::Apart(flags)
+        } else if flags & MEMORY == 0 {
+            Self::Between
         } else if flags & TABLE != 0 {
             Self::Sharing
         } else if flags & WAITED_FOR != 0 {
@@ -194,5 +197,6 @@ mod tests {
         let as_vfork = memory | libc::CLONE_SIGHAND | waited_for;
         assert_eq!(of(as_vfork), Child::Apart(c_long::from(waited_for)));
         assert_eq!(of(memory | end), Child::Between);
+        assert_eq!(of(libc::CLONE_FILES | end), Child::Between);
     }
 }

@@ -9,7 +9,7 @@
 use core::ffi::{c_char, c_int, c_uint, c_void};
 
 use libc::{FILE, mode_t};
-use tidelock_engine::{Decided, Errno, Fd};
+use tidelock_engine::{Decided, Errno, Fd, is_shortage};
 
 use crate::hooks::{aside, path as path_of};
 use crate::next;
@@ -28,7 +28,7 @@ unsafe fn is_sealed(path: *const c_char) -> bool {
             Ok(decided) => {
                 matches!(decided, Decided::Sealed(..) | Decided::Control(_) | Decided::Ambiguous)
             }
-            Err(why) => why == Errno::ACCES,
+            Err(why) => why == Errno::ACCES || is_shortage(why),
         }
     })
 }
