@@ -9,7 +9,7 @@
 //!      |
 //!   leftovers   of one that was killed               scan      which files, each once
 //!      |
-//!   workers     batches: written, synced, compared, renamed
+//!   workers     batches: written, synced, compared, renamed        descriptors   how large
 //!      |           file: one file      content: its bytes in either form      throttle
 //!      |
 //!   keyring     the conversion has ended             progress
@@ -21,6 +21,7 @@
 
 mod begin;
 mod content;
+mod descriptors;
 mod estimate;
 mod file;
 mod foresee;
@@ -52,6 +53,7 @@ use crate::protected::Protected;
 use crate::sealed::Keys;
 use crate::unlock::KeyOptions;
 use crate::walk;
+use descriptors::Descriptors;
 use file::{Conditions, Task};
 pub(crate) use foresee::{Foreseen, Opened};
 use progress::Progress;
@@ -69,8 +71,8 @@ const BATCH: u64 = 32 << 20;
 pub(crate) struct Encrypt {
     /// The data directory
     dir: PathBuf,
-    /// What is sealed and how: postgres, mariadb, generic, or the path of a profile [default: by
-    /// what is in DIR]
+    /// What is sealed and how: a built-in profile, or the path of one [default: by what is in
+    /// DIR]
     #[arg(long, value_name = "PROFILE")]
     profile: Option<String>,
     #[command(flatten)]
@@ -205,6 +207,7 @@ impl Running<'_> {
             );
         }
         let keys = Keys::install(&self.keyring)?;
+        let descriptors = Descriptors::raise();
         let conditions = Conditions {
             keys: &keys,
             task: self.direction.into(),
@@ -217,7 +220,8 @@ impl Running<'_> {
         // zeros are plain, that the control file is the first or the last, that no key is needed.
         workers::sync_folders(&found.folders)?;
         if self.direction != Direction::Rekey {
-            self.give_headers(&Conditions { task: Task::Head, ..conditions.clone() })?;
+            let conditions = Conditions { task: Task::Head, ..conditions.clone() };
+            self.give_headers(&conditions, &descriptors)?;
         }
         let policy = self.keyring.policy();
         let mut scan = scan::scan(&self.path, policy, self.how.leave_links)?;
@@ -234,7 +238,8 @@ impl Running<'_> {
         }
         let command = self.direction.command();
         let progress = Progress::new(command, self.how.json, scan.items.len(), scan.bytes());
-        let manner = Manner { jobs, compare: !self.how.no_compare };
+        let (jobs, files) = descriptors.share(jobs);
+        let manner = Manner { jobs, files, compare: !self.how.no_compare };
         let mut gate: Vec<Item> = instance::gate(instance::engine(&self.path, policy.profile()))
             .iter()
             .filter_map(|name| scan.take(&self.path.join(name)))
@@ -257,7 +262,11 @@ impl Running<'_> {
 
     /// Gives a header to each sealed file that never got one: among plain files it would look like
     /// one of them.
-    fn give_headers(&mut self, conditions: &Conditions<'_>) -> Result<()> {
+    fn give_headers(
+        &mut self,
+        conditions: &Conditions<'_>,
+        descriptors: &Descriptors,
+    ) -> Result<()> {
         let Some(conversion) = self.keyring.conversion().filter(|it| !it.zeros_are_plain) else {
             return Ok(());
         };
@@ -268,7 +277,8 @@ impl Running<'_> {
                 items.push(item);
             }
         }
-        let manner = Manner { jobs: 1, compare: !self.how.no_compare };
+        let (jobs, files) = descriptors.share(1);
+        let manner = Manner { jobs, files, compare: !self.how.no_compare };
         let silent = Progress::silent();
         workers::run(conditions, &items, manner, &silent)?;
         self.keyring.set_conversion(Some(Conversion { zeros_are_plain: true, ..conversion }));

@@ -7,7 +7,7 @@
 
 mod backup;
 mod copies;
-mod earlier;
+pub(crate) mod earlier;
 mod proof;
 mod restore;
 

@@ -4,8 +4,9 @@
 //! lies behind a link that leads out has the link's name. A link to what lies in the directory
 //! anyway says nothing: the library knows that by its own name. Each directory is visited once.
 //!
-//! A link that leads nowhere, and a tablespace without any server's folder, are no small matter:
-//! the disk is not mounted, and sealed files are on it.
+//! A link that leads nowhere, a tablespace without any server's folder, and an empty folder that
+//! the server cannot write are no small matter: the disk is not mounted, and sealed files are on
+//! it.
 //!
 //! `lost+found` is the file system's: at the top of a mount it is left out, if root owns it and
 //! the server, as another user, cannot have written there. [`list`] names one that may hold files.
@@ -69,6 +70,7 @@ pub(crate) fn list(dir: &Path, failed: &mut dyn FnMut(&Path, io::Error)) -> List
         seen: others.map(|folder| (folder.dev(), folder.ino())).collect(),
         links: BTreeMap::new(),
         visited: fs::canonicalize(dir).into_iter().collect(),
+        empty: Vec::new(),
         failed,
     };
     walk.directory(dir, Path::new(""));
@@ -112,6 +114,26 @@ pub(crate) fn header(path: &Path) -> Option<Header> {
     probe(path).ok()?.likely().cloned()
 }
 
+/// True if a file never got a header, nor any data behind it.
+///
+/// # Errors
+/// The system's.
+pub(crate) fn is_all_zeros(path: &Path) -> io::Result<bool> {
+    let file = File::open(path)?;
+    let mut piece = vec![0u8; 1 << 20];
+    let mut at = 0;
+    loop {
+        let count = read_at(&file, &mut piece, at)?;
+        let bytes = piece.get(..count).unwrap_or_default();
+        let is_zero =
+            if at == 0 { Probe::is_blank(bytes) } else { bytes.iter().all(|it| *it == 0) };
+        if count == 0 || !is_zero {
+            return Ok(is_zero);
+        }
+        at += count as u64;
+    }
+}
+
 /// Reads from the start of a file until `into` is full or the file ends.
 ///
 /// # Errors
@@ -145,6 +167,8 @@ struct Walk<'f> {
     links: BTreeMap<(usize, PathBuf), PathBuf>,
     /// The directory and those behind links, canonical.
     visited: Vec<PathBuf>,
+    /// Folders without any entry.
+    empty: Vec<PathBuf>,
     failed: &'f mut dyn FnMut(&Path, io::Error),
 }
 
@@ -161,12 +185,17 @@ impl Walk<'_> {
             Ok(entries) => entries,
             Err(why) => return self.fail(path, why),
         };
+        let mut is_empty = true;
         for entry in entries {
+            is_empty = false;
             match entry {
                 Ok(entry) if name.as_os_str().is_empty() && entry.file_name() == FOLDER => {}
                 Ok(entry) => self.entry(entry.path(), name.join(entry.file_name())),
                 Err(why) => self.fail(path, why),
             }
+        }
+        if is_empty {
+            self.empty.push(path.to_path_buf());
         }
     }
 
@@ -217,12 +246,17 @@ impl Walk<'_> {
         }
     }
 
-    /// Names the places of a cluster of PostgreSQL that are empty, as no server leaves them: CREATE
-    /// TABLESPACE makes a `PG_` folder before the link, and initdb makes pg_wal/archive_status.
+    /// Names the places that are empty, as no server leaves them.
     fn unmounted(&mut self, dir: &Path) {
-        if fs::symlink_metadata(dir.join("PG_VERSION")).is_err() {
-            return;
+        match fs::symlink_metadata(dir.join("PG_VERSION")) {
+            Ok(_) => self.unmounted_of_postgres(dir),
+            Err(_) => self.unmounted_of_others(dir),
         }
+    }
+
+    /// CREATE TABLESPACE makes a `PG_` folder before the link, and initdb makes
+    /// pg_wal/archive_status. A base backup that no server has begun to recover may lack that.
+    fn unmounted_of_postgres(&mut self, dir: &Path) {
         let is_oid = |path: &PathBuf| {
             let name = path.file_name().unwrap_or_default().as_bytes();
             name.iter().all(u8::is_ascii_digit)
@@ -231,20 +265,35 @@ impl Walk<'_> {
         let mut places: Vec<_> = spaces.map(|space| (space, "PG_")).collect();
         places.sort();
         let wal = dir.join("pg_wal");
-        if wal.is_symlink() {
+        if wal.is_symlink() || fs::symlink_metadata(dir.join("backup_label")).is_err() {
             places.push((wal, ""));
         }
         for (place, prefix) in places {
             // What is dropped just now is gone after its folder.
             if lacks(&place, prefix) && fs::symlink_metadata(&place).is_ok() {
-                let real = fs::canonicalize(&place).unwrap_or_else(|_| place.clone());
-                let why = format!(
-                    "no server has its files in {}: is a disk not mounted?",
-                    real.display()
-                );
-                (self.failed)(&place, io::Error::new(io::ErrorKind::NotFound, why));
+                self.is_unmounted(&place);
             }
         }
+    }
+
+    /// Of another engine it is not known what its folders hold. But in the directory of an ordinary
+    /// user it has made none that only root can write: that is a place to mount a disk.
+    fn unmounted_of_others(&mut self, dir: &Path) {
+        let Ok(owner) = fs::metadata(dir) else { return };
+        for place in std::mem::take(&mut self.empty) {
+            let is_roots = |found: Metadata| found.uid() == 0 && found.mode() & 0o022 == 0;
+            let is_place = place.file_name() != Some(OsStr::new("lost+found"))
+                && fs::metadata(&place).is_ok_and(is_roots);
+            if owner.uid() != 0 && is_place {
+                self.is_unmounted(&place);
+            }
+        }
+    }
+
+    fn is_unmounted(&mut self, place: &Path) {
+        let real = fs::canonicalize(place).unwrap_or_else(|_| place.to_path_buf());
+        let why = format!("no server has its files in {}: is a disk not mounted?", real.display());
+        (self.failed)(place, io::Error::new(io::ErrorKind::NotFound, why));
     }
 
     /// True if a link leads into the directory.
@@ -319,7 +368,7 @@ fn on_disk() -> io::Error {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::symlink;
+    use std::os::unix::fs::{PermissionsExt, chown, symlink};
 
     use super::*;
 
@@ -422,10 +471,44 @@ mod tests {
         fs::create_dir(home.path().join("one/PG_15_202209061")).unwrap();
         fs::create_dir(home.path().join("w/archive_status")).unwrap();
         assert_eq!(look(&dir), (vec!["PG_VERSION".to_owned()], Vec::new()));
-        // Of another engine nothing is known.
+        // Of another engine it is not known what the folders of its own user hold.
         fs::remove_file(dir.join("PG_VERSION")).unwrap();
         fs::remove_dir(home.path().join("one/PG_15_202209061")).unwrap();
         assert_eq!(look(&dir), (Vec::new(), Vec::new()));
+    }
+
+    #[test]
+    fn a_pg_wal_that_is_a_mount_itself_is_named_when_it_is_empty() {
+        let home = tempfile::tempdir().unwrap();
+        let dir = home.path().join("data");
+        file(&dir.join("PG_VERSION"));
+        fs::create_dir(dir.join("pg_wal")).unwrap();
+        assert_eq!(look(&dir).1, ["pg_wal"]);
+        // A base backup without WAL, as it was restored.
+        file(&dir.join("backup_label"));
+        assert_eq!(look(&dir).1, Vec::<String>::new());
+    }
+
+    #[test]
+    fn an_empty_folder_that_the_server_cannot_write_is_a_disk_that_is_not_mounted() {
+        if !rustix::process::geteuid().is_root() {
+            return;
+        }
+        let home = tempfile::tempdir().unwrap();
+        let (dir, far) = (home.path().join("data"), home.path().join("far"));
+        file(&dir.join("a"));
+        for place in [&dir.join("b"), &dir.join("own"), &dir.join("tmp"), &far] {
+            fs::create_dir(place).unwrap();
+        }
+        symlink(&far, dir.join("d")).unwrap();
+        for own in [&dir, &dir.join("own")] {
+            chown(own, Some(12345), Some(12345)).unwrap();
+        }
+        fs::set_permissions(dir.join("tmp"), fs::Permissions::from_mode(0o1777)).unwrap();
+        assert_eq!(look(&dir).1, ["b", "d"]);
+        file(&far.join("1"));
+        file(&dir.join("b/2"));
+        assert_eq!(look(&dir).1, Vec::<String>::new());
     }
 
     #[test]

@@ -15,7 +15,10 @@ use crate::signature::{STEP, Signature};
 pub const NOT_SHOWN: &str = "Bytes that look random are not thereby sealed: compressed or \
     otherwise encrypted data looks the same. That a file is sealed is shown by its header's MAC, \
     which the same run checks. Markers are found as they were given and as UTF-16, not compressed, \
-    encoded or split over blocks that do not follow each other in the file.";
+    encoded or split over blocks that do not follow each other in the file. Of a unit with fewer \
+    than 1,024 bytes in blocks that are not zero no statistic is made; it counts as a hole, and \
+    only markers and signatures are looked for in it. An empty folder of the server's own user may \
+    be the place of a disk that is not mounted: then its files were not looked at.";
 
 /// Bytes of a unit.
 const UNIT: usize = 4096;

@@ -26,6 +26,7 @@ use crate::console;
 use crate::error::{Error, Result};
 use crate::folder::Entry;
 use crate::init::{self, NewDirectory};
+use crate::keyring::earlier;
 use crate::mysqld::Brand;
 use crate::protected::{self as directory, Protected};
 use crate::rollback;
@@ -65,7 +66,7 @@ impl Encrypt {
                 )),
             };
         }
-        let _alone = init::lock(&self.dir)?;
+        let making = init::lock(&self.dir)?;
         let place = NewDirectory::with_data(&self.dir)?;
         let dir = place.path.clone();
         let profile = self.profile_for(&dir)?;
@@ -103,6 +104,8 @@ impl Encrypt {
             made.tell(&format!("tidelock exec -D {} -- {start}", dir.display()))?;
         }
         let alone = hold(&dir, &made.folder)?;
+        // From here on the keyring keeps others away. The folder above may hold other directories.
+        drop(making);
         let running = Running {
             direction: Direction::Encrypt,
             path: dir,
@@ -407,8 +410,9 @@ pub(super) fn refuse_sealed(scan: &Scan) -> Result<()> {
     Ok(())
 }
 
-/// Keeps a copy of the keyring. An older copy of the same keyring is replaced: an earlier
-/// decryption may have been interrupted here. A newer one may have keys that this one has not.
+/// Keeps a copy of the keyring. A newer copy may have keys that this one has not, and is refused.
+/// An older one, or another of the same generation, may have such keys too, as where a directory
+/// was copied and both got data keys: it stays beside.
 pub(super) fn keep(sealed: &[u8], kept: &Path) -> Result<()> {
     let entry = Entry::of_new_folder(kept)?;
     let ours = SealedKeyring::parse(sealed)?;
@@ -431,6 +435,9 @@ pub(super) fn keep(sealed: &[u8], kept: &Path) -> Result<()> {
                 ),
                 "was the keyring put back? else name another file with --keep-keyring FILE",
             ));
+        }
+        if found != sealed {
+            earlier::keep(&entry, &found, &there)?;
         }
     }
     entry.replace(sealed, 0o600, None)

@@ -16,7 +16,7 @@ use crate::error::{Error, Result};
 
 /// Bytes of large files that are tried.
 const LARGE: u64 = 64 << 20;
-/// Small files that are tried, and what is small.
+/// Files of each kind that are tried, and what is small.
 const FILES: usize = 64;
 const SMALL: u64 = 64 << 10;
 
@@ -46,6 +46,7 @@ fn sampled(conditions: &Conditions<'_>, scan: &Scan) -> Result<Duration> {
     let some: Vec<_> = large
         .iter()
         .rev()
+        .take(FILES)
         .take_while(|item| {
             let first = tried == 0;
             tried += item.size;

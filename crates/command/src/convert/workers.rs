@@ -20,7 +20,7 @@ use super::scan::{Item, LINK};
 use crate::error::{Error, Result};
 
 /// A batch has at most so many files, ...
-const FILES: usize = 256;
+pub(super) const FILES: usize = 256;
 /// ... and ends with the file that brings it to so many bytes.
 const BYTES: u64 = 32 << 20;
 /// ext4, XFS, Btrfs, F2FS and tmpfs, as statfs(2) has them.
@@ -44,6 +44,8 @@ pub(super) struct Tally {
 #[derive(Clone, Copy)]
 pub(super) struct Manner {
     pub(super) jobs: usize,
+    /// New files that a worker keeps open, at most.
+    pub(super) files: usize,
     pub(super) compare: bool,
 }
 
@@ -62,7 +64,7 @@ pub(super) fn run(
     let total = Mutex::new((Tally::default(), BTreeSet::new()));
     let one = |number: usize| -> Result<()> {
         let number = u32::try_from(number).unwrap_or(0);
-        let mut crew = Crew::new(Worker::new(conditions, number), manner.compare, progress);
+        let mut crew = Crew::new(Worker::new(conditions, number), manner, progress);
         let done = crew.work(|| match failed.load(Ordering::Relaxed) {
             true => None,
             false => items.get(next.fetch_add(1, Ordering::Relaxed)),
@@ -121,7 +123,7 @@ impl Tally {
 /// A worker, and the files that it has written and not yet put in their places.
 struct Crew<'c> {
     worker: Worker<'c>,
-    compare: bool,
+    manner: Manner,
     progress: &'c Progress,
     batch: Vec<(&'c Item, Written)>,
     bytes: u64,
@@ -130,9 +132,9 @@ struct Crew<'c> {
 }
 
 impl<'c> Crew<'c> {
-    fn new(worker: Worker<'c>, compare: bool, progress: &'c Progress) -> Self {
+    fn new(worker: Worker<'c>, manner: Manner, progress: &'c Progress) -> Self {
         let (batch, folders) = (Vec::new(), BTreeSet::new());
-        Self { worker, compare, progress, batch, bytes: 0, tally: Tally::default(), folders }
+        Self { worker, manner, progress, batch, bytes: 0, tally: Tally::default(), folders }
     }
 
     fn work(&mut self, mut next: impl FnMut() -> Option<&'c Item>) -> Result<()> {
@@ -150,7 +152,7 @@ impl<'c> Crew<'c> {
                     self.progress.add(1, item.size);
                 }
             }
-            if self.batch.len() >= FILES || self.bytes >= BYTES {
+            if self.batch.len() >= self.manner.files || self.bytes >= BYTES {
                 self.put_in_place()?;
             }
         }
@@ -163,7 +165,7 @@ impl<'c> Crew<'c> {
             return Ok(());
         }
         sync(&self.batch)?;
-        if self.compare {
+        if self.manner.compare {
             let start = Instant::now();
             for (item, written) in &self.batch {
                 self.worker.compare(item, written)?;

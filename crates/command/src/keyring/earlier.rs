@@ -21,7 +21,7 @@ const MARK: &str = ".generation-";
 ///
 /// # Errors
 /// [`Error::Io`](crate::error::Error::Io): then nothing must be replaced.
-pub(super) fn keep(file: &Entry, present: &[u8], keyring: &SealedKeyring) -> Result<PathBuf> {
+pub(crate) fn keep(file: &Entry, present: &[u8], keyring: &SealedKeyring) -> Result<PathBuf> {
     let base = format!("{MARK}{}", keyring.generation().0);
     for number in 1u32.. {
         // Two keyrings of one generation: one of them is damaged, or came from a copy.

@@ -91,6 +91,13 @@ impl Census {
                 }
                 Decision::Seal(_) if found.metadata.len() == 0 => census.empty += 1,
                 Decision::Seal(_) => match walk::probe(&found.path) {
+                    // Made longer in a crash, and never written: no key is in it.
+                    Ok(probe)
+                        if probe.copies().next().is_none()
+                            && walk::is_all_zeros(&found.path).unwrap_or(false) =>
+                    {
+                        census.empty += 1;
+                    }
                     Ok(probe) => census.sealed(found.name, found.metadata.len(), &probe),
                     Err(_) => census.doubtful += 1,
                 },
