@@ -49,6 +49,25 @@ fn a_sealed_server_keeps_what_it_acknowledged_and_no_bare_server_reads_or_harms_
     inserter.compare(&maria)?;
     maria.expect("SELECT (SELECT b FROM d.a) = (SELECT b FROM d.c)", "1")?;
     maria.expect("SHOW DATABASES LIKE '%t%d%lock%'", "")?;
+    // A server of threads forks never: it learns of a new data key with its next file.
+    let tidelock = |words: &[&str]| -> Result<String> {
+        let tool = place.tool(place.programs()?.command).args(words);
+        Ok(tool.run()?.stdout)
+    };
+    let dir = maria.dir().display().to_string();
+    let current = || -> Result<String> {
+        let told = tidelock(&["status", "--json", "-D", &dir])?;
+        let told: serde_json::Value = serde_json::from_str(&told).expect("a document");
+        let keys = told["unlocked"]["data_keys"].as_array().cloned().unwrap_or_default();
+        let current = keys.iter().find(|key| key["state"] == "current").expect("a current key");
+        Ok(current["id"].as_str().unwrap_or_default().to_owned())
+    };
+    let first = current()?;
+    tidelock(&["key", "new-data-key", "-D", &dir])?;
+    let second = current()?;
+    maria.sql("CREATE TABLE d.later (k INT) ENGINE = InnoDB")?;
+    let told = tidelock(&["inspect", "--json", &format!("{dir}/d/later.ibd")])?;
+    ensure(first != second && told.contains(&second), || told)?;
     maria.stop()?;
     search(&marker, Arm::Sealed, &[maria.dir()]).map(drop)
 }

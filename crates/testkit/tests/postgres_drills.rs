@@ -43,6 +43,7 @@ drills! {
     long {
         lost_keyring "A lost keyring",
         lost_node "A lost node",
+        lost_machine "A lost machine",
         stolen_backup "A stolen backup",
         key_service_down "The key service is down at three in the morning",
         one_slot_lost "One of two slots is lost",

@@ -173,13 +173,12 @@ impl Costs {
         if told == 0 && (self.hidden > 0 || unlimited > 0) {
             // With both, what noise hides is among the caveats.
             let why = without_limits.or_else(|| self.noise()).unwrap_or_default();
-            return format!("This run says nothing of the cost of sealing: {why}.");
+            return format!("Of throughput as fast as it goes this run says nothing: {why}.");
         }
         if told == 0 {
             return format!(
-                "This run says nothing of the cost of sealing: {} too little was measured to \
-                 tell a \
-                 cost from noise.",
+                "Of throughput as fast as it goes this run says nothing: {} too little was \
+                 measured to tell a cost from noise.",
                 in_each(self.cells)
             );
         }

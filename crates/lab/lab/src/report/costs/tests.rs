@@ -87,7 +87,7 @@ fn without_a_control_nothing_is_said_of_the_cost() {
     run.arm("plain", "select", 1.0).arm("sealed", "select", 0.5);
     let costs = costs_of(&results(run, &["plain", "sealed"]));
     assert_eq!((costs.cells, costs.untold, costs.losses), (1, 1, 0));
-    assert!(costs.said.starts_with("This run says nothing of the cost"), "{}", costs.said);
+    assert!(costs.said.starts_with("Of throughput as fast as it goes this"), "{}", costs.said);
 }
 
 #[test]
@@ -182,8 +182,7 @@ fn noise_that_would_hide_a_tenth_is_no_absence_of_loss() {
     cell(&mut run, "noisy", 1.0);
     let costs = costs(run);
     assert_eq!((costs.same, costs.hidden), (0, 1), "{costs:?}");
-    let begin =
-        "This run says nothing of the cost of sealing: in 1 measured cell noise would have hidden";
+    let begin = "Of throughput as fast as it goes this run says nothing: in 1 measured cell noise";
     assert!(costs.said.starts_with(begin), "{}", costs.said);
     let mut run = Synthetic::new(10);
     cell(&mut run, "quiet", 1.0);
@@ -205,7 +204,7 @@ fn cells_without_the_limits_of_the_experiment_are_told_and_not_counted() {
     run.unlimited("free");
     let alone = costs(run);
     assert_eq!((alone.cells, alone.losses, alone.untold), (1, 0, 0), "{alone:?}");
-    let said = "This run says nothing of the cost of sealing: in 1 measured cell a limit of the \
+    let said = "Of throughput as fast as it goes this run says nothing: in 1 measured cell a limit of the \
                 experiment was not in force.";
     assert_eq!(alone.said, said);
     let mut run = Synthetic::new(10);
