@@ -125,6 +125,7 @@ fn an_arm_restarts_after_its_sql() {
 
 /// The files of peers that lie on volumes of the lab, as they are.
 #[test]
+#[ignore = "long: make test-full"]
 fn peers_on_volumes_of_the_lab_run_and_what_the_kernel_lacks_is_named() {
     for (peer, kind) in [("fscrypt", VolumeType::Fscrypt), ("luks", VolumeType::Luks)] {
         let bench = Bench::new();

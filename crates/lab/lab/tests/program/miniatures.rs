@@ -50,6 +50,7 @@ fn cybertec_matrix_in_miniature() {
 }
 
 #[test]
+#[ignore = "long: make test-full"]
 fn cybertec_matrix_in_miniature_on_postgresql_13() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../build/postgresql");
     let entries = fs::read_dir(&folder).into_iter().flatten().flatten();
@@ -139,6 +140,7 @@ fn aurora_mysql_in_miniature() {
 }
 
 #[test]
+#[ignore = "long: make test-full"]
 fn mariadb_sysbench_in_miniature() {
     if Command::new("sysbench").arg("--version").output().is_err() {
         return skip::missing("sysbench");
