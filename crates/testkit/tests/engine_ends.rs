@@ -348,6 +348,19 @@ fn a_file_that_a_fork_shares_gets_its_header_again_at_once() {
     });
 }
 
+#[test]
+fn a_file_that_was_cut_and_is_made_longer_has_its_header() {
+    with_room(|| {
+        let disk = SimDisk::new(Layout::DEFAULT);
+        let engine = disk.process();
+        let fd = open(&engine, PATHS[0], O_RDWR | O_CREAT);
+        write_all(&engine, fd, &data(1, 100), None);
+        disk.cut_off(PATHS[0]);
+        file(&engine, fd).expect("it is sealed").set_len(50).expect("it is made longer");
+        assert!(contents(&disk, PATHS[0]) == [0; 50]);
+    });
+}
+
 /// Who opened it after the cut has given it a key of its own.
 #[test]
 fn a_file_that_has_another_key_by_now_is_not_written_under_the_old_one() {
@@ -362,7 +375,10 @@ fn a_file_that_has_another_key_by_now_is_not_written_under_the_old_one() {
         write_all(&second, other, &data(2, 100), None);
         disk.wait(2000);
         let sealed = file(&first, fd).expect("it is sealed");
-        assert_eq!(sealed.write(&data(3, 100)), Err(Errno::IO));
+        for _ in 0..3 {
+            assert_eq!(sealed.write(&data(3, 100)), Err(Errno::IO));
+            disk.wait(1);
+        }
         assert_eq!(first.system().take_reports(), [Refusal::AnotherHeader]);
         write_all(&second, other, &data(4, 100), None);
         assert!(contents(&disk, PATHS[0]) == [data(2, 100), data(4, 100)].concat());

@@ -79,6 +79,10 @@ impl End {
         due && last != 0
     }
 
+    fn look_again(&self) {
+        self.looked.store(1, Relaxed);
+    }
+
     /// Of another open file from now on.
     pub(crate) fn forget_look(&self) {
         self.looked.store(0, Relaxed);
@@ -105,6 +109,14 @@ impl<S: System, C: UnitCipher, P: Decide> OpenFile<'_, S, C, P> {
         let Some(end) = self.process.table.end(self.index) else { return false };
         self.slot.mark_end_known();
         end.is_look_due(self.kernel().clock())
+    }
+
+    /// The next small write looks too.
+    pub(crate) fn look_again(&self) {
+        if let Some(end) = self.process.table.end(self.index) {
+            self.slot.mark_end_known();
+            end.look_again();
+        }
     }
 
     /// The size, if it is remembered and known well enough for a write up to `end`.

@@ -128,6 +128,8 @@ impl<'p, S: System, C: UnitCipher, P: Decide> OpenFile<'p, S, C, P> {
     }
 
     /// A refusal, after a line that names the file: the first time.
+    // Apart: a path's buffer is a page of the stack.
+    #[inline(never)]
     pub(crate) fn refuse_once(&self, why: Refusal) -> Errno {
         let system = self.process.system();
         let first = |stat: FileStat| self.process.told.is_first(stat.device, stat.inode);

@@ -36,7 +36,11 @@ impl<S: System, C: UnitCipher, P: Decide> OpenFile<'_, S, C, P> {
     }
 
     fn set_len_alone(&self, alone: &Alone<'_, S>, wanted: PlainSize) -> Result<(), Errno> {
-        let disk = self.stat()?.size;
+        let mut disk = self.stat()?.size;
+        let header = self.layout().written_header().get();
+        if self.is_keyed() && disk.0 < header && self.mend_lost(alone)? {
+            disk = self.stat()?.size;
+        }
         let now = disk.plain(self.layout());
         if wanted == now {
             // The kernel gives back what was allocated beyond the end, and notes the time.

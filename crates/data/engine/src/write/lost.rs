@@ -2,10 +2,11 @@
 //! `truncate`, `logrotate` with `copytruncate`.
 //!
 //! Whoever has the file open has its key, and would go on to write bytes that nobody can open
-//! later. So the same header is put there again. What was written between the cut and that lies
-//! where it would have been; a hole precedes it, as with a stock program that writes at an offset.
+//! later. So small writes, as those to logs are, put the same header there again. What was written
+//! between the cut and that lies where it would have been; a hole precedes it, as with a stock
+//! program that writes at an offset.
 
-use tidelock_cipher::{Sealed, SealedHeader, UnitCipher};
+use tidelock_cipher::{Sealed, SealedHeader, UnitCipher, UnlockError};
 use tidelock_format::{
     COPY_LEN, DiskOffset, DiskSize, Front, HeaderRegion, PROBE_LEN, PlainSize, Probe,
     SECOND_COPY_AT,
@@ -38,7 +39,16 @@ impl<S: System, C: UnitCipher, P: Decide> OpenFile<'_, S, C, P> {
     /// EIO if the file has another key by now, after a line that names it; those of writing the
     /// header.
     #[cold]
-    pub(super) fn mend_lost(&self, alone: &Alone<'_, S>) -> Result<bool, Errno> {
+    pub(crate) fn mend_lost(&self, alone: &Alone<'_, S>) -> Result<bool, Errno> {
+        let mended = self.mend(alone);
+        if mended.is_err() {
+            // Each write that follows is to meet the same, not one a second.
+            self.look_again();
+        }
+        mended
+    }
+
+    fn mend(&self, alone: &Alone<'_, S>) -> Result<bool, Errno> {
         let Some(key) = self.key()? else { return Ok(false) };
         let mut first = [0u8; PROBE_LEN];
         let found = self.kernel().pread(self.hidden(), &mut first, DiskOffset::HEADER);
@@ -55,8 +65,11 @@ impl<S: System, C: UnitCipher, P: Decide> OpenFile<'_, S, C, P> {
         self.forget_end();
         let header = SealedHeader::new(HeaderRegion::of_copy(&copy));
         self.put_again(&header.with_front(Front::of_number(self.traits().front)))?;
-        // With direct access, what follows must not reach the disk before it.
-        self.cached_from.set(0);
+        if self.is_direct() {
+            // What follows must not reach the disk before it.
+            let end = self.layout().start().get();
+            self.kernel().write_out(self.hidden(), DiskOffset::HEADER, end)?;
+        }
         self.keep_promise()?;
         Ok(true)
     }
@@ -64,12 +77,20 @@ impl<S: System, C: UnitCipher, P: Decide> OpenFile<'_, S, C, P> {
     /// Another process has given the file a header and a key, since it found none.
     fn has_other_key(&self, first: &[u8], copy: &[u8; COPY_LEN]) -> bool {
         let ours = [0, SECOND_COPY_AT].map(|at| first.get(at..at + COPY_LEN));
-        !ours.contains(&Some(copy.as_slice()))
-            && self.cipher().choose(first).is_ok_and(|proven| proven.copy() != copy)
+        if ours.contains(&Some(copy.as_slice())) {
+            return false;
+        }
+        match self.cipher().choose(first) {
+            Ok(proven) => proven.copy() != copy,
+            Err(why) => matches!(
+                why,
+                UnlockError::UnknownKey | UnlockError::RolledBack | UnlockError::TwoHeaders
+            ),
+        }
     }
 
     fn put_again(&self, header: &SealedHeader) -> Result<(), Errno> {
-        let (before, front) = (self.stat()?.size, self.layout().written_header());
+        let front = self.layout().written_header();
         let mut refused = Errno::NOSPC;
         // The second try tells why the first one stopped.
         for _ in 0..2 {
@@ -79,7 +100,7 @@ impl<S: System, C: UnitCipher, P: Decide> OpenFile<'_, S, C, P> {
                 Err(why) => refused = why,
             }
         }
-        if before.0 < front.get() {
+        if self.stat()?.size.0 < front.get() {
             // Half a header would be taken for a damaged one.
             self.kernel().set_size(self.hidden(), DiskSize(0))?;
         }
