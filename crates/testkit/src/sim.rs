@@ -18,8 +18,10 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use tidelock_cipher::{DataKey, Secret};
-use tidelock_engine::{DESCRIPTORS, Decide, Errno, KeyTable, Process, Sealing, Table, Words};
-use tidelock_format::{Class, DataKeyId, Layout};
+use tidelock_engine::{
+    DESCRIPTORS, Decide, Errno, FileStat, KeyTable, Process, Sealing, Table, Words,
+};
+use tidelock_format::{Class, DataKeyId, DiskSize, Layout};
 
 mod cipher;
 pub mod driver;
@@ -36,7 +38,7 @@ pub use file::SimFile;
 pub use process::SimProcess;
 pub use scratch::Scratch;
 
-use names::Names;
+use names::{Names, Node};
 
 /// The protected directory of every simulated process.
 pub const ROOT: &str = "/pg";
@@ -185,6 +187,25 @@ impl SimDisk {
         self.calls.set(calls);
         self.room.set(room);
         done
+    }
+
+    fn stat_node(&self, node: &Node) -> FileStat {
+        let (inode, size) = match node {
+            Node::File(file) => {
+                (*file as u64 + 100, self.files.borrow()[*file].bytes().len() as u64)
+            }
+            Node::Directory => (2, 4096),
+            Node::Link(target) => (3, target.len() as u64),
+        };
+        FileStat {
+            device: 1,
+            inode,
+            size: DiskSize(size),
+            regular: matches!(node, Node::File(_)),
+            directory: *node == Node::Directory,
+            symlink: matches!(node, Node::Link(_)),
+            block: false,
+        }
     }
 
     /// How many calls have been made.

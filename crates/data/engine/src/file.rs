@@ -34,11 +34,17 @@ pub struct OpenFile<'p, S: System, C: UnitCipher, P: Decide> {
     /// The lowest place where this call has written through the page cache, of a file that the
     /// program wants written directly; the largest number for nowhere.
     pub(crate) cached_from: Cell<u64>,
+    /// By a search, not by a descriptor that the program gave.
+    found: bool,
 }
 
 impl<S: System, C: UnitCipher, P: Decide> Drop for OpenFile<'_, S, C, P> {
     fn drop(&mut self) {
-        self.process.leave(self.index);
+        if self.found {
+            self.process.leave_found(self.index);
+        } else {
+            self.process.leave(self.index);
+        }
     }
 }
 
@@ -75,8 +81,17 @@ impl OpenFlags {
 impl<'p, S: System, C: UnitCipher, P: Decide> OpenFile<'p, S, C, P> {
     /// An open file that the caller has joined.
     pub(crate) fn of(process: &'p Process<S, C, P>, index: u32) -> Self {
+        Self::joined(process, index, false)
+    }
+
+    /// As [`of`](Self::of), for who has looked through all open files.
+    pub(crate) fn found(process: &'p Process<S, C, P>, index: u32) -> Self {
+        Self::joined(process, index, true)
+    }
+
+    fn joined(process: &'p Process<S, C, P>, index: u32, found: bool) -> Self {
         let slot = process.table.slot(index);
-        Self { process, index, slot, cached_from: Cell::new(u64::MAX) }
+        Self { process, index, slot, cached_from: Cell::new(u64::MAX), found }
     }
 
     /// The real descriptor, for calls that do not touch bytes: fsync, flock, fchmod and the like.

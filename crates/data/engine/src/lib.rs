@@ -4,6 +4,7 @@
 //!   hooks (ffi)
 //!     | numbers and paths of the program
 //!   Process      process.rs    descriptors: which open file is this?      table.rs, keytable.rs
+//!     |          close.rs      when does an open file end?
 //!     |          resolve.rs    paths: whose file is this?        path.rs, roots.rs, ancestry.rs
 //!     |          links.rs      what links that lead out take along
 //!     |          names.rs      rename and link: what may get which name?
@@ -27,6 +28,7 @@
 #![cfg_attr(not(test), warn(clippy::indexing_slicing))]
 
 mod ancestry;
+mod close;
 mod direct;
 mod end;
 mod errno;

@@ -1,7 +1,6 @@
-//! The process: its descriptors, and the calls that make, copy and close them.
+//! The process: its descriptors, and the calls that make and copy them.
 
-use core::mem::ManuallyDrop;
-use core::sync::atomic::Ordering::{Acquire, Relaxed};
+use core::sync::atomic::Ordering::Relaxed;
 
 use tidelock_cipher::{KeySlot, Proven, Root, UnitCipher};
 use tidelock_format::{COPY_LEN, DiskSize, Form, SECOND_COPY_AT, bytes_agree};
@@ -138,47 +137,6 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
         let _ = self.system.close(fd);
     }
 
-    /// close(2).
-    ///
-    /// # Errors
-    /// Those of the kernel; EBADF for a hidden descriptor.
-    pub fn close(&self, fd: i32) -> Result<(), Errno> {
-        if self.table.entry(fd) == Entry::Hidden {
-            return Err(Errno::BADF);
-        }
-        if let Entry::Open(index) = self.table.take(fd) {
-            self.drop_locks(index);
-            let closed = self.system.close(Fd(fd));
-            self.leave(index);
-            return closed;
-        }
-        self.system.close(Fd(fd))
-    }
-
-    /// Forgets what `fd` was, because the kernel is about to give the number to something else, or
-    /// just did.
-    pub fn forget(&self, fd: i32) {
-        let before = self.table.take(fd);
-        self.displace(before);
-    }
-
-    /// A descriptor does not stand for this any more.
-    fn displace(&self, before: Entry) {
-        if let Entry::Open(index) = before {
-            self.drop_locks(index);
-            self.leave(index);
-        }
-    }
-
-    /// Closing any descriptor of a file drops the process's record locks on it, also where
-    /// duplicates remain.
-    fn drop_locks(&self, index: u32) {
-        let slot = self.table.slot(index);
-        if slot.traits().locks {
-            self.system.drop_record_locks(slot.hidden());
-        }
-    }
-
     /// dup(2), F_DUPFD, F_DUPFD_CLOEXEC of a sealed file: the lowest free number not below
     /// `lowest`.
     ///
@@ -237,56 +195,6 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
     /// alone.
     pub fn hidden_in(&self, first: u32, last: u32) -> impl Iterator<Item = i32> {
         self.table.hidden_in(range(first, last))
-    }
-
-    /// A fork is about to happen: every offset is shared with another process from then on.
-    pub fn forked(&self) {
-        for index in self.table.indices() {
-            if self.table.slot(index).traits().shared || !self.table.join(index) {
-                continue;
-            }
-            let file = ManuallyDrop::new(OpenFile::of(self, index));
-            if !file.traits().shared {
-                file.share();
-            }
-            if self.table.leave(index) {
-                // Closed meanwhile by another thread, which may have opened it again and locked it
-                // since: to close it now would drop those locks.
-                self.end(index, self.moving.is_forbidden());
-            }
-        }
-    }
-
-    pub(crate) fn leave(&self, index: u32) {
-        if self.table.leave(index) {
-            self.end(index, false);
-        }
-    }
-
-    /// The last user has left. The real file can be `kept` open, under a number that stays hidden.
-    fn end(&self, index: u32, kept: bool) {
-        let slot = self.table.slot(index);
-        let key = slot.key.load(Acquire);
-        for real in slot.real_files().filter(|_| !kept) {
-            self.retire(slot.traits().root(), real);
-        }
-        self.table.free(index);
-        if key != 0 {
-            self.keys.leave(KeySlot(key - 1));
-        }
-    }
-
-    /// Gives back a hidden descriptor.
-    pub(crate) fn retire(&self, root: Root, hidden: Fd) {
-        // Before another thread can find it among the spares.
-        self.table.hide(hidden);
-        if !self.system.keep_as_spare(root, hidden) {
-            // First out of the table: once it is closed, its number may be anybody's.
-            self.table.take(hidden.0);
-            // Errors of close are those of the file's last writes, which fsync has told or nobody
-            // asked for.
-            let _ = self.system.close(hidden);
-        }
     }
 
     /// The key for the header in the first bytes of a file, joined.

@@ -87,7 +87,7 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
         let found = self.table.indices().filter(|&index| is_it(index));
         let joined = found.filter(|&index| self.table.join(index));
         // Between the first look and the joining it may have become another one.
-        joined.map(|index| OpenFile::of(self, index)).find(|file| is_it(file.index))
+        joined.map(|index| OpenFile::found(self, index)).find(|file| is_it(file.index))
     }
 
     /// True if the program has this file open. Nothing is joined, as whoever leaves it last closes

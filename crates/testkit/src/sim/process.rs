@@ -566,27 +566,6 @@ impl System for SimProcess {
     }
 }
 
-impl SimDisk {
-    fn stat_node(&self, node: &Node) -> FileStat {
-        let (inode, size) = match node {
-            Node::File(file) => {
-                (*file as u64 + 100, self.files.borrow()[*file].bytes().len() as u64)
-            }
-            Node::Directory => (2, 4096),
-            Node::Link(target) => (3, target.len() as u64),
-        };
-        FileStat {
-            device: 1,
-            inode,
-            size: DiskSize(size),
-            regular: matches!(node, Node::File(_)),
-            directory: *node == Node::Directory,
-            symlink: matches!(node, Node::Link(_)),
-            block: false,
-        }
-    }
-}
-
 fn copy(from: &[u8], into: &mut [u8]) -> Result<usize, Errno> {
     into.get_mut(..from.len()).ok_or(Errno::NAMETOOLONG)?.copy_from_slice(from);
     Ok(from.len())
