@@ -9,6 +9,7 @@
 use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
 use tidelock_servers::skip;
 use tidelock_testkit::twins::{Ended, Product, Workspace};
@@ -207,6 +208,11 @@ for call in (lambda: os.rename(o + "/plain", d + "/log"), lambda: os.truncate(d 
 fn a_program_that_starts_without_proc_does_not_run() {
     if skip::unless_root("a place without /proc") {
         return;
+    }
+    let apart = Command::new("unshare").args(["-m", "true"]).stderr(Stdio::null()).status();
+    if !apart.is_ok_and(|ended| ended.success()) {
+        // As below a root that is no mount of its own.
+        return skip::because("no mount namespace can be made here");
     }
     let guarded = Guarded::new("proc");
     let ended = guarded.line(
