@@ -150,4 +150,6 @@ pub enum WarningKind {
     CoarseClock,
     /// The servers' files were not read into the page cache before the block: they do not fit.
     ColdCache,
+    /// Slices of equal work took longer than planned, since transactions waited for each other.
+    Queue,
 }

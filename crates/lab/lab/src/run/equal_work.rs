@@ -15,6 +15,7 @@
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
 
 use super::cell::settles;
 use super::servers::{Database, Server, Servers};
@@ -24,18 +25,19 @@ use crate::experiment::{Experiment, Work};
 use crate::host::{CpuTimes, Sampler};
 use crate::plan::{self, Instance, SLICE, Step};
 use crate::statistics::quantile;
-use crate::trial::Cell;
+use crate::trial::{Cell, Warning, WarningKind};
 use crate::work::Done;
 use crate::work::pace::{Connections, Schedule};
 use crate::work::script::Script;
 use crate::work::sysbench::{self, Paced};
 
-/// The servers of a cell with their connections.
+/// The servers of a cell with their connections. `rate` is in transactions a second.
 pub(super) struct Bench<'s, 'p> {
     servers: &'s Servers<'p>,
     loads: BTreeMap<Instance, Load>,
     rate: f64,
     rounds: u32,
+    clients: u32,
     settles: bool,
     work: &'s Work,
     seed: u64,
@@ -53,6 +55,8 @@ enum Load {
 #[derive(Default)]
 struct Part {
     seconds: f64,
+    /// From the beginning of each slice to the moment of its last transaction, in seconds.
+    due: f64,
     latencies: Vec<f64>,
     all: f64,
     stolen: f64,
@@ -61,7 +65,9 @@ struct Part {
 impl<'s, 'p> Bench<'s, 'p> {
     /// Connects to all servers (unless each transaction does), brings them to the same state, and
     /// runs one round that does not count: new connections have empty caches. `capacity` is the
-    /// plain server's, in transactions a second; `first` is the first block that is measured.
+    /// plain server's, in transactions a second by the tool that gave it all it could; what these
+    /// connections reach there may be less, and then that counts. `first` is the first block that
+    /// is measured.
     ///
     /// # Errors
     /// When a connection or a transaction fails.
@@ -85,17 +91,42 @@ impl<'s, 'p> Bench<'s, 'p> {
         let mut bench = Self {
             servers,
             loads,
-            rate: plan::equal_work_rate(experiment, cell)? * capacity,
+            rate: capacity,
             rounds: experiment.stop.equal_work_rounds,
+            clients: clients(work, cell)?,
             settles: settles(work),
             work,
             seed: hasher.finish(),
         };
+        let reached = bench.reached(capacity, stop)?;
+        bench.rate = plan::equal_work_rate(experiment, cell)? * reached.min(capacity);
         let schedule = Schedule::draw(bench.seed, bench.rate, SLICE.1);
         for server in &servers.servers {
             bench.slice(&server.instance(), &schedule, stop)?;
         }
         Ok(bench)
+    }
+
+    /// Transactions a second that the first server, which is plain, gives to connections that never
+    /// rest. pgbench reaches more where a transaction is short: at 40 % of that the lab's two
+    /// clients once had queues that grew for as long as a slice lasted.
+    ///
+    /// All servers get the same transactions, so that they stay in the same state.
+    fn reached(&mut self, capacity: f64, stop: &AtomicBool) -> Result<f64> {
+        let mut reached = capacity;
+        // The first run has empty caches.
+        for run in 0..2 {
+            let transactions = (reached * SLICE.0).clamp(LEAST, MOST);
+            let schedule = Schedule::at_once(self.seed ^ run, transactions);
+            for (number, server) in self.servers.servers.iter().enumerate() {
+                let clock = Instant::now();
+                self.slice(&server.instance(), &schedule, stop)?;
+                if number == 0 {
+                    reached = schedule.len() as f64 / clock.elapsed().as_secs_f64();
+                }
+            }
+        }
+        Ok(reached)
     }
 
     /// Measures a block: for each of its `steps` what its server did, in their order.
@@ -131,9 +162,10 @@ impl<'s, 'p> Bench<'s, 'p> {
             let schedule = Schedule::draw(random.u64(..), self.rate, length);
             for at in &order {
                 let part = parts.entry(*at).or_default();
-                let (clock, cpu) = (std::time::Instant::now(), CpuTimes::now());
+                let (clock, cpu) = (Instant::now(), CpuTimes::now());
                 let mut latencies = self.slice(&servers[*at].instance(), &schedule, stop)?;
                 part.seconds += clock.elapsed().as_secs_f64();
+                part.due += schedule.moments().last().map_or(0.0, Duration::as_secs_f64);
                 let (all, stolen) = CpuTimes::now().since(&cpu);
                 part.all += all;
                 part.stolen += stolen;
@@ -148,8 +180,9 @@ impl<'s, 'p> Bench<'s, 'p> {
             }
             let cpu = server.cpu_seconds()? - before[at];
             let part = parts.remove(&at).unwrap_or_default();
-            let done = part.done(cpu, self.rate);
             let mut warnings = samples.warnings.clone();
+            warnings.extend(part.queue(self.rounds * self.clients));
+            let done = part.done(cpu, self.rate);
             warnings.extend(server.unlimited.iter().chain(&server.coarse).cloned());
             let units = done.units;
             let mut trial = Measured::of(started, done, warnings);
@@ -168,6 +201,15 @@ impl<'s, 'p> Bench<'s, 'p> {
             }
             Load::Sysbench(paced) => paced.slice(schedule, stop),
         }
+    }
+}
+
+/// How many transactions a server has at once, at the most.
+fn clients(work: &Work, cell: &Cell) -> Result<u32> {
+    match work {
+        Work::Pgbench(work) => work.clients.number(&cell.0),
+        Work::Sysbench(work) => work.threads.number(&cell.0),
+        _ => Ok(1),
     }
 }
 
@@ -202,6 +244,19 @@ impl Load {
 }
 
 impl Part {
+    /// The warning where transactions waited for each other: then latencies are those of a queue,
+    /// not of a server at light load. Of all slices there were so many for all clients together.
+    fn queue(&self, slices: u32) -> Option<Warning> {
+        // Of few transactions the last one alone may take as long.
+        let enough = f64::from(slices * FOR_EACH_CLIENT);
+        let grew = self.latencies.len() as f64 >= enough && self.seconds > OVERRUN * self.due;
+        let text = || {
+            let (due, took) = (self.due, self.seconds);
+            format!("transactions that were due within {due:.1} s took {took:.1} s: a queue grew")
+        };
+        grew.then(|| Warning { kind: WarningKind::Queue, text: text() })
+    }
+
     fn done(self, cpu: f64, rate: f64) -> Done {
         let units = self.latencies.len() as f64;
         let mut done = Done { units, seconds: self.seconds, ..Done::default() };
@@ -219,3 +274,11 @@ impl Part {
         done
     }
 }
+
+/// The least and the most transactions by which it is found out how many there can be in a second.
+const LEAST: f64 = 10.0;
+const MOST: f64 = 100_000.0;
+/// By how much longer than planned slices may take, where each client has so many transactions in a
+/// slice: at 40 % of capacity the last one explains an eightieth.
+const OVERRUN: f64 = 1.05;
+const FOR_EACH_CLIENT: u32 = 32;

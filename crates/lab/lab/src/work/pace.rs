@@ -39,6 +39,16 @@ impl Schedule {
         Self { at: moments, seed }
     }
 
+    /// At least so many transactions, each due as soon as a client is free.
+    pub(crate) fn at_once(seed: u64, transactions: f64) -> Self {
+        let mut at = Vec::new();
+        // What a transaction draws is of its moment, so no two are the same.
+        while (at.len() as f64) < transactions {
+            at.push(Duration::from_nanos(at.len() as u64));
+        }
+        Self { at, seed }
+    }
+
     /// How many transactions it has.
     pub(crate) fn len(&self) -> usize {
         self.at.len()
@@ -172,6 +182,14 @@ mod tests {
         assert!(schedule.at.is_sorted());
         assert_eq!(schedule, Schedule::draw(3, 1000.0, 50.0));
         assert_ne!(schedule, Schedule::draw(4, 1000.0, 50.0));
+    }
+
+    #[test]
+    fn transactions_that_are_due_at_once_differ() {
+        let schedule = Schedule::at_once(1, 100.0);
+        assert_eq!(schedule.len(), 100);
+        assert!(schedule.at.is_sorted_by(|a, b| a < b), "{schedule:?}");
+        assert!(schedule.at[99] < Duration::from_micros(1), "{schedule:?}");
     }
 
     #[test]

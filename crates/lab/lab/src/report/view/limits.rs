@@ -85,6 +85,7 @@ fn warnings(trials: &[&Trial]) -> Vec<WarningView> {
             WarningKind::Unlimited => "limits that could not be set",
             WarningKind::CoarseClock => "CPU time in ticks of the clock",
             WarningKind::ColdCache => "files not read into the page cache before the block",
+            WarningKind::Queue => "a queue where the load should be light",
         },
         trials: count,
         of: trials.len(),
