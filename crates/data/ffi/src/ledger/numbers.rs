@@ -169,7 +169,7 @@ straight {
         futex_waitv 449; futex_wake 454; futex_wait 455; futex_requeue 456;
         lsm_get_self_attr 459; lsm_set_self_attr 460; lsm_list_modules 461; modify_ldt 154;
     }
-    "Works on memory; of a sealed file only private copies are ever mapped." {
+    "Works on memory; no map of a program shows a sealed file's pages." {
         brk 12; msync 26; mincore 27; mlock 149;
         munlock 150; mlockall 151; munlockall 152; remap_file_pages 216; mbind 237;
         set_mempolicy 238; get_mempolicy 239; migrate_pages 256; move_pages 279; mlock2 325;

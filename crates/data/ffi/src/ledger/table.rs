@@ -532,7 +532,7 @@ passes {
         setsourcefilter getipv4sourcefilter setipv4sourcefilter bindresvport rcmd rcmd_af
         rexec rexec_af rresvport rresvport_af rtime
     }
-    "Works on memory; of a sealed file only private copies are ever mapped." {
+    "Works on memory; no map of a program shows a sealed file's pages." {
         msync posix_madvise mlock mlock2 munlock mlockall munlockall
         mincore mseal
         remap_file_pages brk sbrk

@@ -93,7 +93,7 @@ pub(super) fn add(range: Range<usize>, changed: bool) -> bool {
     }
     let free = |entry: &Entry| entry.start.compare_exchange(0, TAKEN, AcqRel, Relaxed).is_ok();
     let Some(index) = TABLE.iter().position(free) else { return false };
-    TABLE[index].end.store(range.end | if changed { CHANGED } else { 0 }, Relaxed);
+    TABLE[index].end.store(range.end | if changed { CHANGED } else { 0 }, Release);
     TABLE[index].start.store(range.start, Release);
     TOP.fetch_max(index + 1, Release);
     true
@@ -115,7 +115,10 @@ pub(super) fn remove(range: &Range<usize>) {
         if copy.end <= range.start || range.end <= copy.start {
             continue;
         }
-        entry.start.store(0, Release);
+        // Another thread may have unmapped it, and a third one have its place.
+        if entry.start.compare_exchange(copy.start, 0, AcqRel, Relaxed).is_err() {
+            continue;
+        }
         // Without room for both sides, the second is what it is to the kernel.
         let _ = add(copy.start..range.start, changed) & add(range.end..copy.end, changed);
     }
@@ -137,8 +140,10 @@ pub(super) fn mark_changed(range: Range<usize>) -> bool {
 impl Entry {
     fn get(&self) -> Option<(Range<usize>, bool)> {
         let start = self.start.load(Acquire);
-        let end = self.end.load(Relaxed);
-        (start != 0 && start != TAKEN).then_some((start..end & !CHANGED, end & CHANGED != 0))
+        let end = self.end.load(Acquire);
+        // The end may be that of another copy by now, whose beginning was written before.
+        let is_one = start != 0 && start != TAKEN && self.start.load(Relaxed) == start;
+        is_one.then_some((start..end & !CHANGED, end & CHANGED != 0))
     }
 }
 
