@@ -19,8 +19,9 @@ ZIGBUILD_VERSION := 0.24.0
 GNU    := x86_64-unknown-linux-gnu
 PORTABLE := $(abspath $(TARGET))/portable
 # The library defines libc's symbols and needs panic = "abort", which test programs cannot have: it
-# is built alone.
+# is built alone, and the rest of a debug build does without.
 LIBRARY := --locked -p tidelock-preload
+ABORTS  := CARGO_PROFILE_DEV_PANIC=abort
 # Test programs run under ci/guard, which ends those that hang and what they leave.
 GUARDED := $(CARGO) --config "target.'cfg(unix)'.runner='$(CURDIR)/ci/guard'"
 CRATES  := --locked --workspace --exclude tidelock-preload
@@ -31,12 +32,12 @@ tests = @rm -f $(SKIPPED); ended=0; \
     $(GUARDED) test $(CRATES) --no-fail-fast $(1) || ended=$$?; \
     if [ -e $(SKIPPED) ]; then sort -u $(SKIPPED); fi; exit $$ended
 
-.PHONY: build portable deb deb-check boot-check container-check packages sqlite-packages
+.PHONY: build debug portable deb deb-check boot-check container-check packages sqlite-packages
 .PHONY: test-packages demo demo-sqlite fetch test test-full check fmt bench bench-calls
 .PHONY: bench-scale bench-conversion bench-sqlcipher lab install
 build:
 	$(CARGO) build --release --locked -p tidelock -p tidelock-lab
-	$(CARGO) build --release --locked -p tidelock-preload
+	$(CARGO) build --release $(LIBRARY)
 
 # For glibc 2.28 and later. zig refuses `-z initfirst`, which the library needs.
 portable: $(ZIG)/bin/cargo-zigbuild
@@ -105,10 +106,12 @@ fetch: test-packages
 	ci/pg-majors test
 	ci/python-env
 
+# The library as tests use it; the command they build themselves, with all that it is tested with.
+debug:
+	$(ABORTS) $(CARGO) build $(LIBRARY)
+
 # Every quick test.
-test: fetch
-	$(CARGO) build --locked -p tidelock
-	$(CARGO) build --locked -p tidelock-preload
+test: fetch debug
 	$(call tests)
 
 # The long ones too: whole regression suites, power cuts, torture.
@@ -157,7 +160,7 @@ check: $(DENY)
 	ci/long-lines
 	ci/broken-links
 	$(CARGO) clippy $(CRATES) --all-targets -- -D warnings
-	$(CARGO) clippy $(LIBRARY) -- -D warnings
+	$(ABORTS) $(CARGO) clippy $(LIBRARY) -- -D warnings
 	$(CARGO) check --locked -p tidelock --no-default-features
 	$(CARGO) fetch --locked --quiet
 	$(DENY) --offline --locked check bans licenses sources

@@ -73,7 +73,7 @@ impl Library {
                 "{} does not hook file calls: it is damaged, or built without them",
                 path.display()
             ),
-            "install it again; built by hand: cargo build -p tidelock-preload",
+            "install it again; built by hand: `make debug`, or `make`",
         ))
     }
 }

@@ -1,7 +1,7 @@
 //! libtidelock_preload.so: libc's file calls, by way of the engine. Nothing here but the symbols.
 
 #[cfg(not(any(panic = "abort", test)))]
-compile_error!("a panic must end the process: build with panic = \"abort\"");
+compile_error!("a panic must end the process: use `make debug`, or CARGO_PROFILE_DEV_PANIC=abort");
 
 #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
 compile_error!("the library stands in front of glibc: build it for linux-gnu, not for musl");
