@@ -287,9 +287,14 @@ impl Running<'_> {
 
     /// Records that it has ended.
     fn end(&mut self) -> Result<()> {
-        if self.direction == Direction::Decrypt {
-            let left = scan::scan(&self.path, self.keyring.policy(), true)?;
-            left.refuse_any_sealed(&self.keyring)?;
+        let mut left = scan::scan(&self.path, self.keyring.policy(), true)?;
+        match self.direction {
+            Direction::Decrypt => left.refuse_any_sealed(&self.keyring)?,
+            Direction::Encrypt => {
+                left.mark_done(self.direction, &self.keyring);
+                left.refuse_any_plain()?;
+            }
+            Direction::Rekey => {}
         }
         self.keyring.set_conversion(None);
         if self.direction == Direction::Decrypt {

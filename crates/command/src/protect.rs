@@ -4,6 +4,7 @@
 //! ```text
 //!   target    which one, who starts it          outside   who else reads its files
 //!   keys      options of the keyring            estimate  how long
+//!   confined  policies that drop the library
 //!   engine    what is asked of any server       postgres, mysqld   how each does it
 //!
 //!   protect:    checks --> stop --> tidelock encrypt --> copy of the keyring, service --> start
@@ -13,6 +14,7 @@
 //! Each step finds out whether it is done, so both go on where they were cut off; `unprotect` takes
 //! back whatever `protect` has done by then.
 
+mod confined;
 mod engine;
 mod estimate;
 mod keys;
@@ -22,7 +24,6 @@ mod postgres;
 mod target;
 mod unprotect;
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -71,6 +72,9 @@ pub(crate) struct Protect {
     /// Go on although SELinux is enforced: its policy lets the unit's server load the library
     #[arg(long)]
     selinux_allows: bool,
+    /// Go on although AppArmor confines the server: its profile lets it load and use the library
+    #[arg(long)]
+    apparmor_allows: bool,
     #[command(flatten)]
     conversion: Conversion,
     #[command(flatten)]
@@ -162,14 +166,23 @@ impl Protect {
 
     /// As `tidelock migrate --switch` does it.
     fn by_a_copy(&self, target: &Target, new: &Path) -> Result<()> {
-        if target.unit.is_some() && !self.selinux_allows {
-            refuse_selinux()?;
-        }
+        self.refuse_confined(target)?;
         self.keys.check(target.dir(), target.unit.is_some())?;
         let mut command = migrate(target, new, self.username.as_deref(), self.yes)?;
         self.keys.pass(&mut command)?;
         tidelock(command, "migration")?;
         copy_keyring(new, self.keys.keyring_copy.as_deref())
+    }
+
+    /// Refuses where the machine's policies may keep the library out of the server.
+    fn refuse_confined(&self, target: &Target) -> Result<()> {
+        if target.unit.is_some() && !self.selinux_allows {
+            confined::refuse_selinux()?;
+        }
+        match target.engine.running() {
+            Some(pid) if !self.apparmor_allows => confined::refuse_apparmor(pid),
+            _ => Ok(()),
+        }
     }
 
     /// Whatever may refuse, then what will be done; asks once.
@@ -182,9 +195,7 @@ impl Protect {
             ));
         }
         target.refuse_wrong_unit(Goal::Protect)?;
-        if target.unit.is_some() && !self.selinux_allows {
-            refuse_selinux()?;
-        }
+        self.refuse_confined(target)?;
         let engine = &*target.engine;
         let version = engine.version()?;
         Library::find()?;
@@ -496,20 +507,6 @@ fn migrate(target: &Target, new: &Path, user: Option<&str>, yes: bool) -> Result
     Ok(command)
 }
 
-/// Where SELinux is enforced, systemd's start of a server is a change of domain, in which ld.so
-/// drops the library: the data would be sealed, and the server would not start.
-fn refuse_selinux() -> Result<()> {
-    let enforced = fs::read_to_string("/sys/fs/selinux/enforce");
-    if !enforced.is_ok_and(|text| text.trim() == "1") {
-        return Ok(());
-    }
-    Err(Error::refused(
-        "SELinux is enforced, and its policies of servers let no unit load the library",
-        "try yours on a copy first (docs/service.md, \"What drops the library\"), then give \
-         --selinux-allows",
-    ))
-}
-
 /// The command itself, by the same user.
 fn ourselves() -> Result<Command> {
     this_program::path().map(Command::new)
@@ -539,6 +536,8 @@ fn span(seconds: Option<f64>) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]

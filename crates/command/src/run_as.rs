@@ -5,7 +5,7 @@
 use std::fs::File;
 use std::io::{Read, Seek};
 use std::os::unix::process::CommandExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::rc::Rc;
 
@@ -13,8 +13,10 @@ use rustix::fs::{MemfdFlags, memfd_create};
 use tidelock_agent::RunDir;
 use tidelock_providers::{Places, secrets};
 
-use crate::begun::Lock;
+use crate::begun::{Lock, beside};
+use crate::console;
 use crate::error::{Error, Result};
+use crate::folder::{Entry, give};
 use crate::owner::Owner;
 use crate::protected::is_protected;
 use crate::this_program;
@@ -110,6 +112,48 @@ impl RunAs {
         // Ctrl-C is for the command.
         command.args(words).stdin(Stdio::null()).process_group(0);
         Ok(command)
+    }
+
+    /// Where a server on `dir` writes what it prints, by preference at the end of `wanted`: a file
+    /// that the owner can write to. Only root can write into the folders of many directories of
+    /// servers, so root makes one beside this. A server must not stay down for its log.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if nothing can be run.
+    pub(crate) fn log(&self, wanted: &Path, dir: &Path) -> Result<PathBuf> {
+        if self.appends(wanted)? {
+            return Ok(wanted.to_path_buf());
+        }
+        let beside = beside(dir, ".log");
+        if Owner::caller().uid != self.owner.uid {
+            // Whoever owns the server says by its descriptors where it writes: root makes none of
+            // that.
+            let made = Entry::of(&beside).and_then(|entry| entry.create());
+            if let Ok(file) = made {
+                give(&file, self.owner).map_err(Error::io("chown", &beside))?;
+            }
+        }
+        let (name, log) = match self.appends(&beside)? {
+            true => (beside.display().to_string(), beside),
+            false => ("no file".to_owned(), Path::new("/dev/null").to_path_buf()),
+        };
+        console::warn(
+            format!(
+                "{} cannot write to {}: what the server prints goes into {name}",
+                self.owner.name(),
+                wanted.display()
+            ),
+            "name its log in its own configuration (logging_collector, log_error)",
+        );
+        Ok(log)
+    }
+
+    /// The owner can write at the end of this file, which is made.
+    fn appends(&self, log: &Path) -> Result<bool> {
+        let mut command = self.program(Path::new("/bin/sh"))?;
+        command.args(["-c", ": >>\"$1\"", "sh"]).arg(log).stderr(Stdio::null());
+        let status = command.status().map_err(Error::io("run", command.get_program()))?;
+        Ok(status.success())
     }
 
     /// The folder of the owner's agents, which the owner may be unable to make.
@@ -226,7 +270,38 @@ fn called(command: &Command) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+
+    use tidelock_servers::skip;
+
     use super::*;
+
+    #[test]
+    fn a_server_whose_owner_may_write_no_log_gets_one_from_root() {
+        if skip::unless_root("a file in a folder of root's") {
+            return;
+        }
+        let home = tempfile::tempdir().unwrap();
+        fs::set_permissions(home.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        let owner = Owner { uid: 54321, gid: 54321 };
+        let run_as = RunAs { owner, lock: None };
+        let (dir, beside) = (home.path().join("data"), home.path().join("data.log"));
+        // As root's nohup.out.
+        let wanted = home.path().join("wanted");
+        fs::write(&wanted, "").unwrap();
+        for _ in 0..2 {
+            assert_eq!(run_as.log(&wanted, &dir).unwrap(), beside);
+            assert_eq!(fs::metadata(&beside).unwrap().uid(), owner.uid);
+        }
+        assert_eq!(fs::read(&wanted).unwrap(), b"");
+        std::os::unix::fs::chown(&wanted, Some(owner.uid), None).unwrap();
+        assert_eq!(run_as.log(&wanted, &dir).unwrap(), wanted);
+        // What somebody else has put there stays theirs.
+        fs::write(home.path().join("other.log"), "theirs").unwrap();
+        let nowhere = run_as.log(Path::new("/"), &home.path().join("other")).unwrap();
+        assert_eq!(nowhere, Path::new("/dev/null"));
+    }
 
     #[test]
     fn a_program_is_called_by_its_own_name_whatever_runs_it() {

@@ -13,6 +13,7 @@ mod before;
 mod plan;
 mod record;
 mod run;
+mod sandbox;
 mod scope;
 mod start;
 mod target;
@@ -270,7 +271,8 @@ pub(crate) fn remove(unit: &str) -> Result<()> {
             console::print(tell_removed(&record.remove(&named.unit, &named.root)?))?;
             reload()
         }
-        None => Ok(()),
+        // A call that was cut off may have removed it and told systemd nothing.
+        None => reload(),
     }
 }
 

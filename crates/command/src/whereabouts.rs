@@ -49,6 +49,15 @@ pub(crate) fn works_in(pid: u32, dir: &Path) -> io::Result<bool> {
     Ok(Identity::of(&cwd)? == Identity::of(dir)?)
 }
 
+/// True if the current directory of a process is `dir` or below it.
+pub(crate) fn works_below(process: &Process, dir: &Path) -> bool {
+    let proc = Path::new("/proc").join(process.pid.to_string());
+    let Ok(path) = fs::read_link(proc.join("cwd")) else { return false };
+    let root = if is_elsewhere(&proc) { proc.join("root") } else { PathBuf::from("/") };
+    let there = |path: &Path| root.join(path.strip_prefix("/").unwrap_or(path));
+    path.ancestors().any(|above| is_one(&there(above), dir))
+}
+
 /// The files below `dir`, a canonical path, that a process has open, by their paths there.
 pub(crate) fn open_below(process: &Process, dir: &Path) -> impl Iterator<Item = PathBuf> {
     let proc = Path::new("/proc").join(process.pid.to_string());

@@ -74,6 +74,7 @@ impl Encrypt {
         instance::refuse_unclean(&dir, profile, None)?;
         crate::mysqld::refuse_tables_elsewhere(&dir)?;
         let (policy, layout) = self.making.check(&place, profile)?;
+        instance::refuse_working(&dir, &policy)?;
         rights::check(&dir, &policy, place.owner, Direction::Encrypt)?;
         let scan = scan(&dir, &policy, self.how.leave_links)?;
         refuse_sealed(&scan)?;
@@ -279,8 +280,9 @@ fn resume<'h>(
     let locked = instance::lock_out(&dir)?;
     let owner = directory::folder(&dir)?.owner()?;
     rights::check(&dir, keyring.policy(), owner, direction)?;
-    if direction != Direction::Encrypt {
-        scan(&dir, keyring.policy(), true)?.refuse_sealed_at_plain(&keyring)?;
+    match direction {
+        Direction::Encrypt => instance::refuse_working(&dir, keyring.policy())?,
+        _ => scan(&dir, keyring.policy(), true)?.refuse_sealed_at_plain(&keyring)?,
     }
     if let Some(kept) = kept {
         // Without the mark: nothing is half done where somebody restores it.

@@ -6,7 +6,7 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use clap::{Args as _, FromArgMatches as _};
-use tidelock_keyring::{Direction, Keyring};
+use tidelock_keyring::{Direction, Keyring, KeyringDir};
 
 use super::begin::{growth, keep, refuse_sealed};
 use super::scan::{Scan, scan};
@@ -36,6 +36,8 @@ pub(crate) struct Opened {
     /// An interrupted conversion goes on, or is turned round.
     pub(crate) half_done: bool,
     keyring: Keyring,
+    /// The keyring as it lies there, if nothing is half done.
+    unchanged: Option<Vec<u8>>,
     kept: PathBuf,
 }
 
@@ -109,7 +111,11 @@ impl Decrypt {
         }
         let growth = growth(Direction::Decrypt, keyring.layout());
         let foreseen = Foreseen::of(&scan, growth, &self.how)?;
-        Ok(Opened { foreseen, half_done, keyring, kept })
+        let unchanged = match half_done {
+            true => None,
+            false => Some(KeyringDir::open(&found.path)?.bytes()?),
+        };
+        Ok(Opened { foreseen, half_done, keyring, unchanged, kept })
     }
 }
 
@@ -119,6 +125,11 @@ impl Opened {
     /// # Errors
     /// It cannot be written, or another keyring's copy is there.
     pub(crate) fn keep(&mut self) -> Result<()> {
+        // The same bytes as the conversion's: what is sealed once more is another copy, and each
+        // copy that is replaced stays beside.
+        if let Some(unchanged) = &self.unchanged {
+            return keep(unchanged, &self.kept);
+        }
         self.keyring.set_conversion(None);
         keep(&self.keyring.seal()?, &self.kept)
     }

@@ -6,9 +6,11 @@ mod journals;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use procfs::process::all_processes;
+use tidelock_contract::Policy;
 use tidelock_keyring::Keyring;
 
 use crate::error::{Error, Result};
@@ -17,7 +19,7 @@ use crate::sealed::Keys;
 use crate::server::Server;
 use crate::status::ControlFile;
 use crate::walk::read_first;
-use crate::whereabouts::open_below;
+use crate::whereabouts::{open_below, works_below};
 
 const CONTROL: &str = "global/pg_control";
 /// Names the manifest of RocksDB and LevelDB, which open nothing without it.
@@ -107,6 +109,30 @@ pub(super) fn user_of(dir: &Path) -> Option<(i32, PathBuf)> {
         let path = open_below(&process, dir).next()?;
         Some((process.pid, path))
     })
+}
+
+/// Refuses a directory in which a listed program works, though it has no file of it open: Redis
+/// writes a dump from time to time, under another name, and renames it over the sealed one.
+///
+/// # Errors
+/// [`Error::Refused`].
+pub(super) fn refuse_working(dir: &Path, policy: &Policy) -> Result<()> {
+    let me = std::process::id().cast_signed();
+    for process in all_processes().into_iter().flatten().flatten().filter(|one| one.pid != me) {
+        let Ok(program) = process.exe() else { continue };
+        if policy.lists(program.as_os_str().as_bytes()) && works_below(&process, dir) {
+            return Err(Error::refused(
+                format!(
+                    "{}, process {}, works in {}",
+                    program.display(),
+                    process.pid,
+                    dir.display()
+                ),
+                "stop it first: what it writes later would be plain",
+            ));
+        }
+    }
+    Ok(())
 }
 
 /// Refuses what was not stopped cleanly: recovery needs the files as they are. `named` is the

@@ -213,6 +213,21 @@ impl Scan {
         Ok(())
     }
 
+    /// Refuses if any file is not [done](Self::mark_done), after all were sealed: somebody else has
+    /// put it there meanwhile.
+    ///
+    /// # Errors
+    /// [`Error::Refused`].
+    pub(super) fn refuse_any_plain(&self) -> Result<()> {
+        match self.items.iter().find(|item| !item.done).and_then(|item| item.names.first()) {
+            None => Ok(()),
+            Some(path) => Err(Error::refused(
+                format!("{} is plain: it was written while others were sealed", path.display()),
+                "end the program that writes there, and go on with --resume",
+            )),
+        }
+    }
+
     /// Refuses if any file is still sealed with keys of this keyring, after all were made plain.
     ///
     /// # Errors

@@ -25,6 +25,9 @@ use crate::run_as::{RunAs, run};
 
 /// Scripts that start a server, wait for it, and start it again after a crash.
 const WRAPPERS: [&str; 2] = ["mariadbd-safe", "mysqld_safe"];
+/// Options that name where the server is, and its files; other paths are below these.
+const PLACES: [&str; 4] = ["--datadir", "--basedir", "--ledir", "--defaults-file"];
+const SHORT_PLACES: [&str; 2] = ["-h", "-b"];
 /// A wrapper ends soon after its server.
 const WRAPPER_PATIENCE: Duration = Duration::from_secs(60);
 /// How often a server that starts or stops is looked at.
@@ -128,12 +131,19 @@ impl Instance {
         };
         let text =
             words.into_iter().map(OsString::into_string).collect::<std::result::Result<_, _>>();
-        text.map_err(|word| {
+        let words: Vec<String> = text.map_err(|word: OsString| {
             Error::refused(
                 format!("the server was started with {}, which is no UTF-8", word.display()),
                 "start it with another name for that",
             )
-        })
+        })?;
+        match relative(&words) {
+            None => Ok(words),
+            Some(word) => Err(Error::refused(
+                format!("the server was started with {word}, a path that begins nowhere"),
+                "start it with full paths first: it is started again by the same words, elsewhere",
+            )),
+        }
     }
 
     /// Processes beside the server that have its files open by right: the wrapper, with what that
@@ -200,6 +210,7 @@ impl Instance {
     /// # Errors
     /// [`Error::Tool`] with the end of its log.
     pub(crate) fn start(&self, options: &[String], log: &Path) -> Result<()> {
+        let log = &self.run_as.log(log, &self.dir)?;
         let mut command = self.run_as.server(&self.dir, options, log)?;
         let mut child = command.spawn().map_err(Error::io("run", command.get_program()))?;
         loop {
@@ -290,9 +301,57 @@ fn wrapped(pid: u32) -> Option<Vec<OsString>> {
     Some(words.into_iter().skip(at).collect())
 }
 
+/// The first of the words by which a server was started that means another place in another
+/// directory: its program, or where its files are.
+fn relative(words: &[String]) -> Option<&str> {
+    let is_relative = |path: &str| !path.is_empty() && !path.starts_with('/');
+    let mut words = words.iter().map(String::as_str);
+    if let Some(program) = words.next().filter(|program| is_relative(program)) {
+        return Some(program);
+    }
+    while let Some(word) = words.next() {
+        let value = match word.split_once('=') {
+            Some((name, value)) if PLACES.contains(&name) => Some(value),
+            None if PLACES.contains(&word) => words.next(),
+            _ => SHORT_PLACES.iter().find_map(|name| match word.strip_prefix(name) {
+                Some("") => words.next(),
+                value => value,
+            }),
+        };
+        if value.is_some_and(is_relative) {
+            return Some(word);
+        }
+    }
+    None
+}
+
 fn last_lines(log: &Path) -> String {
     let text = fs::read(log).unwrap_or_default();
     let text = String::from_utf8_lossy(&text);
     let lines: Vec<&str> = text.lines().collect();
     lines.get(lines.len().saturating_sub(LAST_LINES)..).unwrap_or_default().join("; ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_that_mean_another_place_elsewhere_are_seen() {
+        let found = |words: &str| {
+            let words: Vec<String> = words.split(' ').map(str::to_owned).collect();
+            relative(&words).map(str::to_owned)
+        };
+        for (words, bad) in [
+            ("/usr/sbin/mariadbd --datadir=/d -h /d -b/usr --port=1 --user mysql", None),
+            ("/usr/bin/mysqld_safe --datadir /d --socket=mysql.sock", None),
+            ("bin/mysqld_safe --user=mysql", Some("bin/mysqld_safe")),
+            ("/usr/sbin/mariadbd --datadir=data", Some("--datadir=data")),
+            ("/usr/sbin/mariadbd --basedir .", Some("--basedir")),
+            ("/usr/sbin/mysqld -h data", Some("-h")),
+            ("/usr/sbin/mysqld -bshare", Some("-bshare")),
+        ] {
+            assert_eq!(found(words).as_deref(), bad, "{words}");
+        }
+    }
 }

@@ -202,6 +202,7 @@ impl Instance {
             command.stdin(self.programs.run_as().stdin()?);
             return run(command).map(drop);
         }
+        let log = self.programs.run_as().log(log, &self.dir)?;
         let mut command = self.programs.on(&self.dir, "pg_ctl")?;
         command.arg("-D").arg(&self.dir).args(["-w", "-t", PATIENCE, "-l"]).arg(log);
         if !options.is_empty() {

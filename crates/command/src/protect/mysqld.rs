@@ -93,7 +93,7 @@ impl Engine for Instance {
             return Ok(String::new());
         }
         let mut notes = match self.brand {
-            Brand::MariaDb => self.cluster(user)?,
+            Brand::MariaDb => self.cluster(user, unit)?,
             Brand::MySql => {
                 self.refuse_files_outside(user)?;
                 self.own_encryption(user)?
@@ -146,17 +146,25 @@ impl Engine for Instance {
 
 impl Instance {
     /// A line for a node of Galera.
-    fn cluster(&self, user: Option<&str>) -> Result<String> {
+    ///
+    /// # Errors
+    /// [`Error::Refused`] for one that would not come up by itself; it does not answer.
+    fn cluster(&self, user: Option<&str>, unit: Option<&str>) -> Result<String> {
         let size = "SELECT VARIABLE_VALUE FROM information_schema.GLOBAL_STATUS \
                     WHERE VARIABLE_NAME = 'wsrep_cluster_size' AND VARIABLE_VALUE > 0";
-        Ok(match self.ask(&self.user(user), size)? {
-            Answer::Value(size) if !size.is_empty() => {
-                format!(
-                    "cluster       of {size} nodes: this one leaves it, and joins at its start\n"
-                )
-            }
-            _ => String::new(),
-        })
+        let user = self.user(user);
+        let size = match self.ask(&user, size)? {
+            Answer::Value(size) if !size.is_empty() => size,
+            _ => return Ok(String::new()),
+        };
+        let Answer::Value(address) = self.ask(&user, "SELECT @@GLOBAL.wsrep_cluster_address")?
+        else {
+            return Ok(String::new());
+        };
+        let options = Self::options(self)?;
+        let begins = options.iter().any(|word| word == NEW_CLUSTER);
+        refuse_to_be_alone(&size, &address, unit.is_none() && begins)?;
+        Ok(format!("cluster       of {size} nodes: this one leaves it, and joins at its start\n"))
     }
 
     /// Refuses tables and tablespaces outside of the directory. MySQL's data dictionary has their
@@ -197,5 +205,50 @@ impl Instance {
     /// (mariadb-install-db). MySQL knows no such account by itself.
     fn user(&self, named: Option<&str>) -> String {
         named.map_or_else(|| self.run_as.owner().name(), str::to_owned)
+    }
+}
+
+/// Has a node begin a cluster instead of joining one.
+const NEW_CLUSTER: &str = "--wsrep-new-cluster";
+
+/// Refuses a node that does not find its cluster again when it is started as it was: the only one,
+/// whose address names others, and one of several that began the cluster (`begins`) by an option of
+/// its start.
+///
+/// # Errors
+/// [`Error::Refused`].
+fn refuse_to_be_alone(size: &str, address: &str, begins: bool) -> Result<()> {
+    let names_others = address.trim() != "gcomm://";
+    match (size == "1", begins) {
+        (true, false) if names_others => Err(Error::refused(
+            format!("this is the only node of its cluster, and looks for others in {address}"),
+            "let another node join first; or stop it and use `tidelock encrypt`, \
+             `tidelock service install` and `galera_new_cluster`",
+        )),
+        (false, true) => Err(Error::refused(
+            format!("the server was started with {NEW_CLUSTER}, and is one of {size} nodes now"),
+            "restart it without that first: it is started again by the same words",
+        )),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_that_would_not_find_its_cluster_again_is_refused() {
+        for (size, address, begins, goes) in [
+            ("3", "gcomm://a,b,c", false, true),
+            ("1", "gcomm://", false, true),
+            ("1", "gcomm://a,b", true, true),
+            ("1", "gcomm://a,b", false, false),
+            ("2", "gcomm://a,b", true, false),
+            ("2", "gcomm://", true, false),
+        ] {
+            let judged = refuse_to_be_alone(size, address, begins);
+            assert_eq!(judged.is_ok(), goes, "{size} {address} {begins}");
+        }
     }
 }

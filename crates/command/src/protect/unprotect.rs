@@ -5,6 +5,8 @@
 
 use std::path::{Path, PathBuf};
 
+use tidelock_contract::control::{FOLDER, LOCK};
+
 use super::keys::Opening;
 use super::target::{Target, Which};
 use super::{
@@ -15,6 +17,7 @@ use crate::begun::Lock;
 use crate::console;
 use crate::convert::{Decrypt, How, Opened};
 use crate::error::{Error, KEY, Result};
+use crate::folder::Entry;
 use crate::protected::is_protected;
 use crate::server::Loaded;
 use crate::service;
@@ -42,6 +45,23 @@ pub(crate) struct Unprotect {
     conversion: Conversion,
     #[command(flatten)]
     keys: Opening,
+}
+
+/// Removes the folder of a keyring that has none: a call that was cut off has left it, and MariaDB
+/// would take it for a database.
+fn remove_empty_folder(dir: &Path) -> Result<()> {
+    let control = Entry::of(&dir.join(FOLDER))?;
+    if is_protected(dir) || !control.exists()? {
+        return Ok(());
+    }
+    let folder = control.open_folder()?;
+    // What else is there may be somebody's copy of a keyring.
+    if folder.names()?.iter().any(|name| name != LOCK) {
+        return Ok(());
+    }
+    folder.entry(LOCK).remove()?;
+    control.remove_folder()?;
+    control.folder().sync()
 }
 
 impl Unprotect {
@@ -162,6 +182,7 @@ impl Unprotect {
             target.stop(&record.triggers).map_err(stopped("stop"))?;
             self.decrypt(dir, opened.half_done, lock).map_err(stopped("conversion"))?;
         }
+        remove_empty_folder(dir).map_err(stopped("conversion"))?;
         if let Some(unit) = &target.unit {
             service::remove(unit).map_err(stopped("service"))?;
         }

@@ -13,6 +13,7 @@ use crate::error::{Error, Result};
 use crate::exec::Library;
 use crate::mysqld::{self, Brand, Unseen};
 use crate::service::record::{Record, Written};
+use crate::service::sandbox::{NO_PRIVATE_USERS, Sandbox};
 use crate::service::target::Target;
 use crate::service::{before, start, upgrade};
 use crate::status::settings::Found;
@@ -221,6 +222,11 @@ pub(super) fn refuse_preload(unit: &Unit, given: Option<&str>, library: &str) ->
     }
 }
 
+/// True if a file has this line.
+fn has_line(file: &Path, line: &str) -> bool {
+    fs::read_to_string(file).is_ok_and(|text| text.lines().any(|it| it == line))
+}
+
 /// Operations a second on the disk of the directory.
 #[derive(Clone, Copy)]
 pub(super) struct Limits {
@@ -260,7 +266,13 @@ impl Plan {
             (start::IN_FRONT, start::script(&program)),
             (upgrade::IN_FRONT, upgrade::script(&program)),
         ];
+        let sandbox = match root == Path::new("/") {
+            true => Sandbox::of(unit),
+            false => Sandbox::default(),
+        };
+        sandbox.refuse_library(unit, &library)?;
         let unlock = unit.unlock(&program);
+        let drop_in = PathBuf::from(format!("/etc/systemd/system/{unit}.service.d/tidelock.conf"));
         let (library, program) = (library.display(), program.display());
         let mut written = Vec::new();
         let mut text =
@@ -300,6 +312,10 @@ impl Plan {
             // Sorts and temporary tables; `tmpdir` of the option files would come before it.
             let _ = writeln!(text, "Environment=TMPDIR={}", target.path.display());
         }
+        // Where it is, systemd shows what it says.
+        if sandbox.private_users || has_line(&below(root, &drop_in), NO_PRIVATE_USERS) {
+            let _ = writeln!(text, "{NO_PRIVATE_USERS}");
+        }
         for (setting, limit) in [("IOReadIOPSMax", limits.read), ("IOWriteIOPSMax", limits.write)] {
             if let Some(limit) = limit {
                 // systemd takes the disk below the file system of this path.
@@ -330,12 +346,7 @@ impl Plan {
                 );
             }
         }
-        let folder = format!("/etc/systemd/system/{unit}.service.d");
-        written.push(Written {
-            path: Path::new(&folder).join("tidelock.conf"),
-            block: false,
-            text,
-        });
+        written.push(Written { path: drop_in, block: false, text });
         let directory = target.path.clone();
         Ok(Self { record: Record { directory, socket, written, replaced: Vec::new() } })
     }
