@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 use crate::experiment::{Experiment, Pgbench, Script, Sysbench, SysbenchScript, Work};
 use crate::manifest::Planned;
 use crate::plan;
-use crate::trial::{Cell, Phase};
+use crate::trial::{Cell, Phase, Trial};
 
 /// The part of the plain server's capacity at which latencies are measured.
 const RATE: f64 = 0.7;
@@ -110,7 +110,7 @@ impl Lab<'_> {
                         servers,
                         experiment,
                         cell,
-                        capacity,
+                        (capacity, self.rate(experiment, cell)),
                         (seed, first.block),
                         stop,
                     )?)
@@ -139,6 +139,14 @@ impl Lab<'_> {
             self.trials.push(trial);
         }
         Ok(())
+    }
+
+    /// Transactions a second of equal work, where some blocks of it were measured.
+    fn rate(&self, experiment: &Experiment, cell: &Cell) -> Option<f64> {
+        let of_cell = |t: &&Trial| {
+            t.experiment == experiment.name && t.phase == Phase::EqualWork && t.cell == *cell
+        };
+        self.trials.iter().find(of_cell).and_then(|t| t.metrics.get("rate").copied())
     }
 
     /// Transactions a second of the base: the median of its trials.

@@ -124,7 +124,7 @@ impl Lab<'_> {
                 let plain = servers.of(PLAIN, 0)?;
                 let capacity = warm_up::rate(plain, work, cell, (2, 2), stop)?.ok_or_else(lacks)?;
                 let first = (self.manifest.seed, 0);
-                Some(Bench::make(&servers, &experiment, cell, capacity, first, stop)?)
+                Some(Bench::make(&servers, &experiment, cell, (capacity, None), first, stop)?)
             }
             Phase::Capacity | Phase::FixedRate => None,
         };
