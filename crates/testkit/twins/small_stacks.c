@@ -35,6 +35,7 @@ static char text[9000];
 static char target[300], again[300];
 static struct stat st;
 static struct iovec pieces[3];
+static void *map;
 
 /* One call of the list, by `step`: what is below is one frame for all of them. */
 __attribute__((noinline)) static void one_call(void)
@@ -92,6 +93,8 @@ __attribute__((noinline)) static void one_call(void)
     CALL("chdir", chdir("a"));
     CALL("open from there", fd = open("linked", O_RDWR));
     CALL("pread", pread(fd, text, 9000, 0));
+    CALL("map", (map = mmap(NULL, 5000, PROT_READ, MAP_PRIVATE, fd, 0)) == MAP_FAILED ? -1 : 0);
+    CALL("munmap", munmap(map, 5000));
     CALL("close", close(fd));
     CALL("chdir", chdir(".."));
     CALL("mkdir", mkdir("a/c", 0700));

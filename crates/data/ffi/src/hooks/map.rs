@@ -18,7 +18,7 @@ use core::ffi::{c_int, c_void};
 use libc::{off_t, size_t};
 use tidelock_engine::{Errno, PathBuffer, Refusal};
 
-use crate::hooks::{File, place};
+use crate::hooks::{File, aside, deep, place};
 use crate::process::process;
 use crate::{raw, touch};
 
@@ -49,10 +49,10 @@ pub unsafe fn mmap(
         }
         let writes = protection & libc::PROT_WRITE != 0;
         let why = if writes { Refusal::SharedMap } else { Refusal::SharedMapToRead };
-        return raw::fail(file.refuse_map(why));
+        return refuse(&file, why);
     }
     if len > LARGEST {
-        return raw::fail(file.refuse_map(Refusal::LargeMap));
+        return refuse(&file, Refusal::LargeMap);
     }
     if !file.flags().access().read {
         return raw::fail(Errno::ACCES);
@@ -73,7 +73,7 @@ pub unsafe fn mmap(
     let copy = unsafe { core::slice::from_raw_parts_mut(map.cast(), len) };
     // SAFETY: the map that was just made; `copy`, the reference into it, is not used any more.
     let restrict = || unsafe { protect(map, len, protection) };
-    let filled = fill(&file, copy, from).and_then(|()| restrict());
+    let filled = deep(file.is_ready(), || fill(&file, copy, from)).and_then(|()| restrict());
     let changed = protection & libc::PROT_WRITE != 0;
     let known = || if copies::add(range(map, len), changed) { Ok(()) } else { Err(Errno::NOMEM) };
     if let Err(error) = filled.and_then(|()| known()) {
@@ -84,10 +84,18 @@ pub unsafe fn mmap(
     map
 }
 
+fn refuse(file: &File, why: Refusal) -> *mut c_void {
+    let told = aside(|| Ok(file.refuse_map(why)));
+    raw::fail(told.unwrap_or_else(|errno| errno))
+}
+
 fn is_memory(file: &File) -> bool {
-    let mut path = PathBuffer::new();
-    let named = file.path(&mut path).is_ok();
-    named && file.policy().is_some_and(|directory| directory.is_memory(path.as_bytes()))
+    let named = aside(|| {
+        let mut path = PathBuffer::new();
+        file.path(&mut path)?;
+        Ok(file.policy().is_some_and(|directory| directory.is_memory(path.as_bytes())))
+    });
+    named.unwrap_or(false)
 }
 
 /// Memory instead of a shared map of the file. It begins as zeros, and so does the file: nobody
@@ -107,7 +115,7 @@ unsafe fn memory(
         return raw::fail(Errno::ACCES);
     }
     let size = try_or_fail!(file.size()).0;
-    try_or_fail!(file.set_len(0).and_then(|()| file.set_len(size)));
+    try_or_fail!(aside(|| file.set_len(0).and_then(|()| file.set_len(size))));
     let anonymous = flags & !libc::MAP_TYPE | libc::MAP_SHARED | libc::MAP_ANONYMOUS;
     // SAFETY: the program's own arguments. Shared, so that advice to drop pages keeps their bytes,
     // as with a map of a file.
