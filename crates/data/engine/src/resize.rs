@@ -136,9 +136,10 @@ impl<S: System, C: UnitCipher, P: Decide> OpenFile<'_, S, C, P> {
         let alone = self.alone()?;
         match mode {
             0 | FALLOC_KEEP_SIZE => {
-                // Two blocks more: the end of a size within a block.
                 let first = self.layout().disk(place(at - at % BLOCK)?);
-                let blocks = end.next_multiple_of(BLOCK) - (at - at % BLOCK) + BLOCK;
+                // One block more tells a size within a block; the size here is no less than `end`.
+                let more = if mode == 0 && end.is_multiple_of(BLOCK) { 0 } else { BLOCK };
+                let blocks = end.next_multiple_of(BLOCK) - (at - at % BLOCK) + more;
                 self.kernel().allocate(self.hidden(), FALLOC_KEEP_SIZE, first, blocks)?;
                 if mode == 0 && end > self.size_now()?.0 {
                     self.set_len_alone(&alone, PlainSize(end))?;
@@ -148,6 +149,22 @@ impl<S: System, C: UnitCipher, P: Decide> OpenFile<'_, S, C, P> {
             _ if mode == FALLOC_KEEP_SIZE | FALLOC_PUNCH_HOLE => self.punch(&alone, at, end),
             _ => Err(Errno::OPNOTSUPP),
         }
+    }
+
+    /// Grows to `end` at least, and takes no room on the disk: what posix_fallocate can do where
+    /// the file system allocates nothing.
+    ///
+    /// # Errors
+    /// EBADF if not open for writing, EFBIG, and those of the kernel.
+    pub fn reach(&self, end: u64) -> Result<(), Errno> {
+        self.may_write()?;
+        place(end).map_err(|_| Errno::FBIG)?;
+        // Before the size is asked for: another one may be writing behind it.
+        let alone = self.alone()?;
+        if end > self.size_now()?.0 {
+            self.set_len_alone(&alone, PlainSize(end))?;
+        }
+        Ok(())
     }
 
     /// Whole units become holes again; their neighbours' bytes are written as zeros.

@@ -39,8 +39,11 @@ pub unsafe fn posix_fallocate(fd: c_int, at: off_t, len: off_t) -> c_int {
         Descriptor::Foreign => return unsafe { next::posix_fallocate(fd, at, len) },
     };
     match allocate(&file, 0, at, len) {
-        // A file system that cannot reserve room: as libc, at least the size.
-        Err(Errno::OPNOTSUPP) => code(reach(&file, at.saturating_add(len))),
+        // A file system that cannot reserve room: at least the size. (libc writes to each block.)
+        Err(Errno::OPNOTSUPP) => {
+            let end = place(at.saturating_add(len));
+            code(end.and_then(|end| aside(|| file.reach(end))))
+        }
         done => code(done),
     }
 }
@@ -100,11 +103,6 @@ fn header_first(file: &File) {
 fn allocate(file: &File, mode: c_int, at: off_t, len: off_t) -> Result<(), Errno> {
     let (at, len) = (place(at)?, place(len)?);
     aside(|| file.allocate(mode, at, len))
-}
-
-fn reach(file: &File, end: off_t) -> Result<(), Errno> {
-    let end = place(end)?;
-    if file.size()?.0 < end { aside(|| file.set_len(end)) } else { Ok(()) }
 }
 
 /// Where a range of the plain file begins on the disk.
