@@ -32,9 +32,9 @@ tests = @rm -f $(SKIPPED); ended=0; \
     $(GUARDED) test $(CRATES) --no-fail-fast $(1) || ended=$$?; \
     if [ -e $(SKIPPED) ]; then sort -u $(SKIPPED); fi; exit $$ended
 
-.PHONY: build debug portable deb deb-check boot-check container-check packages sqlite-packages
-.PHONY: test-packages demo demo-sqlite fetch test test-full check fmt bench bench-calls
-.PHONY: bench-scale bench-conversion bench-sqlcipher lab install
+.PHONY: build debug library portable deb deb-check boot-check container-check packages
+.PHONY: sqlite-packages test-packages demo demo-sqlite fetch test test-full check fmt bench
+.PHONY: bench-calls bench-scale bench-conversion bench-sqlcipher lab install
 build:
 	$(CARGO) build --release --locked -p tidelock -p tidelock-lab
 	$(CARGO) build --release $(LIBRARY)
@@ -106,12 +106,15 @@ fetch: test-packages
 	ci/pg-majors test
 	ci/python-env
 
-# The library as tests use it; the command they build themselves, with all that it is tested with.
-debug:
+# What a single test program needs: `cargo test -p tidelock-testkit --test NAME`.
+debug: library
+	$(CARGO) build --locked -p tidelock
+
+library:
 	$(ABORTS) $(CARGO) build $(LIBRARY)
 
-# Every quick test.
-test: fetch debug
+# Every quick test. The command is built with them: alone, it would be built twice.
+test: fetch library
 	$(call tests)
 
 # The long ones too: whole regression suites, power cuts, torture.

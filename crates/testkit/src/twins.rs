@@ -43,7 +43,7 @@ pub enum Error {
     },
     /// The command or the library is not built.
     #[error(
-        "{path} is missing\nhint: make build, or set TIDELOCK_BUILT to the directory that has it"
+        "{path} is missing\nhint: make debug, or set TIDELOCK_BUILT to the directory that has it"
     )]
     Missing {
         /// What was looked for.

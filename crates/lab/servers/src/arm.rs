@@ -98,7 +98,7 @@ impl Programs {
         let found = Self { command: Self::command_beside()?, library };
         for path in [&found.command, &found.library] {
             if !path.is_file() {
-                let hint = "make build (cargo build --workspace), or set TIDELOCK_BUILT=DIR";
+                let hint = "make debug for tests, else make; or set TIDELOCK_BUILT=DIR";
                 return Err(Error::Missing { path: path.clone(), hint });
             }
         }
