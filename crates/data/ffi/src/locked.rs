@@ -5,6 +5,7 @@
 
 use std::os::fd::{FromRawFd, OwnedFd};
 
+use rustix::fs::{Mode, OFlags};
 use zeroize::Zeroize;
 
 use crate::{memory, sys};
@@ -71,6 +72,9 @@ impl Drop for LockedMapping {
 /// Memory that the kernel takes out of its own map.
 pub(crate) fn secret_mapping(room: usize) -> Option<*mut u8> {
     const CLOEXEC: i64 = libc::O_CLOEXEC as i64;
+    if may_end_the_process() {
+        return None;
+    }
     let fd = sys::plain(sys::nr::MEMFD_SECRET, [CLOEXEC, 0, 0, 0, 0, 0]).ok()?;
     // SAFETY: the descriptor was just made and belongs to nobody else.
     let fd = unsafe { OwnedFd::from_raw_fd(i32::try_from(fd).ok()?) };
@@ -83,6 +87,27 @@ pub(crate) fn secret_mapping(room: usize) -> Option<*mut u8> {
         .ok()
         .map(|at| at.cast())
 }
+
+/// In a service of systemd with a filter of system calls, as Debian's Redis has, a call that is not
+/// among those of systemd's sets ends the process, and memfd_secret is in none of them (version
+/// 252). Filters of containers answer with an error instead.
+fn may_end_the_process() -> bool {
+    let mode = [libc::PR_GET_SECCOMP.into(), 0, 0, 0, 0, 0];
+    let is_filtered = sys::plain(sys::nr::PRCTL, mode).is_ok_and(|mode| mode != 0);
+    is_filtered && is_in_a_service().unwrap_or(true)
+}
+
+/// By the control group: a server's environment may be its unit's no more.
+fn is_in_a_service() -> rustix::io::Result<bool> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+    let file = rustix::fs::open(c"/proc/self/cgroup", flags, Mode::empty())?;
+    let mut text = [0; 1024];
+    let count = rustix::io::read(&file, &mut text)?;
+    let text = text.get(..count).unwrap_or_default();
+    Ok(text.windows(SERVICE.len()).any(|part| part == SERVICE))
+}
+
+const SERVICE: &[u8] = b".service";
 
 fn private_mapping(room: usize) -> Option<*mut u8> {
     let prot = rustix::mm::ProtFlags::READ | rustix::mm::ProtFlags::WRITE;

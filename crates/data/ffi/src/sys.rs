@@ -15,6 +15,7 @@ pub(crate) mod nr {
     pub(crate) const GETCWD: i64 = 79;
     pub(crate) const DUP3: i64 = 292;
     pub(crate) const MEMFD_SECRET: i64 = 447;
+    pub(crate) const PRCTL: i64 = 157;
     pub(crate) const CLOSE_RANGE: i64 = 436;
     pub(crate) const GETSOCKOPT: i64 = 55;
     pub(crate) const CLOSE: i64 = 3;
@@ -73,7 +74,13 @@ pub(crate) fn check(result: i64) -> Result<i64, Errno> {
 pub(crate) fn plain(number: i64, args: [i64; 6]) -> Result<i64, Errno> {
     debug_assert!(matches!(
         number,
-        nr::DUP3 | nr::CLOSE | nr::MEMFD_SECRET | nr::FCNTL | nr::CLOSE_RANGE | nr::SYNC_FILE_RANGE
+        nr::DUP3
+            | nr::CLOSE
+            | nr::MEMFD_SECRET
+            | nr::FCNTL
+            | nr::CLOSE_RANGE
+            | nr::SYNC_FILE_RANGE
+            | nr::PRCTL
     ));
     // SAFETY: none of the arguments is an address; DUP3 and CLOSE act on descriptors that the
     // caller owns.
