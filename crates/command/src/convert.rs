@@ -287,10 +287,11 @@ impl Running<'_> {
 
     /// Records that it has ended.
     fn end(&mut self) -> Result<()> {
-        let mut left = scan::scan(&self.path, self.keyring.policy(), true)?;
+        let left = || scan::scan(&self.path, self.keyring.policy(), true);
         match self.direction {
-            Direction::Decrypt => left.refuse_any_sealed(&self.keyring)?,
+            Direction::Decrypt => left()?.refuse_any_sealed(&self.keyring)?,
             Direction::Encrypt => {
+                let mut left = left()?;
                 left.mark_done(self.direction, &self.keyring);
                 left.refuse_any_plain()?;
             }

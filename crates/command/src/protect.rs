@@ -209,8 +209,10 @@ impl Protect {
             service::refuse(unit, dir, Owner::of(dir)?)?;
         }
         // Now: it may end while a person thinks.
-        let (options, log) = (engine.options()?, engine.log());
-        let foreseen = Encrypt::typed(self.encryption(dir)?.get_args())?.foresee()?;
+        let (options, log) = (target.options()?, engine.log());
+        let head = engine.head();
+        let foreseen = Encrypt::typed(self.encryption(dir)?.get_args())?
+            .foresee(&|process| outside::is_the_servers(process, head))?;
         let seconds = estimate::seconds(dir, foreseen.bytes, foreseen.files)?;
         console::print(format_args!(
             "protect       {}: {version}, {}, {}\n\

@@ -128,9 +128,12 @@ impl RunAs {
         if Owner::caller().uid != self.owner.uid {
             // Whoever owns the server says by its descriptors where it writes: root makes none of
             // that.
-            let made = Entry::of(&beside).and_then(|entry| entry.create());
-            if let Ok(file) = made {
-                give(&file, self.owner).map_err(Error::io("chown", &beside))?;
+            if let Ok(entry) = Entry::of(&beside)
+                && let Ok(file) = entry.create()
+                && give(&file, self.owner).is_err()
+            {
+                // A file system without owners.
+                let _ = entry.remove();
             }
         }
         let (name, log) = match self.appends(&beside)? {
@@ -151,7 +154,8 @@ impl RunAs {
     /// The owner can write at the end of this file, which is made.
     fn appends(&self, log: &Path) -> Result<bool> {
         let mut command = self.program(Path::new("/bin/sh"))?;
-        command.args(["-c", ": >>\"$1\"", "sh"]).arg(log).stderr(Stdio::null());
+        // As pg_ctl makes one: rows are in it.
+        command.args(["-c", "umask 077; : >>\"$1\"", "sh"]).arg(log).stderr(Stdio::null());
         let status = command.status().map_err(Error::io("run", command.get_program()))?;
         Ok(status.success())
     }
@@ -284,7 +288,8 @@ mod tests {
         }
         let home = tempfile::tempdir().unwrap();
         fs::set_permissions(home.path(), fs::Permissions::from_mode(0o755)).unwrap();
-        let owner = Owner { uid: 54321, gid: 54321 };
+        // An account that every Debian has.
+        let owner: Owner = "daemon".parse().unwrap();
         let run_as = RunAs { owner, lock: None };
         let (dir, beside) = (home.path().join("data"), home.path().join("data.log"));
         // As root's nohup.out.

@@ -74,7 +74,7 @@ impl Encrypt {
         instance::refuse_unclean(&dir, profile, None)?;
         crate::mysqld::refuse_tables_elsewhere(&dir)?;
         let (policy, layout) = self.making.check(&place, profile)?;
-        instance::refuse_working(&dir, &policy)?;
+        instance::refuse_working(&dir, &policy, &|_| false)?;
         rights::check(&dir, &policy, place.owner, Direction::Encrypt)?;
         let scan = scan(&dir, &policy, self.how.leave_links)?;
         refuse_sealed(&scan)?;
@@ -281,7 +281,7 @@ fn resume<'h>(
     let owner = directory::folder(&dir)?.owner()?;
     rights::check(&dir, keyring.policy(), owner, direction)?;
     match direction {
-        Direction::Encrypt => instance::refuse_working(&dir, keyring.policy())?,
+        Direction::Encrypt => instance::refuse_working(&dir, keyring.policy(), &|_| false)?,
         _ => scan(&dir, keyring.policy(), true)?.refuse_sealed_at_plain(&keyring)?,
     }
     if let Some(kept) = kept {

@@ -6,11 +6,12 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use clap::{Args as _, FromArgMatches as _};
+use procfs::process::Process;
 use tidelock_keyring::{Direction, Keyring, KeyringDir};
 
 use super::begin::{growth, keep, refuse_sealed};
 use super::scan::{Scan, scan};
-use super::{BATCH, Decrypt, Encrypt, How, estimate, rights};
+use super::{BATCH, Decrypt, Encrypt, How, estimate, instance, rights};
 use crate::error::{Error, Result};
 use crate::init::NewDirectory;
 use crate::owner::Owner;
@@ -65,15 +66,17 @@ impl Encrypt {
         typed.map_err(|why| Error::usage(why.to_string(), "see `tidelock encrypt --help`"))
     }
 
-    /// Looks through the files, and tries the provider.
+    /// Looks through the files, and tries the provider. What is `spared` is the server, which is
+    /// stopped before.
     ///
     /// # Errors
     /// What the conversion would refuse; a provider that does not wrap, or does not open what it
     /// has wrapped.
-    pub(crate) fn foresee(&self) -> Result<Foreseen> {
+    pub(crate) fn foresee(&self, spared: &dyn Fn(&Process) -> bool) -> Result<Foreseen> {
         let place = NewDirectory::with_data(&self.dir)?;
         let (policy, layout) = self.making.check(&place, self.profile_for(&place.path)?)?;
         rights::check(&place.path, &policy, place.owner, Direction::Encrypt)?;
+        instance::refuse_working(&place.path, &policy, spared)?;
         let scan = scan(&place.path, &policy, self.how.leave_links)?;
         refuse_sealed(&scan)?;
         let mut foreseen = Foreseen::of(&scan, growth(Direction::Encrypt, layout), &self.how)?;

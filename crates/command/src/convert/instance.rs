@@ -9,7 +9,7 @@ use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use procfs::process::all_processes;
+use procfs::process::{Process, all_processes};
 use tidelock_contract::Policy;
 use tidelock_keyring::Keyring;
 
@@ -19,7 +19,7 @@ use crate::sealed::Keys;
 use crate::server::Server;
 use crate::status::ControlFile;
 use crate::walk::read_first;
-use crate::whereabouts::{open_below, works_below};
+use crate::whereabouts::{DELETED, open_below, works_below};
 
 const CONTROL: &str = "global/pg_control";
 /// Names the manifest of RocksDB and LevelDB, which open nothing without it.
@@ -115,12 +115,19 @@ pub(super) fn user_of(dir: &Path) -> Option<(i32, PathBuf)> {
 /// writes a dump from time to time, under another name, and renames it over the sealed one.
 ///
 /// # Errors
-/// [`Error::Refused`].
-pub(super) fn refuse_working(dir: &Path, policy: &Policy) -> Result<()> {
+/// [`Error::Refused`], but for processes that are `spared`.
+pub(super) fn refuse_working(
+    dir: &Path,
+    policy: &Policy,
+    spared: &dyn Fn(&Process) -> bool,
+) -> Result<()> {
     let me = std::process::id().cast_signed();
     for process in all_processes().into_iter().flatten().flatten().filter(|one| one.pid != me) {
         let Ok(program) = process.exe() else { continue };
-        if policy.lists(program.as_os_str().as_bytes()) && works_below(&process, dir) {
+        // One that was replaced by an upgrade, too.
+        let path = program.as_os_str().as_bytes();
+        let path = path.strip_suffix(DELETED.as_bytes()).unwrap_or(path);
+        if policy.lists(path) && works_below(&process, dir) && !spared(&process) {
             return Err(Error::refused(
                 format!(
                     "{}, process {}, works in {}",
@@ -128,7 +135,7 @@ pub(super) fn refuse_working(dir: &Path, policy: &Policy) -> Result<()> {
                     process.pid,
                     dir.display()
                 ),
-                "stop it first: what it writes later would be plain",
+                "end it, or run it from elsewhere: what it writes here later would be plain",
             ));
         }
     }

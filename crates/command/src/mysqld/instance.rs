@@ -26,7 +26,8 @@ use crate::run_as::{RunAs, run};
 /// Scripts that start a server, wait for it, and start it again after a crash.
 const WRAPPERS: [&str; 2] = ["mariadbd-safe", "mysqld_safe"];
 /// Options that name where the server is, and its files; other paths are below these.
-const PLACES: [&str; 4] = ["--datadir", "--basedir", "--ledir", "--defaults-file"];
+const PLACES: [&str; 5] =
+    ["--datadir", "--basedir", "--ledir", "--defaults-file", "--defaults-extra-file"];
 const SHORT_PLACES: [&str; 2] = ["-h", "-b"];
 /// A wrapper ends soon after its server.
 const WRAPPER_PATIENCE: Duration = Duration::from_secs(60);
@@ -131,17 +132,24 @@ impl Instance {
         };
         let text =
             words.into_iter().map(OsString::into_string).collect::<std::result::Result<_, _>>();
-        let words: Vec<String> = text.map_err(|word: OsString| {
+        text.map_err(|word| {
             Error::refused(
                 format!("the server was started with {}, which is no UTF-8", word.display()),
                 "start it with another name for that",
             )
-        })?;
-        match relative(&words) {
-            None => Ok(words),
+        })
+    }
+
+    /// Refuses words that mean another place where this command starts a server.
+    ///
+    /// # Errors
+    /// [`Error::Refused`].
+    pub(crate) fn refuse_words(words: &[String]) -> Result<()> {
+        match relative(words) {
+            None => Ok(()),
             Some(word) => Err(Error::refused(
-                format!("the server was started with {word}, a path that begins nowhere"),
-                "start it with full paths first: it is started again by the same words, elsewhere",
+                format!("the server was started with {word}, a relative path"),
+                "start it with full paths first: it is started again from another directory",
             )),
         }
     }
@@ -347,6 +355,7 @@ mod tests {
             ("/usr/bin/mysqld_safe --datadir /d --socket=mysql.sock", None),
             ("bin/mysqld_safe --user=mysql", Some("bin/mysqld_safe")),
             ("/usr/sbin/mariadbd --datadir=data", Some("--datadir=data")),
+            ("/m --defaults-extra-file=my.cnf", Some("--defaults-extra-file=my.cnf")),
             ("/usr/sbin/mariadbd --basedir .", Some("--basedir")),
             ("/usr/sbin/mysqld -h data", Some("-h")),
             ("/usr/sbin/mysqld -bshare", Some("-bshare")),

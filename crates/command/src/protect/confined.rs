@@ -29,10 +29,15 @@ pub(super) fn refuse_selinux() -> Result<()> {
 /// # Errors
 /// [`Error::Refused`] if one is enforced for this process.
 pub(super) fn refuse_apparmor(pid: u32) -> Result<()> {
-    let label = Path::new("/proc").join(pid.to_string()).join("attr/current");
-    let Some(profile) = fs::read_to_string(label).ok().as_deref().and_then(enforced) else {
-        return Ok(());
+    let label = |process: &str| {
+        fs::read_to_string(Path::new("/proc").join(process).join("attr/current")).ok()
     };
+    let theirs = label(&pid.to_string());
+    // That of a container holds for all that runs in it, us too.
+    if theirs == label("self") {
+        return Ok(());
+    }
+    let Some(profile) = theirs.as_deref().and_then(enforced) else { return Ok(()) };
     Err(Error::refused(
         format!("AppArmor's profile {profile} is enforced for process {pid}"),
         "write its rules for the library first (docs/service.md, \"What drops the library\"), then \

@@ -68,6 +68,23 @@ pub(super) trait Engine {
     /// [`Error::Refused`](crate::error::Error::Refused); the server does not answer.
     fn notes(&self, user: Option<&str>, unit: Option<&str>) -> Result<String>;
 
+    /// Refuses a server that would not come up again by itself, however it is converted. `unit`
+    /// starts it, if it is named.
+    ///
+    /// # Errors
+    /// [`Error::Refused`](crate::error::Error::Refused); the server does not answer.
+    fn refuse_to_stop(&self, _user: Option<&str>, _unit: Option<&str>) -> Result<()> {
+        Ok(())
+    }
+
+    /// Refuses words that start another server from another directory.
+    ///
+    /// # Errors
+    /// [`Error::Refused`](crate::error::Error::Refused).
+    fn refuse_words(&self, _words: &[String]) -> Result<()> {
+        Ok(())
+    }
+
     /// Ends the server in order; nothing if none runs.
     ///
     /// # Errors

@@ -83,6 +83,17 @@ impl Engine for Instance {
         Self::log(self)
     }
 
+    fn refuse_to_stop(&self, user: Option<&str>, unit: Option<&str>) -> Result<()> {
+        match (self.brand, Self::settled(self)) {
+            (Brand::MariaDb, Some(_)) => self.cluster(user, unit).map(drop),
+            _ => Ok(()),
+        }
+    }
+
+    fn refuse_words(&self, words: &[String]) -> Result<()> {
+        Self::refuse_words(words)
+    }
+
     fn notes(&self, user: Option<&str>, unit: Option<&str>) -> Result<String> {
         match unit {
             Some(unit) => check_unit(unit, &self.dir, Unseen::Refuse)?,
@@ -157,13 +168,15 @@ impl Instance {
             Answer::Value(size) if !size.is_empty() => size,
             _ => return Ok(String::new()),
         };
-        let Answer::Value(address) = self.ask(&user, "SELECT @@GLOBAL.wsrep_cluster_address")?
-        else {
+        // Of the schema, which a node answers from that has lost its cluster.
+        let address = "SELECT VARIABLE_VALUE FROM information_schema.GLOBAL_VARIABLES \
+                       WHERE VARIABLE_NAME = 'wsrep_cluster_address'";
+        let Answer::Value(address) = self.ask(&user, address)? else {
             return Ok(String::new());
         };
-        let options = Self::options(self)?;
-        let begins = options.iter().any(|word| word == NEW_CLUSTER);
-        refuse_to_be_alone(&size, &address, unit.is_none() && begins)?;
+        let begins = |word: &String| word.replace('_', "-").starts_with(NEW_CLUSTER);
+        let begins = unit.is_none() && Self::options(self)?.iter().any(begins);
+        refuse_lost_node(&size, &address, begins)?;
         Ok(format!("cluster       of {size} nodes: this one leaves it, and joins at its start\n"))
     }
 
@@ -212,22 +225,26 @@ impl Instance {
 const NEW_CLUSTER: &str = "--wsrep-new-cluster";
 
 /// Refuses a node that does not find its cluster again when it is started as it was: the only one,
-/// whose address names others, and one of several that began the cluster (`begins`) by an option of
-/// its start.
+/// whose address names others, and one of several that begins a cluster of its own, by its address
+/// or by an option of its start (`begins`).
 ///
 /// # Errors
 /// [`Error::Refused`].
-fn refuse_to_be_alone(size: &str, address: &str, begins: bool) -> Result<()> {
-    let names_others = address.trim() != "gcomm://";
-    match (size == "1", begins) {
-        (true, false) if names_others => Err(Error::refused(
+fn refuse_lost_node(size: &str, address: &str, begins: bool) -> Result<()> {
+    let hosts = address.trim().trim_start_matches("gcomm://");
+    let names_nobody = hosts.split('?').next().is_none_or(str::is_empty);
+    match (size == "1", begins || names_nobody) {
+        (true, false) => Err(Error::refused(
             format!("this is the only node of its cluster, and looks for others in {address}"),
-            "let another node join first; or stop it and use `tidelock encrypt`, \
-             `tidelock service install` and `galera_new_cluster`",
+            "let another node join first; or stop it, convert it by `tidelock encrypt` or \
+             `tidelock decrypt`, and start it by `galera_new_cluster`",
         )),
         (false, true) => Err(Error::refused(
-            format!("the server was started with {NEW_CLUSTER}, and is one of {size} nodes now"),
-            "restart it without that first: it is started again by the same words",
+            format!("this is one of {size} nodes, and was started to begin a cluster of its own"),
+            format!(
+                "restart it first, without {NEW_CLUSTER} and with the other nodes in \
+                 wsrep_cluster_address: it is started again in the same way"
+            ),
         )),
         _ => Ok(()),
     }
@@ -245,9 +262,12 @@ mod tests {
             ("1", "gcomm://a,b", true, true),
             ("1", "gcomm://a,b", false, false),
             ("2", "gcomm://a,b", true, false),
-            ("2", "gcomm://", true, false),
+            ("2", "gcomm://", false, false),
+            ("1", "gcomm://?pc.wait_prim=no", false, true),
+            ("2", "gcomm://?pc.wait_prim=no", false, false),
+            ("2", "gcomm://a,b?pc.wait_prim=no", false, true),
         ] {
-            let judged = refuse_to_be_alone(size, address, begins);
+            let judged = refuse_lost_node(size, address, begins);
             assert_eq!(judged.is_ok(), goes, "{size} {address} {begins}");
         }
     }

@@ -17,10 +17,9 @@ use crate::whereabouts::open_below;
 /// [`Error::Refused`].
 pub(super) fn refuse_readers(dir: &Path, server: Option<u32>) -> Result<()> {
     let me = std::process::id().cast_signed();
-    let server = server.map(u32::cast_signed);
     let control = dir.join(FOLDER);
     for process in all_processes().into_iter().flatten().flatten() {
-        if process.pid == me || server.is_some_and(|server| is_below(&process, server)) {
+        if process.pid == me || is_the_servers(&process, server) {
             continue;
         }
         // The agent has its own there.
@@ -34,6 +33,11 @@ pub(super) fn refuse_readers(dir: &Path, server: Option<u32>) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// A process that the server, by its topmost process, has started, or is itself.
+pub(super) fn is_the_servers(process: &Process, server: Option<u32>) -> bool {
+    server.is_some_and(|server| is_below(process, server.cast_signed()))
 }
 
 /// Refuses while a program that is not the server's has keys of the directory: no conversion begins

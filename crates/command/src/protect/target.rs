@@ -229,6 +229,18 @@ impl Target {
         self.unit.as_deref().filter(|_| !self.engine.starts_its_unit())
     }
 
+    /// What the running server was started with, to start it again where no unit does.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] for what starts another server, or cannot be written down.
+    pub(super) fn options(&self) -> Result<Vec<String>> {
+        let options = self.engine.options()?;
+        if self.other_unit().is_none() {
+            self.engine.refuse_words(&options)?;
+        }
+        Ok(options)
+    }
+
     /// Active units that start the server's for whoever connects, as Debian's mariadb.socket does.
     ///
     /// # Errors

@@ -3,9 +3,11 @@
 //! Stops nothing until the keyring has opened and its copy is written: the server may be the last
 //! that has the keys.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use tidelock_contract::control::{FOLDER, LOCK};
+use tidelock_keyring::WITHOUT_KEYRING;
 
 use super::keys::Opening;
 use super::target::{Target, Which};
@@ -56,10 +58,12 @@ fn remove_empty_folder(dir: &Path) -> Result<()> {
     }
     let folder = control.open_folder()?;
     // What else is there may be somebody's copy of a keyring.
-    if folder.names()?.iter().any(|name| name != LOCK) {
+    let ours = |name: &OsString| name == LOCK || WITHOUT_KEYRING.iter().any(|it| name == it);
+    let names = folder.names()?;
+    if !names.iter().all(ours) {
         return Ok(());
     }
-    folder.entry(LOCK).remove()?;
+    names.into_iter().try_for_each(|name| folder.entry(name).remove())?;
     control.remove_folder()?;
     control.folder().sync()
 }
@@ -126,6 +130,8 @@ impl Unprotect {
             ));
         }
         target.refuse_wrong_unit(Goal::Unprotect)?;
+        engine.refuse_to_stop(self.username.as_deref(), target.unit.as_deref())?;
+        let options = if begun.is_none() { target.options()? } else { Vec::new() };
         if let Some(unit) = &target.unit {
             service::refuse_removal(unit)?;
         }
@@ -150,7 +156,7 @@ impl Unprotect {
                 triggers.extend(record.triggers);
                 (record.was_running, record.options, record.log)
             }
-            None => (running.is_some(), engine.options()?, None),
+            None => (running.is_some(), options, None),
         };
         let record = Record {
             goal: Goal::Unprotect,

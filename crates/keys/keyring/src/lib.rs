@@ -30,5 +30,5 @@ pub use ownership::check_unshared;
 pub use profile::{Amendment, Profile, ProfileError, Rule as ProfileRule, needs_a_stop};
 pub use provider::{Health, PrincipalKey, Provider, Purpose};
 pub use slot::{Kdf, PAYLOAD, Payload, Slot, SlotId, SlotKind, SlotTerms, Wrapping};
-pub use store::{Held, KEYRING, KeyringDir, digest};
+pub use store::{Held, KEYRING, KeyringDir, WITHOUT_KEYRING, digest};
 pub use way::{Blocked, walk};

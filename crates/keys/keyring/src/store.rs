@@ -32,6 +32,8 @@ pub const KEYRING: &str = "keyring";
 const KEYRING_LOCK: &str = "keyring.lock";
 /// The next keyring, while it is written.
 const NEXT: &str = "keyring.new";
+/// What may lie in the folder of a keyring that has not been written yet.
+pub const WITHOUT_KEYRING: [&str; 2] = [KEYRING_LOCK, NEXT];
 /// How often a lock file is looked for that others make and remove.
 const ATTEMPTS: u32 = 100;
 /// How long a command waits for another.
