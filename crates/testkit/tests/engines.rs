@@ -77,9 +77,40 @@ fn nothing_acknowledged_is_lost(engine: &str, program: Option<&str>) {
     println!("{engine}: {ROUNDS} kills, {last} commits were acknowledged, none is lost");
     assert!(last > 10 * ROUNDS as u64, "{last}");
     place.verify(&product, &dir).unwrap_or_else(|error| panic!("{error}"));
+
+    let plain = dir.with_extension("plain");
+    fs::create_dir(&plain).unwrap();
+    let record = plain.with_extension("record");
+    let mut writer = engine_script((&product, &place), &python, (engine, "write"), &plain, false);
+    writer.arg(&record);
+    acknowledged::kill_after(&mut [writer], &record, 40).unwrap();
+    assert!(shows_the_first(&plain), "a plain {engine} does not show what the search looks for");
+    assert!(!shows_the_first(&dir), "{engine} left plain bytes in {}", dir.display());
 }
 
 const ROUNDS: usize = 25;
+
+/// Whether any file of the directory has what engine.py commits for the number 1, which begins with
+/// SHA-256 of "1" in hexadecimal digits.
+fn shows_the_first(dir: &Path) -> bool {
+    let mut dirs = vec![dir.to_path_buf()];
+    while let Some(dir) = dirs.pop() {
+        for entry in fs::read_dir(&dir).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                dirs.push(path);
+            } else if path.is_file() {
+                let bytes = fs::read(&path).unwrap();
+                if bytes.windows(FIRST.len()).any(|window| window == FIRST) {
+                    return true;
+                }
+            }
+        }
+    }
+    false
+}
+
+const FIRST: &[u8] = b"6b86b273ff34fce19d6b804eff5a3f57";
 
 #[test]
 #[ignore = "long: make test-full"]

@@ -17,6 +17,7 @@ fn survives_kills(arm: Arm, settings: &[(&str, &str)]) -> Result<()> {
     let mut all = vec![("log_bin", "on"), ("innodb_flush_log_at_trx_commit", "1")];
     all.extend(settings);
     let maria = started(&place, "m", arm, &all)?;
+    maria.expect("SELECT @@innodb_use_native_aio", "1")?;
     maria.sql("CREATE DATABASE d")?;
     let tables: Vec<_> = ["InnoDB", "InnoDB", "InnoDB", "Aria TRANSACTIONAL = 1"]
         .iter()
@@ -209,6 +210,51 @@ fn tables_change_in_every_way(arm: Arm) -> Result<()> {
     ensure(checked.matches("\tOK").count() == 2, || checked)
 }
 arms!(tables_change_in_every_way: plain, sealed; slow);
+
+/// The server is killed while a table changes, and undoes or ends that by its log of changes
+/// (`ddl_recovery.log`): all rows are there, and no file is left over.
+fn a_change_of_a_table_that_is_killed_in_the_middle_loses_nothing(arm: Arm) -> Result<()> {
+    let place = Workspace::new()?;
+    let maria = started(&place, "m", arm, &[])?;
+    maria.sql("CREATE DATABASE d")?;
+    let mut cut = 0;
+    for (engine, change) in [
+        ("InnoDB", "ADD COLUMN n INT DEFAULT 5, ALGORITHM = COPY"),
+        ("InnoDB", "ADD KEY (b), ALGORITHM = INPLACE"),
+        ("InnoDB", "FORCE, ALGORITHM = INPLACE"),
+        ("InnoDB", "PARTITION BY HASH (k) PARTITIONS 4"),
+        ("Aria", "ADD COLUMN n INT DEFAULT 5"),
+        ("MyISAM", "ADD KEY (b)"),
+    ] {
+        for wait in [10, 60, 250] {
+            maria.sql(&format!(
+                "USE d; DROP TABLE IF EXISTS t;
+                 CREATE TABLE d.t (k INT PRIMARY KEY, b VARCHAR(300)) ENGINE = {engine};
+                 INSERT INTO d.t SELECT seq, REPEAT(MD5(seq), 4) FROM seq_1_to_{ROWS};
+                 FLUSH TABLES"
+            ))?;
+            let sql = format!("ALTER TABLE d.t {change}");
+            let client = maria.client("mariadb")?.args(["--execute", &sql]).spawn()?;
+            thread::sleep(Duration::from_millis(wait));
+            maria.kill_nine()?;
+            cut += u32::from(!client.wait()?.status.success());
+            maria.start()?;
+            let checked = maria.sql("CHECK TABLE d.t EXTENDED")?;
+            ensure(checked.ends_with("OK"), || format!("{engine} {change}: {checked}"))?;
+            let right = "SELECT COUNT(*), SUM(b = REPEAT(MD5(k), 4)) FROM d.t";
+            maria.expect(right, &format!("{ROWS}\t{ROWS}"))?;
+            let left = fs::read_dir(maria.dir().join("d")).map_err(Error::io("listing d"))?;
+            let names = left.flatten().map(|it| it.file_name().to_string_lossy().into_owned());
+            let left: Vec<_> = names.filter(|name| name.starts_with("#sql")).collect();
+            ensure(left.is_empty(), || format!("{engine} {change}: {left:?} are left"))?;
+        }
+    }
+    println!("{cut} of 18 changes were cut off");
+    ensure(cut > 6, || format!("only {cut} changes were cut off"))
+}
+arms!(a_change_of_a_table_that_is_killed_in_the_middle_loses_nothing: plain, sealed; slow);
+
+const ROWS: u32 = 60_000;
 
 /// Page compression gives its blocks back to the file system, and rows are right afterwards.
 fn compressed_pages_punch_holes(arm: Arm) -> Result<()> {

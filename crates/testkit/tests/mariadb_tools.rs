@@ -400,7 +400,12 @@ fn offline_tools_read_sealed_files_with_keys_and_only_then() -> Result<()> {
     again.start()?;
     let dump = maria.client("mariadb-dump")?.args(["--databases", "d"]).run()?.stdout;
     again.client("mariadb")?.stdin(dump).run()?;
-    ensure(checksums(&again)? == checksums(&maria)?, || "the dump differs".into())
+    ensure(checksums(&again)? == checksums(&maria)?, || "the dump differs".into())?;
+    let replayed = installed(&place, "replayed", Arm::Plain, &[])?;
+    replayed.start()?;
+    let log = on(Arm::Sealed, "mariadb-binlog").arg(path("binlog.000001")).run()?.stdout;
+    replayed.client("mariadb")?.stdin(log).run()?;
+    ensure(checksums(&replayed)? == checksums(&maria)?, || "the log played back differs".into())
 }
 
 /// Programs that ask the server, and what comes of them.

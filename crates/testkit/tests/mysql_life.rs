@@ -4,7 +4,7 @@
 use std::fs;
 use std::net::TcpListener;
 use std::os::unix::fs::MetadataExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -469,11 +469,23 @@ fn copies_and_replicas_have_keys_of_their_own(install: &Install) -> Result<()> {
     copy.expect("SELECT COUNT(*) FROM d.i", "3000")?;
     follow(&copy, &port)?;
 
+    // What is not applied yet lies in the relay logs alone.
+    for replica in [&copy, &plain] {
+        reached(&source, replica)?;
+        replica.sql("STOP REPLICA SQL_THREAD")?;
+    }
     source.sql(&format!(
         "UPDATE d.i SET b = CONCAT('{text}', b) WHERE k < 2000; ALTER TABLE d.i ADD COLUMN x INT;
          CREATE TABLE d.m (b TEXT) ENGINE = MyISAM; INSERT INTO d.m VALUES ('{text}')"
     ))?;
-    // Recovery of the replica's state belongs to it.
+    for (replica, is_shown) in [(&copy, false), (&plain, true)] {
+        arrived(&source, replica)?;
+        let seen = marker.search(&relay_logs(replica.dir())?).map_err(Error::io("searching"))?;
+        let good = seen.files > 0 && seen.findings.is_empty() != is_shown;
+        ensure(good, || format!("relay logs of {}: {seen:?}", replica.dir().display()))?;
+    }
+    plain.sql("START REPLICA SQL_THREAD")?;
+    // Recovery of the replica's state belongs to it; it starts both threads.
     copy.kill_nine()?;
     copy.start()?;
     for replica in [&copy, &plain] {
@@ -498,6 +510,27 @@ fn follow(replica: &MySql<'_>, port: &str) -> Result<()> {
              SOURCE_USER = 'r', SOURCE_PASSWORD = 'r', SOURCE_AUTO_POSITION = 1,
              GET_SOURCE_PUBLIC_KEY = 1; START REPLICA"
     ))?;
+    Ok(())
+}
+
+fn relay_logs(dir: &Path) -> Result<Vec<PathBuf>> {
+    let entries = fs::read_dir(dir).map_err(Error::io("listing relay logs"))?;
+    let is_one = |path: &PathBuf| path.to_string_lossy().contains("/relay.0");
+    Ok(entries.flatten().map(|entry| entry.path()).filter(is_one).collect())
+}
+
+/// Waits until the replica has all that the source has written, applied or not.
+fn arrived(source: &MySql<'_>, replica: &MySql<'_>) -> Result<()> {
+    let at = source.sql("SELECT @@GLOBAL.gtid_executed")?.replace('\n', "");
+    let has = format!(
+        "SELECT GTID_SUBSET(GTID_SUBTRACT('{at}', @@GLOBAL.gtid_executed), RECEIVED_TRANSACTION_SET)
+         FROM performance_schema.replication_connection_status"
+    );
+    let until = Instant::now() + Duration::from_secs(100);
+    while replica.sql(&has)? != "1" {
+        ensure(Instant::now() < until, || "the relay log does not come".into())?;
+        thread::sleep(Duration::from_millis(50));
+    }
     Ok(())
 }
 
