@@ -290,11 +290,7 @@ impl Running<'_> {
         let left = || scan::scan(&self.path, self.keyring.policy(), true);
         match self.direction {
             Direction::Decrypt => left()?.refuse_any_sealed(&self.keyring)?,
-            Direction::Encrypt => {
-                let mut left = left()?;
-                left.mark_done(self.direction, &self.keyring);
-                left.refuse_any_plain()?;
-            }
+            Direction::Encrypt => left()?.refuse_any_plain()?,
             Direction::Rekey => {}
         }
         self.keyring.set_conversion(None);

@@ -49,7 +49,15 @@ impl Marker {
     /// Never: two dozen short patterns always make an automaton.
     #[must_use]
     pub fn new() -> Self {
-        let text: String = std::iter::repeat_with(fastrand::alphanumeric).take(LENGTH).collect();
+        Self::of(std::iter::repeat_with(fastrand::alphanumeric).take(LENGTH).collect())
+    }
+
+    /// A text that something else writes, as long as a marker or longer.
+    ///
+    /// # Panics
+    /// Never: two dozen short patterns always make an automaton.
+    #[must_use]
+    pub fn of(text: String) -> Self {
         let patterns = forms(text.as_bytes());
         let search = AhoCorasick::new(patterns.iter().map(|(_, bytes)| bytes))
             .expect("a few short patterns fit any automaton");

@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use tidelock_servers::{Bounded as _, alone, skip};
 use tidelock_testkit::acknowledged::{self, Promises};
+use tidelock_testkit::marker::Marker;
 use tidelock_testkit::twins::{Product, Workspace};
 use tidelock_testkit::volume::{FileSystem, Volume};
 
@@ -93,24 +94,9 @@ const ROUNDS: usize = 25;
 /// Whether any file of the directory has what engine.py commits for the number 1, which begins with
 /// SHA-256 of "1" in hexadecimal digits.
 fn shows_the_first(dir: &Path) -> bool {
-    let mut dirs = vec![dir.to_path_buf()];
-    while let Some(dir) = dirs.pop() {
-        for entry in fs::read_dir(&dir).unwrap() {
-            let path = entry.unwrap().path();
-            if path.is_dir() {
-                dirs.push(path);
-            } else if path.is_file() {
-                let bytes = fs::read(&path).unwrap();
-                if bytes.windows(FIRST.len()).any(|window| window == FIRST) {
-                    return true;
-                }
-            }
-        }
-    }
-    false
+    let first = Marker::of("6b86b273ff34fce19d6b804eff5a3f57".to_owned());
+    !first.search(&[dir]).unwrap().findings.is_empty()
 }
-
-const FIRST: &[u8] = b"6b86b273ff34fce19d6b804eff5a3f57";
 
 #[test]
 #[ignore = "long: make test-full"]

@@ -34,8 +34,6 @@ pub(crate) struct Foreseen {
 /// A decryption whose keyring has opened.
 pub(crate) struct Opened {
     pub(crate) foreseen: Foreseen,
-    /// An interrupted conversion goes on, or is turned round.
-    pub(crate) half_done: bool,
     keyring: Keyring,
     /// The keyring as it lies there, if nothing is half done.
     unchanged: Option<Vec<u8>>,
@@ -118,11 +116,16 @@ impl Decrypt {
             true => None,
             false => Some(KeyringDir::open(&found.path)?.bytes()?),
         };
-        Ok(Opened { foreseen, half_done, keyring, unchanged, kept })
+        Ok(Opened { foreseen, keyring, unchanged, kept })
     }
 }
 
 impl Opened {
+    /// An interrupted conversion goes on, or is turned round.
+    pub(crate) fn is_half_done(&self) -> bool {
+        self.unchanged.is_none()
+    }
+
     /// Leaves the copy of the keyring, as the conversion will once more.
     ///
     /// # Errors

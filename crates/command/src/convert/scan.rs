@@ -213,19 +213,29 @@ impl Scan {
         Ok(())
     }
 
-    /// Refuses if any file is not [done](Self::mark_done), after all were sealed: somebody else has
-    /// put it there meanwhile.
+    /// Refuses if any file is plain, after all were sealed: somebody else has put it there
+    /// meanwhile. One that is gone again is none.
     ///
     /// # Errors
-    /// [`Error::Refused`].
+    /// [`Error::Refused`]; [`Error::Io`].
     pub(super) fn refuse_any_plain(&self) -> Result<()> {
-        match self.items.iter().find(|item| !item.done).and_then(|item| item.names.first()) {
-            None => Ok(()),
-            Some(path) => Err(Error::refused(
-                format!("{} is plain: it was written while others were sealed", path.display()),
-                "end the program that writes there, and go on with --resume",
-            )),
+        for path in self.items.iter().filter_map(|item| item.names.first()) {
+            match first(path) {
+                Ok(first) if looks_sealed(&first) => {}
+                Err(why) if why.kind() == io::ErrorKind::NotFound => {}
+                Err(why) => return Err(Error::io("read", path)(why)),
+                Ok(_) => {
+                    return Err(Error::refused(
+                        format!(
+                            "{} is plain: it was written while others were sealed",
+                            path.display()
+                        ),
+                        "end the program that writes there, and go on with --resume",
+                    ));
+                }
+            }
         }
+        Ok(())
     }
 
     /// Refuses if any file is still sealed with keys of this keyring, after all were made plain.

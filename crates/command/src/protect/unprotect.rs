@@ -186,7 +186,7 @@ impl Unprotect {
         };
         if let Some(opened) = opened {
             target.stop(&record.triggers).map_err(stopped("stop"))?;
-            self.decrypt(dir, opened.half_done, lock).map_err(stopped("conversion"))?;
+            self.decrypt(dir, opened.is_half_done(), lock).map_err(stopped("conversion"))?;
         }
         remove_empty_folder(dir).map_err(stopped("conversion"))?;
         if let Some(unit) = &target.unit {

@@ -98,9 +98,13 @@ impl<'s, 'p> Bench<'s, 'p> {
             work,
             seed: hasher.finish(),
         };
-        let reached = bench.reached(capacity, stop)?;
-        let part = plan::equal_work_rate(experiment, cell)?;
-        bench.rate = rate.unwrap_or(part * reached.min(capacity));
+        bench.rate = match rate {
+            Some(rate) => rate,
+            None => {
+                let reached = bench.reached(capacity, stop)?.min(capacity);
+                plan::equal_work_rate(experiment, cell)? * reached
+            }
+        };
         let schedule = Schedule::draw(bench.seed, bench.rate, SLICE.1);
         for server in &servers.servers {
             bench.slice(&server.instance(), &schedule, stop)?;
@@ -227,10 +231,10 @@ impl Load {
         draws: u32,
         stop: &AtomicBool,
     ) -> Result<Self> {
+        let clients = clients(work, cell)?;
         match (&server.database, work) {
             (Database::Postgres(cluster), Work::Pgbench(work)) => {
                 trial::prepare(cluster, work, true, stop)?;
-                let clients = work.clients.number(&cell.0)?;
                 let connections = Connections::open(cluster, clients, work.connect)?;
                 let script = Script::of(work).map_err(Error::Other)?;
                 Ok(Self::Statements(
