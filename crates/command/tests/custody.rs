@@ -2,9 +2,12 @@
 
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
+#[path = "home/others.rs"]
+mod others;
 #[path = "home/place.rs"]
 mod place;
 
+use others::Others;
 use place::Shell;
 use tidelock_servers::skip;
 
@@ -52,13 +55,14 @@ fn root_asks_as_the_owner_whether_a_server_would_come_back() {
     if skip::unless_root("a directory of another user") {
         return;
     }
-    let place = Shell::new();
+    let (place, others) = (Shell::new(), Others::new());
+    let first = others.first();
     let begin = "chmod 755 .; mkdir -p own; chown 54321:54321 own; cp /etc/passwd p; \
                  echo tlowner:x:54321:54321::$PWD/own:/bin/sh >> p; \
                  mount --bind p /etc/passwd || exit 9; \
                  as() { env -u XDG_STATE_HOME -u TIDELOCK_RUN_DIR HOME=$PWD/own \
                  setpriv --reuid=54321 --regid=54321 --clear-groups -- \"$@\"; };";
-    let within = |line: &str| place.run(&format!("unshare -m sh -c '{begin} {line}'"));
+    let within = |line: &str| place.run(&format!("{first}unshare -m sh -c '{begin} {line}'"));
     let said = within("true");
     if !said.is_empty() {
         skip::because(format_args!("no mount namespace can be made here: {said}"));

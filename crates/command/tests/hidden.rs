@@ -5,9 +5,12 @@
 
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
+#[path = "home/others.rs"]
+mod others;
 #[path = "home/place.rs"]
 mod place;
 
+use others::Others;
 use place::Shell;
 use tidelock_servers::skip;
 
@@ -39,6 +42,7 @@ hide() {
 /// HOME with a sealed directory that looks like MariaDB's.
 struct Machine {
     place: Shell,
+    others: Others,
     /// Has no other processes: a hidden server of another test could be this one's.
     user: u32,
 }
@@ -51,7 +55,7 @@ impl Machine {
             return None;
         }
         let user = 20_000 + 2 * (std::process::id() % 20_000) + number;
-        let machine = Self { place: Shell::new(), user };
+        let machine = Self { place: Shell::new(), others: Others::new(), user };
         let hidden = machine.run("cp /bin/sleep mariadbd; chmod 755 .; hide ./mariadbd 60");
         if !hidden.is_empty() {
             skip::because(format_args!("no process gets a capability here: {hidden}"));
@@ -68,7 +72,7 @@ impl Machine {
     }
 
     fn run(&self, line: &str) -> String {
-        self.place.run(&format!("user={}\n{LINES}{line}", self.user))
+        self.place.run(&format!("{}user={}\n{LINES}{line}", self.others.first(), self.user))
     }
 }
 

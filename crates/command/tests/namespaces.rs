@@ -5,9 +5,12 @@
 
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
+#[path = "home/others.rs"]
+mod others;
 #[path = "home/place.rs"]
 mod place;
 
+use others::Others;
 use place::Shell;
 use tidelock_servers::skip;
 
@@ -54,8 +57,10 @@ fn machine() -> Option<Shell> {
 #[test]
 fn the_server_of_a_container_neither_stops_a_conversion_nor_is_stopped() {
     let Some(place) = machine() else { return };
+    let others = Others::new();
+    let first = others.first();
     let said = place.run(&format!(
-        "{CONTAINER} mine tidelock encrypt own/ours --no-recovery > said 2>&1 || cat said; \
+        "{first}{CONTAINER} mine tidelock encrypt own/ours --no-recovery > said 2>&1 || cat said; \
          head -c 6 own/ours/ibdata1 | tail -c 5; echo; \
          mine tidelock unprotect -D own/ours --yes > said 2>&1 || cat said; \
          cat own/ours/ibdata1; kill -0 $container && echo it lives"
@@ -66,9 +71,11 @@ fn the_server_of_a_container_neither_stops_a_conversion_nor_is_stopped() {
 #[test]
 fn the_server_of_a_container_does_not_fail_the_check_of_a_unit() {
     let Some(place) = machine() else { return };
+    let others = Others::new();
+    let first = others.first();
     let check = "tidelock service check mydb --root image | sed 's/[0-9][0-9]*/N/'";
     let said = place.run(&format!(
-        "mkdir -p image/etc/tidelock/installed; \
+        "{first}mkdir -p image/etc/tidelock/installed; \
          printf 'directory = \"%s\"\\nsocket = \"/x\"\\nwritten = []\\n' \
          \"$(realpath own/ours)\" > image/etc/tidelock/installed/mydb.toml; {CONTAINER} \
          library=$(dirname \"$(command -v tidelock)\")/libtidelock_preload.so; \
