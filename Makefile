@@ -33,8 +33,8 @@ tests = @rm -f $(SKIPPED); ended=0; \
     if [ -e $(SKIPPED) ]; then sort -u $(SKIPPED); fi; exit $$ended
 
 .PHONY: build debug library portable deb deb-check boot-check container-check packages
-.PHONY: sqlite-packages test-packages demo demo-sqlite fetch test test-full check fmt bench
-.PHONY: bench-calls bench-scale bench-conversion bench-sqlcipher lab install
+.PHONY: reachable sqlite-packages test-packages demo demo-sqlite fetch test test-full check fmt
+.PHONY: bench bench-calls bench-scale bench-conversion bench-sqlcipher lab install
 build:
 	$(CARGO) build --release --locked -p tidelock -p tidelock-lab
 	$(CARGO) build --release $(LIBRARY)
@@ -114,8 +114,11 @@ library:
 	$(ABORTS) $(CARGO) build $(LIBRARY)
 
 # Every quick test. The command is built with them: alone, it would be built twice.
-test: fetch library
+test: reachable fetch library
 	$(call tests)
+
+reachable:
+	ci/reachable
 
 # The long ones too: whole regression suites, power cuts, torture.
 test-full: test
