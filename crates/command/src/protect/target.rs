@@ -66,13 +66,6 @@ impl Which {
                 ));
             }
         };
-        if self.unit.is_some() && Brand::of(&dir) == Some(Brand::MySql) {
-            return Err(Error::refused(
-                format!("{} is MySQL's, of which no unit was tried", dir.display()),
-                "with -D alone it takes a server that no unit starts; else stop that and use \
-                 `tidelock encrypt`: docs/engines/mysql.md",
-            ));
-        }
         let bin = self.bindir.as_deref();
         let engine: Box<dyn Engine> = match cluster.is_some() || dir.join("PG_VERSION").exists() {
             true => Box::new(Instance::find(&dir, bin, cluster)?),
@@ -142,12 +135,8 @@ impl Target {
     fn refuse_unnamed_unit(&self, starter: &Starter) -> Result<()> {
         let Some(unit) = starter.unit() else { return Ok(()) };
         let (dir, name) = (self.dir().display(), without_suffix(unit));
-        let hint = match (Brand::of(self.dir()), starter) {
-            (Some(Brand::MySql), _) => format!(
-                "no unit of MySQL was tried: `systemctl stop {name}`, then `tidelock encrypt` \
-                 or `decrypt`: docs/engines/mysql.md"
-            ),
-            (_, Starter::Supervisor { main, .. }) => format!(
+        let hint = match starter {
+            Starter::Supervisor { main, .. } => format!(
                 "its process {main} starts the server: `systemctl stop {name}`, `tidelock encrypt \
                  {dir}`, `tidelock service install {name} -D {dir}`, `systemctl daemon-reload`, \
                  `systemctl start {name}`; or back: `tidelock decrypt {dir}`, `tidelock service \

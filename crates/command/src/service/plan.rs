@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::exec::Library;
 use crate::mysqld::{self, Brand, Unseen};
 use crate::service::record::{Record, Written};
-use crate::service::sandbox::{NO_PRIVATE_USERS, Sandbox};
+use crate::service::sandbox::Sandbox;
 use crate::service::target::Target;
 use crate::service::{before, start, upgrade};
 use crate::status::settings::Found;
@@ -312,9 +312,9 @@ impl Plan {
             // Sorts and temporary tables; `tmpdir` of the option files would come before it.
             let _ = writeln!(text, "Environment=TMPDIR={}", target.path.display());
         }
-        // Where it is, systemd shows what it says.
-        if sandbox.private_users || has_line(&below(root, &drop_in), NO_PRIVATE_USERS) {
-            let _ = writeln!(text, "{NO_PRIVATE_USERS}");
+        let present = below(root, &drop_in);
+        for line in sandbox.lines(|line| has_line(&present, line)) {
+            let _ = writeln!(text, "{line}");
         }
         for (setting, limit) in [("IOReadIOPSMax", limits.read), ("IOWriteIOPSMax", limits.write)] {
             if let Some(limit) = limit {

@@ -1,4 +1,4 @@
-//! What a unit's sandbox would keep from the library and the agent.
+//! Settings of a unit that would keep something from the library or the agent.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -8,12 +8,21 @@ use crate::error::{Error, Result};
 
 /// The line that takes a unit's own users away. The agent reads which program a process is from
 /// `/proc`, and the kernel shows that to no process outside of the other's user namespace.
-pub(super) const NO_PRIVATE_USERS: &str = "PrivateUsers=no";
+const NO_PRIVATE_USERS: &str = "PrivateUsers=no";
+
+/// The line by which a unit's own commands run as its user, as its server does.
+const ALL_AS_ITS_USER: &str = "PermissionsStartOnly=no";
+/// Runs before MySQL in Debian's and Ubuntu's packages, as root, and tries the server by `--help`:
+/// the agent sees no program of root.
+const TRIES_THE_SERVER: &str = "/mysql-systemd-start ";
 
 /// The settings of a unit that matter here.
 #[derive(Default, PartialEq, Eq, Debug)]
 pub(super) struct Sandbox {
-    pub(super) private_users: bool,
+    private_users: bool,
+    /// Its commands but that of the server run as root.
+    commands_of_root: bool,
+    tries_the_server: bool,
     /// Nothing below these may be executed or mapped so.
     forbidden: Vec<PathBuf>,
     /// But for what is below these.
@@ -23,15 +32,19 @@ pub(super) struct Sandbox {
 impl Sandbox {
     /// As systemd has it now. Without systemd there is none.
     pub(super) fn of(unit: &Unit) -> Self {
-        let mut command = Command::new("systemctl");
-        for name in ["PrivateUsers", "NoExecPaths", "ExecPaths"] {
-            command.arg("--property").arg(name);
+        let unit = format!("{unit}.service");
+        let told = |words: &[&str]| {
+            let told = Command::new("systemctl").args(words).arg(&unit).output();
+            told.map(|told| String::from_utf8_lossy(&told.stdout).into_owned()).unwrap_or_default()
+        };
+        let names = "--property=PrivateUsers,ExecStartPre,NoExecPaths,ExecPaths";
+        // This one is shown in files alone, of which the last counts.
+        let mut text = told(&["show", names]);
+        for line in told(&["cat"]).lines().filter(|line| line.starts_with("PermissionsStartOnly")) {
+            let (name, value) = line.split_once('=').unwrap_or((line, ""));
+            text.push_str(&format!("{}={}\n", name.trim(), value.trim()));
         }
-        let told = command.arg("show").arg(format!("{unit}.service")).output();
-        told.map_or_else(
-            |_| Self::default(),
-            |told| Self::read(&String::from_utf8_lossy(&told.stdout)),
-        )
+        Self::read(&text)
     }
 
     fn read(text: &str) -> Self {
@@ -44,12 +57,26 @@ impl Sandbox {
             };
             match name {
                 "PrivateUsers" => sandbox.private_users = !matches!(value, "no" | ""),
+                "PermissionsStartOnly" => {
+                    sandbox.commands_of_root = ["1", "yes", "y", "true", "t", "on"]
+                        .iter()
+                        .any(|yes| yes.eq_ignore_ascii_case(value));
+                }
+                "ExecStartPre" => sandbox.tries_the_server |= value.contains(TRIES_THE_SERVER),
                 "NoExecPaths" => sandbox.forbidden = paths(),
                 "ExecPaths" => sandbox.allowed = paths(),
                 _ => {}
             }
         }
         sandbox
+    }
+
+    /// Lines of a drop-in that put this right. A drop-in that has them now keeps them: where it is,
+    /// systemd shows what it says.
+    pub(super) fn lines(&self, has: impl Fn(&str) -> bool) -> impl Iterator<Item = &'static str> {
+        let as_root = self.commands_of_root && self.tries_the_server;
+        let wanted = [(NO_PRIVATE_USERS, self.private_users), (ALL_AS_ITS_USER, as_root)];
+        wanted.into_iter().filter(move |(line, wanted)| *wanted || has(line)).map(|(line, _)| line)
     }
 
     /// Refuses a library that the server could not map.
@@ -99,6 +126,24 @@ mod tests {
             Sandbox::read("PrivateUsers=no\nNoExecPaths=\nExecPaths=\n"),
             Sandbox::default()
         );
+    }
+
+    #[test]
+    fn what_tries_the_server_as_root_runs_as_its_user() {
+        // Debian's mysql.service.
+        let pre = "ExecStartPre={ path=/usr/share/mysql/mysql-systemd-start ; \
+                   argv[]=/usr/share/mysql/mysql-systemd-start pre ; ignore_errors=no }\n";
+        let lines = |text: &str, present: &str| {
+            Sandbox::read(text).lines(|line| line == present).collect::<Vec<_>>()
+        };
+        let as_root = format!("PermissionsStartOnly=yes\n{pre}ExecStartPre={{ path=/x ; }}\n");
+        assert_eq!(lines(&as_root, ""), [ALL_AS_ITS_USER]);
+        let later = "PermissionsStartOnly=no\n";
+        assert_eq!(lines(&(as_root.clone() + later), ""), [""; 0]);
+        assert_eq!(lines(&(as_root + later), ALL_AS_ITS_USER), [ALL_AS_ITS_USER]);
+        // Another command may need root's rights.
+        assert_eq!(lines("PermissionsStartOnly=yes\nExecStartPre={ path=/x ; }\n", ""), [""; 0]);
+        assert_eq!(lines("PrivateUsers=yes\n", ""), [NO_PRIVATE_USERS]);
     }
 
     #[test]
