@@ -82,6 +82,7 @@ twins! {
     map_shared
     moves_by_what_is_moved
     names_for_the_unnamed
+    names_of_descriptors
     messages_and_descriptor_2
     open_file_locks
     open_flags_and_errors
@@ -123,6 +124,7 @@ twins! {
     temporary_files
     temporary_unnamed
     thousands_of_files
+    threads_keep_one_table
     threads_on_one_file
     threads_with_files_of_their_own
     threads_write_directly

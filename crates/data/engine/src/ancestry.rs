@@ -143,6 +143,17 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
         self.judge_in(directory.fd, name, path)
     }
 
+    /// True if a directory lies in a protected one whose keys are not here, or is it.
+    ///
+    /// # Errors
+    /// Those of the kernel.
+    pub(crate) fn lies_in_another(&self, path: &[u8]) -> Result<bool, Errno> {
+        let directory = self.open_before(Fd::CWD, path, Links::Follow)?;
+        let first = self.system.identity(directory.fd)?;
+        let mut relative = PathBuffer::new();
+        Ok(matches!(self.above(directory.fd, first, &mut relative)?, Above::Another))
+    }
+
     #[inline(never)]
     fn open_before(&self, at: Fd, before: &[u8], links: Links) -> Result<Step<'_, S>, Errno> {
         let mut path = PathBuffer::new();

@@ -200,6 +200,16 @@ pub trait System: Kernel {
     /// fstatat(2) without following a last link.
     fn stat_at(&self, at: Fd, path: &[u8]) -> Result<FileStat, Errno>;
 
+    /// True if the mode of the file at `path` lets this process write to it and not read it.
+    fn may_only_write(&self, _at: Fd, _path: &[u8]) -> bool {
+        false
+    }
+
+    /// True if the file at `path` has the attribute by which it can only be appended to.
+    fn can_only_grow(&self, _at: Fd, _path: &[u8]) -> bool {
+        false
+    }
+
     /// Which directory this is, by whatever path it was opened.
     fn identity(&self, directory: Fd) -> Result<Identity, Errno>;
 

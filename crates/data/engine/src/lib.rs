@@ -8,7 +8,8 @@
 //!     |          resolve.rs    paths: whose file is this?        path.rs, roots.rs, ancestry.rs
 //!     |          links.rs      what links that lead out take along
 //!     |          names.rs      rename and link: what may get which name?
-//!     |          open.rs       header, policy and key must agree
+//!     |          numbered.rs   /proc/self/fd/N: which descriptor is named?
+//!     |          open.rs       header, policy and key must agree     unopened.rs, more.rs
 //!   File         read.rs       aligned: one system call; else through scratch memory
 //!     |          write.rs      aligned: one system call; else alone, write/window.rs
 //!     |          direct.rs     O_DIRECT: past the page cache
@@ -39,8 +40,10 @@ mod index;
 mod kernel;
 mod keytable;
 mod links;
+mod more;
 mod moving;
 mod names;
+mod numbered;
 mod offset;
 mod open;
 mod path;
@@ -58,6 +61,7 @@ mod shown;
 mod table;
 mod told;
 mod turn;
+mod unopened;
 mod whole;
 mod words;
 mod write;

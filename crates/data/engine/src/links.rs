@@ -10,7 +10,7 @@ use tidelock_cipher::{Root, UnitCipher};
 use crate::ancestry::Identity;
 use crate::errno::Errno;
 use crate::kernel::{Fd, Links, System};
-use crate::path::{PathBuffer, next_component};
+use crate::path::{PathBuffer, next_component, split_last};
 use crate::process::Process;
 use crate::refusal::Refusal;
 use crate::resolve::{Location, MAX_LINKS};
@@ -104,7 +104,8 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
         let file = self.system.stat(fd).is_ok_and(|stat| stat.regular);
         self.system.close(fd)?;
         found?;
-        if self.is_nobodys(real.as_bytes()) {
+        if self.is_nobodys(real.as_bytes()) && !self.is_anothers(real.as_bytes(), file) {
+            self.refuse_everybodys(root, link, name, real.as_bytes())?;
             self.roots.attach(root, real.as_bytes(), name, file)?;
             if let Ok(Identity { device, inode, .. }) = identity {
                 self.roots.identify(real.as_bytes(), device, inode);
@@ -119,6 +120,35 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
             self.roots.attach(root, real, name, true)?;
         }
         Ok(())
+    }
+
+    /// Refuses to take along what holds the memory that all programs share, this library's too,
+    /// unless it stays plain.
+    #[inline(never)]
+    fn refuse_everybodys(
+        &self,
+        root: Root,
+        link: &PathBuffer,
+        name: &[u8],
+        real: &[u8],
+    ) -> Result<(), Errno> {
+        if ![b"/".as_slice(), b"/dev", b"/dev/shm"].contains(&real) {
+            return Ok(());
+        }
+        let mut below = PathBuffer::new();
+        below.set(name)?;
+        below.push(b"any")?;
+        match self.roots.decide_relative(root, below.as_bytes()) {
+            Decided::Sealed(..) => self.refuse(link.as_bytes(), Refusal::LinkToShared),
+            _ => Ok(()),
+        }
+    }
+
+    /// True for what lies in a protected directory whose keys are not here: it stays with that.
+    #[inline(never)]
+    fn is_anothers(&self, real: &[u8], file: bool) -> bool {
+        let place = if file { split_last(real).map_or(real, |(before, _)| before) } else { real };
+        self.lies_in_another(place).unwrap_or(false)
     }
 
     fn is_nobodys(&self, real: &[u8]) -> bool {

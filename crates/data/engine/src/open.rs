@@ -33,6 +33,7 @@ const O_NONBLOCK: i32 = 0o4_000;
 const O_NOFOLLOW: i32 = 0o400_000;
 const O_CLOEXEC: i32 = 0o2_000_000;
 const O_PATH: i32 = 0o10_000_000;
+const O_DIRECTORY: i32 = 0o200_000;
 /// The bit that tells O_TMPFILE from O_DIRECTORY.
 const O_TMPFILE: i32 = 0o20_000_000;
 
@@ -93,7 +94,8 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
         Self::path_again(file, &mut again)?;
         let traits = file.traits();
         let lookup = Lookup { at: Fd::CWD, path: again.as_c(), links: Self::AS_FLAGS };
-        self.open_sealed(lookup, flags, mode, traits.root(), traits.class, path)
+        let decided = Decided::Sealed(traits.root(), traits.class);
+        self.open_decided(lookup, flags, mode, decided, path)
     }
 
     /// Where links may be in the path.
@@ -178,7 +180,12 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
             Decided::Plain(_) | Decided::Outside if may_be_index(lookup.path) => {
                 self.open_index(lookup, flags, mode, name)
             }
-            _ => self.open_plain(lookup, flags, mode, name),
+            _ => {
+                if flags & O_DIRECTORY == 0 && matches!(decided, Decided::Sealed(..)) {
+                    self.unopened.note();
+                }
+                self.open_plain(lookup, flags, mode, name)
+            }
         }
     }
 
@@ -307,6 +314,8 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
         let claim = self.table.reserve()?;
         let placing = self.place_for(root, cloexec)?;
         let opened = self.system.open(lookup.at, lookup.path, real, mode, lookup.links);
+        let opened = opened
+            .inspect_err(|&error| self.tell_of_more(error, (lookup.at, lookup.path), flags, name));
         let admitted = opened.and_then(|fd| {
             self.forget(fd.0);
             match self.admit(claim, fd, &placing, flags, root, class, name) {

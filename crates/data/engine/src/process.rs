@@ -18,6 +18,7 @@ use crate::room::Room;
 use crate::roots::{Decide, Decided, Roots};
 use crate::table::{Claim, DESCRIPTORS, Entry, OpenFlags, Slot, Table, Traits};
 use crate::told::Told;
+use crate::unopened::Unopened;
 use crate::words::{Stripe, WORDS_U32};
 
 const O_NOFOLLOW: i32 = 0o400_000;
@@ -34,6 +35,7 @@ pub struct Process<S, C, P: 'static> {
     pub(crate) outside: Outside,
     /// Files whose maps were refused.
     pub(crate) told: Told,
+    pub(crate) unopened: Unopened,
 }
 
 /// Where a real file goes when it is opened, and which number the program sees.
@@ -83,6 +85,7 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
             moving: Moving::new(),
             outside: Outside::new(),
             told: Told::new(),
+            unopened: Unopened::new(),
         }
     }
 
@@ -451,54 +454,6 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
         for mover in self.table.movers().filter(|mover| ![0, me].contains(&mover.load(Relaxed))) {
             mover.store(0, Relaxed);
         }
-    }
-
-    /// The descriptor that `/proc/self/fd/N`, `/dev/fd/N` and `/dev/stdin` name, if it is that of a
-    /// sealed file.
-    pub(crate) fn named_descriptor(&self, path: &[u8]) -> Option<OpenFile<'_, S, C, P>> {
-        let path = path.strip_suffix(b"\0").unwrap_or(path);
-        let number = match path {
-            b"/dev/stdin" => 0,
-            b"/dev/stdout" => 1,
-            b"/dev/stderr" => 2,
-            _ => {
-                let digits = path
-                    .strip_prefix(b"/proc/self/fd/")
-                    .or_else(|| path.strip_prefix(b"/dev/fd/"))?;
-                core::str::from_utf8(digits).ok()?.parse().ok()?
-            }
-        };
-        match self.descriptor(number) {
-            Descriptor::Sealed(file) => Some(file),
-            _ => None,
-        }
-    }
-
-    /// The path of the real file behind a sealed one, to open it once more.
-    pub(crate) fn path_again(
-        file: &OpenFile<'_, S, C, P>,
-        into: &mut PathBuffer,
-    ) -> Result<(), Errno> {
-        Self::path_of_number(file.hidden(), into)
-    }
-
-    /// `/proc/self/fd/N`.
-    pub(crate) fn path_of_number(fd: Fd, into: &mut PathBuffer) -> Result<(), Errno> {
-        let mut digits = [0u8; 10];
-        let mut number = fd.0.cast_unsigned();
-        let mut at = digits.len();
-        loop {
-            at -= 1;
-            if let Some(digit) = digits.get_mut(at) {
-                *digit = b'0' + u8::try_from(number % 10).unwrap_or(0);
-            }
-            number /= 10;
-            if number == 0 {
-                break;
-            }
-        }
-        into.set(b"/proc/self/fd/")?;
-        into.append(digits.get(at..).unwrap_or_default())
     }
 
     /// Follows links as the flags say.

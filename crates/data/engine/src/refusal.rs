@@ -58,6 +58,24 @@ pub enum Refusal {
          at a time (git: core.packedGitWindowSize = 128m)"
     )]
     LargeMap,
+    /// One private map more than there is room for in the table of copies.
+    #[error(
+        "a private map of a sealed file is a copy, and this program has as many as it may; let it \
+         map fewer files at once, or read them"
+    )]
+    TooManyMaps,
+    /// The attribute append-only: blocks that are there already could not be sealed again.
+    #[error(
+        "the file has the attribute append-only (chattr +a), and to append to a sealed file its \
+         last block is written again; take the attribute away"
+    )]
+    AppendOnly,
+    /// A file that the program may write and not read.
+    #[error(
+        "its mode lets this program write the file and not read it, and to write a part of a \
+         sealed block the rest of it is read; let the program read it too"
+    )]
+    WriteOnly,
     /// Somebody has cut the file to nothing while it was open here, and another process has given
     /// it a key since.
     #[error(
@@ -78,6 +96,13 @@ pub enum Refusal {
          the whole directory"
     )]
     LinkToFile,
+    /// A link that would have everybody's files sealed.
+    #[error(
+        "it leads to a place of all programs, whose files there would be sealed, so it is refused; \
+         let it lead to a folder of its own there, or name it plain: `tidelock profile set --plain \
+         'NAME/**'`"
+    )]
+    LinkToShared,
     /// More different files are open than there is room for keys.
     #[error("too many different sealed files are open at once in this process")]
     TooManyKeys,
@@ -113,11 +138,14 @@ impl Refusal {
     #[must_use]
     pub const fn errno(self) -> Errno {
         match self {
-            Self::Unsupported(_) | Self::BlockDevice | Self::LinkToFile => Errno::OPNOTSUPP,
+            Self::Unsupported(_) | Self::BlockDevice | Self::LinkToFile | Self::LinkToShared => {
+                Errno::OPNOTSUPP
+            }
             Self::TooManyKeys => Errno::NFILE,
+            Self::TooManyMaps => Errno::NOMEM,
             Self::SharedMap | Self::SharedMapToRead | Self::LargeMap => Errno::NODEV,
-            Self::WithoutKeys | Self::PlainRecovery => Errno::PERM,
-            Self::AnotherDirectory => Errno::ACCES,
+            Self::WithoutKeys | Self::PlainRecovery | Self::AppendOnly => Errno::PERM,
+            Self::AnotherDirectory | Self::WriteOnly => Errno::ACCES,
             _ => Errno::IO,
         }
     }

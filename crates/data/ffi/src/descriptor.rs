@@ -13,6 +13,12 @@ const SOL_SOCKET: i64 = 1;
 const SO_PEERPIDFD: i64 = 77;
 /// `SYNC_FILE_RANGE_WRITE`: start to write what is dirty, wait for nothing.
 const START_WRITING: i64 = 2;
+const F_SETSIG: i64 = 10;
+const F_SETLEASE: i64 = 1024;
+/// What may be a lease: for reading, none.
+const F_RDLCK: i64 = 0;
+const F_UNLCK: i64 = 2;
+const SIGURG: i64 = 23;
 
 /// Keeps a descriptor that the caller knows by its number from the programs that it becomes or
 /// starts. A number that is no descriptor is left alone.
@@ -56,4 +62,26 @@ pub fn lock_whole(file: BorrowedFd<'_>) -> io::Result<()> {
     let all = libc::flock { l_type: 1, l_whence: 0, l_start: 0, l_len: 0, l_pid: 0 };
     sys::lock_record(file.as_raw_fd(), i64::from(libc::F_OFD_SETLK), &all)
         .map_err(|errno| io::Error::from_raw_os_error(errno.0))
+}
+
+/// True if another open file, of whatever process, can write to this one, which is open for reading
+/// alone: by a descriptor, a shared map whose descriptor is closed, or a loop device. The kernel
+/// gives no lease then. `None` where it gives none to this process or on this file system.
+#[must_use]
+pub fn is_open_for_writing(file: BorrowedFd<'_>) -> Option<bool> {
+    let fcntl = |command, word| {
+        let fd = i64::from(file.as_raw_fd());
+        sys::plain(sys::nr::FCNTL, [fd, command, word, 0, 0, 0])
+    };
+    // Who opens the file while we have the lease has us sent a signal, which ends a process unless
+    // it is one that is ignored.
+    fcntl(F_SETSIG, SIGURG).ok()?;
+    match fcntl(F_SETLEASE, F_RDLCK) {
+        Ok(_) => {
+            let _ = fcntl(F_SETLEASE, F_UNLCK);
+            Some(false)
+        }
+        Err(why) if why.0 == libc::EAGAIN => Some(true),
+        Err(_) => None,
+    }
 }

@@ -90,6 +90,7 @@ pub use crate::stdio::wide;
 pub mod sync;
 pub mod temporary;
 pub mod transfer;
+pub mod unshare;
 pub mod vectors;
 pub mod wait;
 pub mod walk;

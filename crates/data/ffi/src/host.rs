@@ -84,6 +84,12 @@ impl Host for ThisProcess {
         hidden
     }
 
+    fn is_read_only(&self, fd: Fd) -> bool {
+        let args = [fd.0.into(), libc::F_GETFL.into(), 0, 0, 0, 0];
+        let flags = sys::plain(sys::nr::FCNTL, args);
+        flags.is_ok_and(|flags| flags & i64::from(libc::O_ACCMODE) == i64::from(libc::O_RDONLY))
+    }
+
     fn lock_byte(&self, file: Fd, at: u64) -> bool {
         sys::lock_record(file.0, i64::from(libc::F_SETLK), &record(at)).is_ok()
     }

@@ -58,7 +58,9 @@ use aws_lc_fips_sys as aws_lc;
 #[cfg(not(feature = "fips"))]
 use aws_lc_sys as aws_lc;
 
-pub use descriptor::{begin_writeback, close_from, close_on_exec, lock_whole, peer_pidfd};
+pub use descriptor::{
+    begin_writeback, close_from, close_on_exec, is_open_for_writing, lock_whole, peer_pidfd,
+};
 pub use host::HOST;
 pub use locked::{LockedMapping, wipe_stack};
 pub use speed::speed;

@@ -6,6 +6,7 @@
 use std::os::fd::{FromRawFd, OwnedFd};
 
 use rustix::fs::{Mode, OFlags};
+use rustix::process::{Resource, getrlimit};
 use zeroize::Zeroize;
 
 use crate::{memory, sys};
@@ -72,7 +73,9 @@ impl Drop for LockedMapping {
 /// Memory that the kernel takes out of its own map.
 pub(crate) fn secret_mapping(room: usize) -> Option<*mut u8> {
     const CLOEXEC: i64 = libc::O_CLOEXEC as i64;
-    if may_end_the_process() {
+    // It is a file, and the kernel ends who exceeds the limit of its size.
+    let limit = getrlimit(Resource::Fsize).current;
+    if limit.is_some_and(|limit| limit < room as u64) || may_end_the_process() {
         return None;
     }
     let fd = sys::plain(sys::nr::MEMFD_SECRET, [CLOEXEC, 0, 0, 0, 0, 0]).ok()?;

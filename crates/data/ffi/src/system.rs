@@ -7,13 +7,16 @@
 
 use core::ffi::CStr;
 use core::sync::atomic::{
-    AtomicI32, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering::Acquire, Ordering::Relaxed,
-    Ordering::Release,
+    AtomicBool, AtomicI32, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering::Acquire,
+    Ordering::Relaxed, Ordering::Release,
 };
 use std::io::IoSlice;
 use std::os::fd::{BorrowedFd, IntoRawFd};
 
-use rustix::fs::{AtFlags, FallocateFlags, Mode, OFlags, ResolveFlags, SeekFrom, StatxFlags};
+use rustix::fs::{
+    Access, AtFlags, FallocateFlags, Mode, OFlags, ResolveFlags, SeekFrom, StatxAttributes,
+    StatxFlags,
+};
 use tidelock_cipher::{Root, Sealed, SealedHeader};
 use tidelock_engine::{
     Actor, Errno, Fd, FileStat, Identity, Kernel, Links, Refusal, System, Words,
@@ -357,8 +360,8 @@ impl System for Linux {
     }
 
     fn working_directory(&self, into: &mut [u8]) -> Result<usize, Errno> {
-        if crate::guard::is_at_work() {
-            // Nobody tells us of changes there.
+        // Nobody tells us of changes in a program that is guarded.
+        if crate::guard::is_at_work() || APART.load(Relaxed) {
             return sys::working_directory(into);
         }
         directory::read(into)
@@ -380,6 +383,21 @@ impl System for Linux {
         rustix::fs::statat(borrow(at), text(path)?, AtFlags::SYMLINK_NOFOLLOW)
             .map(|stat| file_stat(&stat))
             .map_err(error)
+    }
+
+    fn may_only_write(&self, at: Fd, path: &[u8]) -> bool {
+        let may = |access| {
+            let asked = text(path)
+                .map(|path| rustix::fs::accessat(borrow(at), path, access, AtFlags::EACCESS));
+            asked.map(|answer| answer.is_ok())
+        };
+        may(Access::WRITE_OK) == Ok(true) && may(Access::READ_OK) == Ok(false)
+    }
+
+    fn can_only_grow(&self, at: Fd, path: &[u8]) -> bool {
+        let found = text(path)
+            .map(|path| rustix::fs::statx(borrow(at), path, AtFlags::empty(), StatxFlags::TYPE));
+        matches!(found, Ok(Ok(stat)) if stat.stx_attributes.contains(StatxAttributes::APPEND))
     }
 
     fn identity(&self, directory: Fd) -> Result<Identity, Errno> {
@@ -492,6 +510,13 @@ fn file_stat(stat: &rustix::fs::Stat) -> FileStat {
 pub fn refresh_working_directory() {
     directory::refresh();
 }
+
+/// Threads have working directories of their own, or soon will: each asks for its own.
+pub(crate) fn working_directories_part() {
+    APART.store(true, Relaxed);
+}
+
+static APART: AtomicBool = AtomicBool::new(false);
 
 /// In a forked child, which has one thread.
 pub(crate) fn working_directory_after_fork() {

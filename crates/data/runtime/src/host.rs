@@ -37,6 +37,9 @@ pub trait Host: Sync {
     /// Moves a descriptor of the library's own to where the program does not find it.
     fn conceal(&self, fd: OwnedFd) -> Fd;
 
+    /// True if nothing can be written by this descriptor of the program.
+    fn is_read_only(&self, fd: Fd) -> bool;
+
     /// Takes the record lock on one byte of a file; true if nobody else has it.
     fn lock_byte(&self, file: Fd, at: u64) -> bool;
 

@@ -101,6 +101,23 @@ pub(crate) fn profile_kept() {
     );
 }
 
+/// Says, once, why a call is refused that would give a part of this process descriptors of its own.
+pub fn one_table(call: &str) {
+    static TOLD: AtomicBool = AtomicBool::new(false);
+    if TOLD.swap(true, Relaxed) {
+        return;
+    }
+    let mut line = Line::<400>::new();
+    // What fits.
+    let _ = writeln!(
+        line,
+        "tidelock: {call} is refused: threads and others with the same memory must have the same \
+         descriptors, or one file's bytes would be sealed as another's; let the program use a \
+         process of its own (fork)"
+    );
+    send(line.as_bytes());
+}
+
 /// Says why there is no `io_uring`, whatever the program says of it.
 pub fn io_uring() {
     send(

@@ -341,8 +341,8 @@ fn attach_links_in<S: System, C: UnitCipher>(
     Ok(())
 }
 
-/// A regular file of ours that was opened by whoever started us is written without being sealed:
-/// `pg_ctl -l DIR/log` lets a shell do that.
+/// A regular file of ours that was opened by whoever started us is written without being sealed, as
+/// `pg_ctl -l DIR/log` lets a shell do, and read as it is on the disk.
 pub fn refuse_inherited<S: System, C: UnitCipher>(process: &Engine<S, C>, host: &dyn Host) {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let Ok(listing) = openat(CWD, c"/proc/self/fd", flags, Mode::empty()) else { return };
@@ -364,15 +364,23 @@ fn refuse_if_ours<S: System, C: UnitCipher>(process: &Engine<S, C>, host: &dyn H
     let Ok(count) = system.path_of(Fd(number), &mut path) else { return };
     let path = path.get(..count).unwrap_or_default();
     if let Decided::Sealed(..) = process.roots().decide(path) {
+        let (what, hint) = if host.is_read_only(Fd(number)) {
+            (
+                "this program would read sealed bytes",
+                "let the program open the file by its name, without `<` of the shell",
+            )
+        } else {
+            (
+                "its bytes would not be sealed",
+                "write that file elsewhere, for example `pg_ctl -l /var/log/...`, or let \
+                 logging_collector write it",
+            )
+        };
+        let path = String::from_utf8_lossy(path);
         messages::fatal(
             host,
-            format_args!(
-                "descriptor {number} is {}, opened outside this program, so its bytes would not \
-                 be sealed",
-                String::from_utf8_lossy(path)
-            ),
-            "write that file elsewhere, for example `pg_ctl -l /var/log/...`, or let \
-             logging_collector write it",
+            format_args!("descriptor {number} is {path}, opened outside this program, so {what}"),
+            hint,
             EXIT_REFUSED,
         );
     }

@@ -25,6 +25,7 @@ use rustix::fs::{
     fstat,
 };
 use rustix::io::Errno;
+use rustix::process::{Resource, getrlimit};
 
 /// Folders of memory, the first that is one.
 const FOLDERS: [&str; 3] = ["/dev/shm", "/run/shm", "/run/tidelock"];
@@ -71,6 +72,12 @@ pub enum MeetingError {
     /// No folder of memory.
     #[error("no file system in memory (tmpfs) is at /dev/shm or /run/shm: {0}")]
     NoMemory(String),
+    /// The process may not make a file as large as that.
+    #[error(
+        "the shared memory of its programs is a file of {0} bytes, and this program may not make \
+         one so large: raise the limit of file sizes (`ulimit -f`, LimitFSIZE= of a unit)"
+    )]
+    Limit(u64),
     /// Another container, host or user has the file.
     #[error(
         "it is used by processes whose shared memory {path} cannot be used here ({why}): in \
@@ -211,6 +218,10 @@ fn make(
         return Ok(None);
     }
     refuse_earlier(lock)?;
+    // The kernel would end the process by a signal, without a word.
+    if getrlimit(Resource::Fsize).current.is_some_and(|most| most < size) {
+        return Err(MeetingError::Limit(size));
+    }
     remove_named(lock, found);
     let mut tried = String::new();
     for (folder, path) in FOLDERS.iter().enumerate() {

@@ -8,7 +8,7 @@ use core::ffi::{c_int, c_uint};
 
 use tidelock_engine::Errno;
 
-use crate::hooks::none;
+use crate::hooks::{none, unshare};
 use crate::process::ActiveProcess;
 use crate::raw;
 
@@ -20,7 +20,11 @@ pub unsafe fn close(fd: c_int) -> c_int {
 pub unsafe fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
     let straight = |first: c_uint, last: c_uint| numeric!(SYS_close_range, first, last, flags);
     let process = process_or!(straight(first, last));
-    if last < first || flags.cast_unsigned() & libc::CLOSE_RANGE_CLOEXEC != 0 {
+    let flagged = |flag| flags.cast_unsigned() & flag != 0;
+    if last >= first && flagged(libc::CLOSE_RANGE_UNSHARE) && unshare::is_shared() {
+        return unshare::refuse("close_range(CLOSE_RANGE_UNSHARE)");
+    }
+    if last < first || flagged(libc::CLOSE_RANGE_CLOEXEC) {
         // Hidden descriptors are closed on exec anyway.
         return straight(first, last);
     }

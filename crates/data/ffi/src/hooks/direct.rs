@@ -16,7 +16,7 @@ use crate::guard;
 use crate::hooks::processes::Child;
 use crate::hooks::{
     attributes, below, bytes, close, control, direct, duplicate, limits, locks, map, names, open,
-    proc, processes, signals, size, stat, sync, transfer, vectors, wait, within,
+    proc, processes, signals, size, stat, sync, transfer, unshare, vectors, wait, within,
 };
 use crate::ledger::numbers::numbers;
 use crate::process::process;
@@ -146,9 +146,12 @@ pub(crate) unsafe fn clone(
         unsafe { raw::call(libc::SYS_clone, words) }
     };
     match Child::of(flags) {
-        Child::Sharing => raw::answer(straight(flags)),
+        Child::Sharing => {
+            unshare::note_child(flags);
+            raw::answer(straight(flags))
+        }
         Child::Apart(flags) => raw::answer(processes::around_fork(|| straight(flags))),
-        Child::Between => raw::fail(Errno::INVAL),
+        Child::Between => unshare::refuse("clone").into(),
     }
 }
 
@@ -158,7 +161,10 @@ pub(crate) unsafe fn clone3(arguments: *const c_long, len: size_t) -> c_long {
     // SAFETY: the contract of clone3.
     let straight = || unsafe { raw::call(libc::SYS_clone3, [arguments.word(), len.word()]) };
     match flags.map(Child::of) {
-        None | Some(Child::Sharing) => raw::answer(straight()),
+        None | Some(Child::Sharing) => {
+            unshare::note_child(flags.unwrap_or_default());
+            raw::answer(straight())
+        }
         Some(Child::Apart(same)) if flags == Some(same) => {
             raw::answer(processes::around_fork(straight))
         }

@@ -75,13 +75,16 @@ pub unsafe fn mmap(
     let restrict = || unsafe { protect(map, len, protection) };
     let filled = deep(file.is_ready(), || fill(&file, copy, from)).and_then(|()| restrict());
     let changed = protection & libc::PROT_WRITE != 0;
-    let known = || if copies::add(range(map, len), changed) { Ok(()) } else { Err(Errno::NOMEM) };
-    if let Err(error) = filled.and_then(|()| known()) {
-        // SAFETY: the program's own arguments.
-        let _: c_int = unsafe { raw!(SYS_munmap, map, len) };
-        return raw::fail(error);
+    let known = filled.map(|()| copies::add(range(map, len), changed));
+    if known == Ok(true) {
+        return map;
     }
-    map
+    // SAFETY: the map that was just made.
+    let _: c_int = unsafe { raw!(SYS_munmap, map, len) };
+    match known {
+        Ok(_) => refuse(&file, Refusal::TooManyMaps),
+        Err(error) => raw::fail(error),
+    }
 }
 
 fn refuse(file: &File, why: Refusal) -> *mut c_void {

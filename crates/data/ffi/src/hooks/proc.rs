@@ -1,5 +1,5 @@
-//! Names of descriptors: /proc/self/fd/N, /dev/fd/N and /dev/stdin are the file itself, not its
-//! anchor. And links that a program follows by itself.
+//! Names of descriptors: /proc/self/fd/N, /dev/fd/N, /dev/stdin and their kin are the file itself,
+//! not its anchor. And links that a program follows by itself.
 //!
 //! UNSAFETY: see hooks.rs.
 #![expect(unsafe_code, reason = "C functions with the contract of libc's")]
@@ -12,25 +12,13 @@ use tidelock_engine::{Descriptor, Errno, Fd, System as _};
 use crate::hooks::names::take_along;
 use crate::hooks::{buffer_mut, descriptor, path as path_of};
 use crate::process::process;
+use crate::stdio::standard::name_of;
 use crate::{next, raw};
 
 /// The descriptor that the path names, if it is that of a sealed file.
 pub(crate) fn named(path: &[u8]) -> Option<c_int> {
-    let fd = number(path.strip_suffix(b"\0").unwrap_or(path))?;
+    let fd = process()?.numbered(path)?;
     matches!(descriptor(fd), Descriptor::Sealed(_)).then_some(fd)
-}
-
-fn number(path: &[u8]) -> Option<c_int> {
-    match path {
-        b"/dev/stdin" => Some(0),
-        b"/dev/stdout" => Some(1),
-        b"/dev/stderr" => Some(2),
-        _ => {
-            let digits =
-                path.strip_prefix(b"/proc/self/fd/").or_else(|| path.strip_prefix(b"/dev/fd/"))?;
-            core::str::from_utf8(digits).ok()?.parse().ok()
-        }
-    }
 }
 
 pub unsafe fn readlink(path: *const c_char, into: *mut c_char, len: size_t) -> ssize_t {
@@ -47,8 +35,9 @@ pub unsafe fn readlinkat(
     // SAFETY: the program's own arguments.
     let process = process_or!(unsafe { raw!(SYS_readlinkat, at, path, into, len) });
     // SAFETY: the contract of readlinkat.
-    let fd =
-        unsafe { path_of(path) }.ok().filter(|path| path.starts_with(b"/proc/")).and_then(named);
+    let name = unsafe { path_of(path) }.ok();
+    // That of /dev/stdin reads as a name below /proc.
+    let fd = name.filter(|name| !name.starts_with(b"/dev/std")).and_then(named);
     let file = match fd.map(descriptor) {
         Some(Descriptor::Sealed(file)) => file,
         _ => {
@@ -89,6 +78,13 @@ pub unsafe fn readlinkat_chk(
 
 pub unsafe fn realpath(path: *const c_char, into: *mut c_char) -> *mut c_char {
     // SAFETY: the contract of realpath.
+    if let Some(Descriptor::Sealed(file)) = unsafe { followed(path, 0) }.map(descriptor) {
+        let mut name = [0; 32];
+        let name = name_of(file.hidden().0, &mut name);
+        // SAFETY: the contract of realpath, with another name of the same file.
+        return unsafe { next::realpath(name.as_ptr().cast(), into) };
+    }
+    // SAFETY: the contract of realpath.
     match unsafe { take_along(libc::AT_FDCWD, path) } {
         // SAFETY: the program's own arguments.
         Ok(()) => unsafe { next::realpath(path, into) },
@@ -97,6 +93,13 @@ pub unsafe fn realpath(path: *const c_char, into: *mut c_char) -> *mut c_char {
 }
 
 pub unsafe fn realpath_chk(path: *const c_char, into: *mut c_char, room: size_t) -> *mut c_char {
+    // SAFETY: the contract of realpath.
+    if let Some(Descriptor::Sealed(file)) = unsafe { followed(path, 0) }.map(descriptor) {
+        let mut name = [0; 32];
+        let name = name_of(file.hidden().0, &mut name);
+        // SAFETY: the contract of realpath, with another name of the same file.
+        return unsafe { next::__realpath_chk(name.as_ptr().cast(), into, room) };
+    }
     // SAFETY: the contract of realpath.
     match unsafe { take_along(libc::AT_FDCWD, path) } {
         // SAFETY: the program's own arguments.
@@ -122,19 +125,4 @@ pub(crate) unsafe fn followed(path: *const c_char, flags: c_int) -> Option<c_int
     // SAFETY: the contract of the stat family.
     let path = unsafe { path_of(path) }.ok()?;
     if flags & libc::AT_SYMLINK_NOFOLLOW == 0 { named(path) } else { None }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::number;
-
-    #[test]
-    fn only_whole_numbers_name_descriptors() {
-        assert_eq!(number(b"/proc/self/fd/17"), Some(17));
-        assert_eq!(number(b"/dev/fd/3"), Some(3));
-        assert_eq!(number(b"/dev/stderr"), Some(2));
-        assert_eq!(number(b"/proc/self/fd/"), None);
-        assert_eq!(number(b"/proc/self/fd/3/x"), None);
-        assert_eq!(number(b"/proc/self/fdinfo/3"), None);
-    }
 }

@@ -8,13 +8,11 @@
 
 use core::ffi::{c_char, c_int, c_long, c_void};
 
-use libc::pid_t;
-use tidelock_engine::Errno;
-
-use crate::hooks::{close, duplicate};
+use crate::hooks::{close, duplicate, unshare};
 use crate::process::process;
 use crate::raw::Outcome as _;
-use crate::{fork, next, raw, refresh_working_directory};
+use crate::{fork, next, refresh_working_directory};
+use libc::pid_t;
 
 /// Registers the handlers; called once, when the library starts in a listed program.
 pub(crate) fn watch_forks() {
@@ -64,11 +62,12 @@ pub unsafe fn clone(
     let kind = process().map_or(Child::Sharing, |_| Child::of(c_long::from(flags)));
     let flags = match kind {
         Child::Sharing => {
+            unshare::note_child(flags.into());
             // SAFETY: the contract of clone.
             return unsafe { next::clone(run, stack, flags, arg, parent, thread, child) };
         }
         Child::Apart(flags) => c_int::from_word(flags),
-        Child::Between => return raw::fail(Errno::INVAL),
+        Child::Between => return unshare::refuse("clone"),
     };
     fork::before();
     // The child has a copy of it, in its copy of our stack.

@@ -11,12 +11,12 @@ use tidelock_format::DiskSize;
 
 use crate::hooks::index::named;
 use crate::hooks::{File, aside, is_empty, names_control, path as path_of, proc};
-use crate::process::process;
+use crate::process::{ActiveProcess, process};
 use crate::raw;
 
 pub unsafe fn fstat(fd: c_int, into: *mut Stat) -> c_int {
-    // SAFETY: the program's own arguments.
-    let file = sealed_or!(fd, unsafe { raw!(SYS_fstat, fd, into) });
+    // SAFETY: the contract of fstat.
+    let file = sealed_or!(fd, unsafe { fstat_of_other(fd, into) });
     // SAFETY: the program's own arguments.
     let look = || Ok(unsafe { raw!(SYS_fstat, file.hidden().0, into) });
     let done: c_int = try_or_fail!(file.between_changes(look));
@@ -24,6 +24,38 @@ pub unsafe fn fstat(fd: c_int, into: *mut Stat) -> c_int {
         // SAFETY: the kernel has just filled it.
         let into = unsafe { &mut *into };
         into.st_size = plain_size(&file, into.st_size);
+    }
+    done
+}
+
+/// The descriptor that a path names, if its size is not the one on the disk.
+///
+/// # Safety
+/// As `path_of`.
+unsafe fn descriptor_at(path: *const c_char, flags: c_int) -> Option<c_int> {
+    // SAFETY: the caller's promise.
+    let sealed = unsafe { proc::followed(path, flags) };
+    let follows = flags & libc::AT_SYMLINK_NOFOLLOW == 0;
+    sealed.or_else(|| {
+        let process = process().filter(|process| follows && process.has_unopened())?;
+        // SAFETY: the caller's promise.
+        let fd = process.numbered(unsafe { path_of(path) }.ok()?)?;
+        Unopened::may_be(fd).map(|_| fd)
+    })
+}
+
+/// Of a descriptor that is not ours, but may be an O_PATH one of a sealed file.
+unsafe fn fstat_of_other(fd: c_int, into: *mut Stat) -> c_int {
+    let unopened = Unopened::may_be(fd);
+    // SAFETY: the program's own arguments.
+    let done: c_int = unsafe { raw!(SYS_fstat, fd, into) };
+    if done == 0
+        && let Some(unopened) = unopened
+    {
+        // SAFETY: the kernel has just filled it.
+        let into = unsafe { &mut *into };
+        let found = found(into.st_mode, into.st_size, into.st_dev, into.st_ino);
+        into.st_size = try_or_fail!(unopened.size(&found));
     }
     done
 }
@@ -45,7 +77,7 @@ pub unsafe fn fstatat(at: c_int, path: *const c_char, into: *mut Stat, flags: c_
         return unsafe { fstat(at, into) };
     }
     // SAFETY: the contract of fstatat.
-    if let Some(fd) = unsafe { proc::followed(path, flags) } {
+    if let Some(fd) = unsafe { descriptor_at(path, flags) } {
         // SAFETY: the contract of fstat.
         return unsafe { fstat(fd, into) };
     }
@@ -77,13 +109,11 @@ pub unsafe fn statx(
         return unsafe { statx_of(at, flags, mask, into) };
     }
     // SAFETY: the contract of statx.
-    if let Some(fd) = unsafe { proc::followed(path, flags) } {
+    if let Some(fd) = unsafe { descriptor_at(path, flags) } {
         // SAFETY: the contract of statx.
         return unsafe { statx_of(fd, flags | libc::AT_EMPTY_PATH, mask, into) };
     }
-    // The size can be told only if the kind is known.
-    let wanted = libc::STATX_TYPE | libc::STATX_INO;
-    let mask = if process().is_some() { mask | wanted } else { mask };
+    let mask = if process().is_some() { mask | NEEDED } else { mask };
     let changes = size_changes();
     let done: c_int = named!(at, path: SYS_statx, at, path, flags, mask, into);
     if done != 0 || process().is_none() {
@@ -91,9 +121,7 @@ pub unsafe fn statx(
     }
     // SAFETY: the kernel has just filled it.
     let into = unsafe { &mut *into };
-    let (kind, disk) = (u32::from(into.stx_mode), into.stx_size.cast_signed());
-    let device = libc::makedev(into.stx_dev_major, into.stx_dev_minor);
-    let found = found(kind, disk, device, into.stx_ino);
+    let found = found_by_statx(into);
     // SAFETY: the kernel has just used it.
     let size = unsafe { size_of_named(at, path, flags, &found, changes) };
     into.stx_size = try_or_fail!(size).cast_unsigned();
@@ -102,8 +130,8 @@ pub unsafe fn statx(
 
 unsafe fn statx_of(fd: c_int, flags: c_int, mask: c_uint, into: *mut Statx) -> c_int {
     let empty = c"".as_ptr();
-    // SAFETY: the program's own arguments.
-    let file = sealed_or!(fd, unsafe { raw!(SYS_statx, fd, empty, flags, mask, into) });
+    // SAFETY: the contract of statx.
+    let file = sealed_or!(fd, unsafe { statx_of_other(fd, flags, mask, into) });
     // SAFETY: the program's own arguments.
     let look = || Ok(unsafe { raw!(SYS_statx, file.hidden().0, empty, flags, mask, into) });
     let done: c_int = try_or_fail!(file.between_changes(look));
@@ -113,6 +141,50 @@ unsafe fn statx_of(fd: c_int, flags: c_int, mask: c_uint, into: *mut Statx) -> c
         into.stx_size = plain_size(&file, into.stx_size.cast_signed()).cast_unsigned();
     }
     done
+}
+
+/// As [`fstat_of_other`].
+unsafe fn statx_of_other(fd: c_int, flags: c_int, mask: c_uint, into: *mut Statx) -> c_int {
+    let unopened = Unopened::may_be(fd);
+    let mask = if unopened.is_some() { mask | NEEDED } else { mask };
+    // SAFETY: the program's own arguments.
+    let done: c_int = unsafe { raw!(SYS_statx, fd, c"".as_ptr(), flags, mask, into) };
+    if done == 0
+        && let Some(unopened) = unopened
+    {
+        // SAFETY: the kernel has just filled it.
+        let into = unsafe { &mut *into };
+        let size = try_or_fail!(unopened.size(&found_by_statx(into)));
+        into.stx_size = size.cast_unsigned();
+    }
+    done
+}
+
+/// A descriptor that is open as O_PATH, in a process that has opened a sealed file so.
+struct Unopened {
+    fd: c_int,
+    process: &'static ActiveProcess,
+    /// Taken before it was looked at.
+    changes: u64,
+}
+
+impl Unopened {
+    fn may_be(fd: c_int) -> Option<Self> {
+        let process = process().filter(|process| process.has_unopened())?;
+        let before = raw::errno();
+        let flags: c_int = numeric!(SYS_fcntl, fd, libc::F_GETFL);
+        raw::set_errno(before);
+        let changes = process.size_changes();
+        (flags >= 0 && flags & libc::O_PATH != 0).then_some(Self { fd, process, changes })
+    }
+
+    fn size(&self, found: &FileStat) -> Result<i64, Errno> {
+        if !found.regular {
+            return Ok(found.size.0.cast_signed());
+        }
+        let size = || self.process.size_of_unopened(Fd(self.fd), found, self.changes);
+        aside(size).map(u64::cast_signed)
+    }
 }
 
 pub unsafe fn fxstat(version: c_int, fd: c_int, into: *mut Stat) -> c_int {
@@ -173,6 +245,14 @@ unsafe fn size_of_named(
 /// Taken before a file is looked at by its path.
 fn size_changes() -> u64 {
     process().map_or(0, |process| process.size_changes())
+}
+
+/// The size can be told only if the kind is known.
+const NEEDED: c_uint = libc::STATX_TYPE | libc::STATX_INO;
+
+fn found_by_statx(stat: &Statx) -> FileStat {
+    let device = libc::makedev(stat.stx_dev_major, stat.stx_dev_minor);
+    found(stat.stx_mode.into(), stat.stx_size.cast_signed(), device, stat.stx_ino)
 }
 
 /// What the kernel says of a file, for the engine.

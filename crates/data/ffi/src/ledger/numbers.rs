@@ -101,6 +101,7 @@ functions {
     sync_file_range 277 => size::sync_file_range(fd, at, len, flags);
     vmsplice 278 => transfer::vmsplice(fd, pieces, n, flags);
     utimensat 280 => direct::utimensat(at, path, times, flags);
+    unshare 272 => unshare::unshare(flags);
     fallocate 285 => size::fallocate(fd, mode, at, len);
     dup3 292 => duplicate::dup3(fd, onto, flags);
     preadv 295 => vectors::preadv(fd, pieces, n, at);
@@ -221,7 +222,7 @@ straight {
     }
     "Changes what paths mean for the whole process; a server that does so does it before it opens \
         its directory." {
-        pivot_root 155; chroot 161; unshare 272; setns 308;
+        pivot_root 155; chroot 161; setns 308;
     }
     "A number that no kernel carries out." {
         uselib 134; _sysctl 156; create_module 174; get_kernel_syms 177; query_module 178;

@@ -34,8 +34,10 @@ hooks {
     "The descriptor and its entry in the table go together; hidden descriptors stay." {
         close::close(fd: c_int) -> c_int: close, __close, __close_nocancel,
             __close_nocancel_nostatus;
-        close::close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int: close_range;
         close::closefrom(lowest: c_int) -> (): closefrom;
+    }
+    "The same. With CLOSE_RANGE_UNSHARE as unshare with CLONE_FILES." {
+        close::close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int: close_range;
     }
     "Opened, sealed and counted in plain bytes by the engine." {
         bytes::read(fd: c_int, into: *mut c_void, len: size_t) -> ssize_t: read,
@@ -68,8 +70,8 @@ hooks {
         bytes::lseek(fd: c_int, at: off_t, whence: c_int) -> off_t: lseek, lseek64,
             __lseek, llseek;
     }
-    "The kernel's answer with the size of the plain file; `.tidelock` is not there. An index of \
-        SQLite may have another name (docs/decisions/0020)." {
+    "The kernel's answer with the size of the plain file, also of one that is open as O_PATH; \
+        `.tidelock` is not there. An index of SQLite may have another name (docs/decisions/0020)." {
         stat::stat(path: *const c_char, into: *mut Stat) -> c_int: stat, stat64;
         stat::lstat(path: *const c_char, into: *mut Stat) -> c_int: lstat, lstat64;
         stat::fstat(fd: c_int, into: *mut Stat) -> c_int: fstat, fstat64,
@@ -153,8 +155,8 @@ hooks {
         attributes::flistxattr(fd: c_int, into: *mut c_char, len: size_t) -> ssize_t: flistxattr;
         attributes::fremovexattr(fd: c_int, name: *const c_char) -> c_int: fremovexattr;
     }
-    "By the kernel; a name below /proc/self/fd is the sealed file, not the anchor. An index of SQLite \
-        may have another name (docs/decisions/0020)." {
+    "By the kernel; a descriptor's name (/proc/self/fd/N, /proc/PID/fd/N, /dev/fd/N) is the sealed \
+        file, not the anchor. An index of SQLite may have another name (docs/decisions/0020)." {
         attributes::chmod(path: *const c_char, mode: mode_t) -> c_int: chmod;
         attributes::chown(path: *const c_char, owner: uid_t, group: gid_t) -> c_int: chown;
         attributes::access(path: *const c_char, mode: c_int) -> c_int: access;
@@ -163,7 +165,8 @@ hooks {
         attributes::utimes(path: *const c_char, times: *const timeval) -> c_int: utimes;
         attributes::utime(path: *const c_char, times: *const utimbuf) -> c_int: utime;
     }
-    "By the kernel; a name below /proc/self/fd is the sealed file, not the anchor." {
+    "By the kernel; a descriptor's name (/proc/self/fd/N, /proc/PID/fd/N, /dev/fd/N) is the sealed \
+        file, not the anchor." {
         attributes::fchmodat(at: c_int, path: *const c_char, mode: mode_t, flags: c_int) -> c_int:
             fchmodat;
         attributes::statfs_of(path: *const c_char, into: *mut statfs) -> c_int: statfs,
@@ -256,6 +259,11 @@ hooks {
             parent: *mut c_void, thread: *mut c_void, child: *mut c_void) -> c_int: clone,
             __clone;
     }
+    "With CLONE_FILES, in a process of several threads, or one that has lent its descriptors and \
+        memory (clone), refused: EINVAL, since there is one table; alone a thread keeps it. After \
+        CLONE_FS relative paths are judged from the directory of the thread." {
+        unshare::unshare(flags: c_int) -> c_int: unshare;
+    }
     "Puts a terminal on 0, 1 and 2, which stand for nothing else from then on." {
         processes::login_tty(fd: c_int) -> c_int: login_tty;
         processes::forkpty(master: *mut c_int, name: *mut c_char, settings: *const c_void, size:
@@ -286,8 +294,8 @@ hooks {
         print::vdprintf_chk(fd: c_int, flag: c_int, format: *const c_char, list: *mut c_void) ->
             c_int: __vdprintf_chk;
     }
-    "A link of a protected directory takes its target along before the program gets a name; that \
-        of a descriptor below /proc/self/fd tells the sealed file, not the anchor." {
+    "A link of a protected directory takes its target along before the program gets a name; a \
+        descriptor's name tells the sealed file, not the anchor." {
         proc::readlink(path: *const c_char, into: *mut c_char, len: size_t) -> ssize_t: readlink;
         proc::readlinkat(at: c_int, path: *const c_char, into: *mut c_char, len: size_t) -> ssize_t:
             readlinkat;
@@ -567,7 +575,7 @@ passes {
     }
     "Changes what paths mean for the whole process; a server that does so does it before it \
         opens its directory." {
-        chroot pivot_root unshare setns
+        chroot pivot_root setns
     }
     "Machinery of libc's streams, exported for programs of long ago: works on what a FILE was \
         opened with; of a sealed file behind libc's own FILE the kernel refuses the descriptor, \
