@@ -24,6 +24,7 @@ mod content;
 mod descriptors;
 mod estimate;
 mod file;
+mod filesystem;
 mod foresee;
 mod instance;
 mod leftovers;
@@ -173,7 +174,7 @@ struct Running<'h> {
     /// Held until the end: nobody else uses the directory.
     _alone: File,
     /// What a bare server would lock.
-    _locked: Vec<File>,
+    locked: Vec<File>,
 }
 
 impl Running<'_> {
@@ -228,6 +229,7 @@ impl Running<'_> {
         if self.resumed {
             scan.mark_done(self.direction, &self.keyring);
         }
+        scan.refuse_written(&self.locked)?;
         let growth = begin::growth(self.direction, keys.layout);
         let (jobs, _) = estimate::room(&scan, growth, self.how.jobs(), BATCH)?;
         if jobs < self.how.jobs() {

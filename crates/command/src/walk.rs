@@ -51,6 +51,8 @@ pub(crate) struct Listing {
     pub(crate) files: Vec<Found>,
     /// Each `lost+found` that was left out, and is not known to be empty.
     pub(crate) lost: Vec<PathBuf>,
+    /// Links to folders outside, with where they lead.
+    pub(crate) linked: Vec<(PathBuf, PathBuf)>,
 }
 
 /// The regular files of `dir`, `.tidelock` and [`other_versions`] left out, sorted by name. What
@@ -67,6 +69,7 @@ pub(crate) fn list(dir: &Path, failed: &mut dyn FnMut(&Path, io::Error)) -> List
     let mut walk = Walk {
         found: Vec::new(),
         lost: Vec::new(),
+        linked: Vec::new(),
         seen: others.map(|folder| (folder.dev(), folder.ino())).collect(),
         links: BTreeMap::new(),
         visited: fs::canonicalize(dir).into_iter().collect(),
@@ -77,7 +80,7 @@ pub(crate) fn list(dir: &Path, failed: &mut dyn FnMut(&Path, io::Error)) -> List
     walk.follow();
     walk.unmounted(dir);
     walk.found.sort_by(|a, b| a.name.cmp(&b.name));
-    Listing { files: walk.found, lost: walk.lost }
+    Listing { files: walk.found, lost: walk.lost, linked: walk.linked }
 }
 
 /// The folders in tablespaces of `dir` that clusters of other versions have.
@@ -162,6 +165,7 @@ pub(crate) fn read_at(file: &File, into: &mut [u8], at: u64) -> io::Result<usize
 struct Walk<'f> {
     found: Vec<Found>,
     lost: Vec<PathBuf>,
+    linked: Vec<(PathBuf, PathBuf)>,
     seen: HashSet<(u64, u64)>,
     /// Met and not yet followed, by depth and name: as the library meets them.
     links: BTreeMap<(usize, PathBuf), PathBuf>,
@@ -235,6 +239,7 @@ impl Walk<'_> {
         match fs::metadata(&path) {
             Ok(metadata) if metadata.is_dir() => {
                 self.directory(&path, &name);
+                self.linked.push((path, target.clone()));
                 self.visited.push(target);
             }
             Ok(metadata) if metadata.is_file() => {

@@ -10,7 +10,7 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use procfs::process::{FDTarget, Process};
+use procfs::process::{FDTarget, MMapPath, Process};
 
 /// A file or directory, whatever its paths are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -58,8 +58,31 @@ pub(crate) fn works_below(process: &Process, dir: &Path) -> bool {
     path.ancestors().any(|above| is_one(&there(above), dir))
 }
 
+/// The files below `dir`, a canonical path, that a process has open or mapped, by their paths
+/// there.
+pub(crate) fn used_below(process: &Process, dir: &Path) -> impl Iterator<Item = PathBuf> {
+    open_below(process, dir).chain(mapped_below(process, dir))
+}
+
+/// A map stays when its descriptor is closed.
+fn mapped_below(process: &Process, dir: &Path) -> impl Iterator<Item = PathBuf> {
+    let proc = Path::new("/proc").join(process.pid.to_string());
+    let their_root = is_elsewhere(&proc).then(|| proc.join("root"));
+    let maps = process.maps().into_iter().flatten();
+    maps.filter_map(move |map| {
+        let MMapPath::Path(path) = map.pathname else { return None };
+        // Btrfs shows another device here.
+        let is_it = |path: &PathBuf| {
+            fs::metadata(path).is_ok_and(|it| it.is_file() && it.ino() == map.inode)
+        };
+        let ours = path.starts_with(dir).then(|| path.clone());
+        let theirs = || below(&path, their_root.as_deref()?, dir);
+        ours.filter(is_it).or_else(|| theirs().filter(is_it))
+    })
+}
+
 /// The files below `dir`, a canonical path, that a process has open, by their paths there.
-pub(crate) fn open_below(process: &Process, dir: &Path) -> impl Iterator<Item = PathBuf> {
+fn open_below(process: &Process, dir: &Path) -> impl Iterator<Item = PathBuf> {
     let proc = Path::new("/proc").join(process.pid.to_string());
     let their_root = is_elsewhere(&proc).then(|| proc.join("root"));
     let open = process.fd().into_iter().flatten().flatten();

@@ -78,6 +78,8 @@ impl Encrypt {
         rights::check(&dir, &policy, place.owner, Direction::Encrypt)?;
         let scan = scan(&dir, &policy, self.how.leave_links)?;
         refuse_sealed(&scan)?;
+        scan.refuse_everybodys(&dir)?;
+        scan.refuse_written(&locked)?;
         let growth = growth(Direction::Encrypt, layout);
         let room = estimate::room(&scan, growth, self.how.jobs(), BATCH)?;
         if self.how.dry_run {
@@ -115,7 +117,7 @@ impl Encrypt {
             how: &self.how,
             resumed: false,
             _alone: alone,
-            _locked: locked,
+            locked,
         };
         running.record(Event::ConversionBegin);
         become_owner(place.owner)?;
@@ -226,6 +228,7 @@ impl Begin<'_> {
         let scan = scan(&dir, policy, self.how.leave_links)?;
         scan.refuse_sealed_at_plain(&keyring)?;
         scan.refuse_unopened(&keyring)?;
+        scan.refuse_written(&locked)?;
         estimate::room(&scan, 0, self.how.jobs(), BATCH)?;
         instance::refuse_unclean_sealed(&dir, &keyring)?;
         if let Some(kept) = kept {
@@ -244,7 +247,7 @@ impl Begin<'_> {
             how: self.how,
             resumed: false,
             _alone: alone,
-            _locked: locked,
+            locked,
         };
         running.record(Event::ConversionBegin);
         become_owner(owner)?;
@@ -311,7 +314,7 @@ fn resume<'h>(
         how,
         resumed: true,
         _alone: alone,
-        _locked: locked,
+        locked,
     };
     running.record(Event::ConversionBegin);
     become_owner(owner)?;

@@ -77,6 +77,7 @@ impl Encrypt {
         instance::refuse_working(&place.path, &policy, spared)?;
         let scan = scan(&place.path, &policy, self.how.leave_links)?;
         refuse_sealed(&scan)?;
+        scan.refuse_everybodys(&place.path)?;
         let mut foreseen = Foreseen::of(&scan, growth(Direction::Encrypt, layout), &self.how)?;
         // What follows the written part of a header is a hole.
         foreseen.growth = layout.written_header().get() * scan.items.len() as u64;

@@ -19,7 +19,7 @@ use crate::sealed::Keys;
 use crate::server::Server;
 use crate::status::ControlFile;
 use crate::walk::read_first;
-use crate::whereabouts::{DELETED, open_below, works_below};
+use crate::whereabouts::{DELETED, used_below, works_below};
 
 const CONTROL: &str = "global/pg_control";
 /// Names the manifest of RocksDB and LevelDB, which open nothing without it.
@@ -106,7 +106,7 @@ pub(super) fn user_of(dir: &Path) -> Option<(i32, PathBuf)> {
     let me = std::process::id().cast_signed();
     let others = all_processes().into_iter().flatten().flatten().filter(|one| one.pid != me);
     others.into_iter().find_map(|process| {
-        let path = open_below(&process, dir).next()?;
+        let path = used_below(&process, dir).next()?;
         Some((process.pid, path))
     })
 }

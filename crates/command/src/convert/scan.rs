@@ -14,6 +14,7 @@ use tidelock_format::{Class, PROBE_LEN, Probe, UNIT, looks_sealed};
 use tidelock_keyring::{Direction, Keyring};
 
 use super::file::broken;
+use super::filesystem::is_written;
 use crate::console;
 use crate::error::{Error, Result};
 use crate::sealed::{Fault, Keys, Wanted};
@@ -78,6 +79,8 @@ pub(super) struct Scan {
     pub(super) several: HashSet<(u64, u64)>,
     /// The folders of all that is to be sealed.
     pub(super) folders: BTreeSet<PathBuf>,
+    /// Links to folders outside, with where they lead.
+    pub(super) linked: Vec<(PathBuf, PathBuf)>,
 }
 
 /// Looks through `dir`. Names of one file that lie elsewhere are refused, unless `leave_links`.
@@ -87,15 +90,15 @@ pub(super) struct Scan {
 /// classes.
 pub(super) fn scan(dir: &Path, policy: &Policy, leave_links: bool) -> Result<Scan> {
     let mut failure = None;
-    let found = walk::files(dir, &mut |path, why| {
+    let walk::Listing { files, linked, .. } = walk::list(dir, &mut |path, why| {
         failure.get_or_insert_with(|| unseen(path, why));
     });
     if let Some(why) = failure {
         return Err(why);
     }
-    let mut scan = Scan::default();
+    let mut scan = Scan { linked, ..Scan::default() };
     let mut places: HashMap<(u64, u64), usize> = HashMap::new();
-    for found in found {
+    for found in files {
         let name = found.path.file_name().unwrap_or_default();
         if name.as_bytes().starts_with(NEXT.as_bytes()) {
             scan.leftovers.push(found.path);
@@ -208,6 +211,55 @@ impl Scan {
                 Err(Fault::Header(_)) if first(path).is_ok_and(|it| !looks_sealed(&it)) => {}
                 Err(Fault::LostHeader { .. }) if zeros_are_plain => {}
                 Err(why) => return Err(broken(path, why)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Refuses to seal what lies behind a link to a place of all programs: other servers keep the
+    /// memory that they share in /dev/shm.
+    ///
+    /// # Errors
+    /// [`Error::Refused`].
+    pub(super) fn refuse_everybodys(&self, dir: &Path) -> Result<()> {
+        let has_files = |link: &Path| {
+            let mut names = self.items.iter().flat_map(|item| &item.names);
+            names.any(|name| name.starts_with(link))
+        };
+        let mut places = self.linked.iter();
+        match places.find(|(link, target)| is_everybodys(target, dir) && has_files(link)) {
+            None => Ok(()),
+            Some((link, target)) => Err(Error::refused(
+                format!(
+                    "{} leads to {}, where any program may have files: they would be sealed",
+                    link.display(),
+                    target.display()
+                ),
+                "let it lead to a folder of its own, or name it plain with --plain",
+            )),
+        }
+    }
+
+    /// Refuses a file to which somebody else can write, whoever that is, but for `ours`, which this
+    /// process has open and locked.
+    ///
+    /// # Errors
+    /// [`Error::Refused`]; [`Error::Io`].
+    pub(super) fn refuse_written(&self, ours: &[File]) -> Result<()> {
+        let inode = |file: &File| file.metadata().map(|found| (found.dev(), found.ino())).ok();
+        let ours: HashSet<(u64, u64)> = ours.iter().filter_map(inode).collect();
+        for item in self.items.iter().filter(|item| !ours.contains(&item.inode)) {
+            let Some(path) = item.names.first() else { continue };
+            let file = match File::open(path) {
+                Err(why) if why.kind() == io::ErrorKind::NotFound => continue,
+                opened => opened.map_err(Error::io("open", path))?,
+            };
+            if is_written(&file) {
+                return Err(Error::refused(
+                    format!("somebody has {} open, or mapped, and can write to it", path.display()),
+                    "end that program first: what it writes would be lost; `fuser -v FILE`, as \
+                     root, shows which it is, and `losetup -j FILE` shows loop devices",
+                ));
             }
         }
         Ok(())
@@ -333,6 +385,13 @@ pub(super) fn unseen(path: &Path, why: io::Error) -> Error {
     )
 }
 
+/// A folder that everybody may write to, that holds the memory which programs share, or that holds
+/// the directory itself.
+fn is_everybodys(folder: &Path, dir: &Path) -> bool {
+    let is_open = fs::metadata(folder).is_ok_and(|found| found.mode() & 0o002 != 0);
+    is_open || Path::new("/dev/shm").starts_with(folder) || dir.starts_with(folder)
+}
+
 /// A link to a single file: who else uses that file is unknown.
 fn refuse_link(found: &Found) -> Result<()> {
     let itself = match fs::symlink_metadata(&found.path) {
@@ -362,7 +421,7 @@ fn two_classes(item: &Item, found: &Found) -> Error {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::symlink;
+    use std::os::unix::fs::{PermissionsExt, symlink};
 
     use tidelock_keyring::Profile;
 
@@ -382,6 +441,31 @@ mod tests {
         assert!(scanned(home.path()).is_ok());
         symlink("/nowhere/at/all", space.join("16400")).unwrap();
         assert!(matches!(scanned(home.path()), Err(Error::Refused { .. })));
+    }
+
+    #[test]
+    fn what_any_program_may_have_files_in_is_not_sealed_by_a_link() {
+        let home = tempfile::tempdir().unwrap();
+        let [dir, far] = ["dir", "far"].map(|name| home.path().join(name));
+        for folder in [&dir, &far] {
+            fs::create_dir(folder).unwrap();
+        }
+        let rights = |mode| fs::set_permissions(&far, fs::Permissions::from_mode(mode)).unwrap();
+        symlink(&far, dir.join("pg_stat_tmp")).unwrap();
+        rights(0o1777);
+        // Nothing is there.
+        scanned(&dir).unwrap().refuse_everybodys(&dir).unwrap();
+        fs::write(far.join("other"), "text").unwrap();
+        let why = scanned(&dir).unwrap().refuse_everybodys(&dir).unwrap_err().to_string();
+        assert!(why.contains("pg_stat_tmp") && why.contains("far"), "{why}");
+        rights(0o700);
+        scanned(&dir).unwrap().refuse_everybodys(&dir).unwrap();
+        for (folder, is_everybodys_) in
+            [("/", true), ("/dev", true), ("/dev/shm", true), ("/dev/shm/own", false)]
+        {
+            assert_eq!(is_everybodys(Path::new(folder), Path::new("/a/b")), is_everybodys_);
+        }
+        assert!(is_everybodys(Path::new("/nowhere/a"), Path::new("/nowhere/a/b")));
     }
 
     #[test]

@@ -12,9 +12,8 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::fs::FsWord;
-
 use super::file::{Conditions, Place, Worker, Written};
+use super::filesystem::syncfs_is_enough;
 use super::progress::Progress;
 use super::scan::{Item, LINK};
 use crate::error::{Error, Result};
@@ -23,8 +22,6 @@ use crate::error::{Error, Result};
 pub(super) const FILES: usize = 256;
 /// ... and ends with the file that brings it to so many bytes.
 const BYTES: u64 = 32 << 20;
-/// ext4, XFS, Btrfs, F2FS and tmpfs, as statfs(2) has them.
-const KNOWN: [FsWord; 5] = [0xef53, 0x5846_5342, 0x9123_683e, 0xf2f5_2010, 0x0102_1994];
 
 /// What was done.
 #[derive(Default)]
@@ -227,18 +224,6 @@ fn sync(batch: &[(&Item, Written)]) -> Result<()> {
         }
     }
     Ok(())
-}
-
-/// True where syncfs(2) has everything written, and fails if any file could not be, since the
-/// descriptor was opened: from Linux 5.8 on, and on file systems of which that is known. FUSE does
-/// not tell its server, for one.
-///
-/// The first descriptor of a batch was opened before anything of the batch was written. fsync(2) of
-/// each file would say the same, and flush the disk's cache for each: that takes ten times as long.
-fn syncfs_is_enough(file: &File) -> bool {
-    let version = procfs::KernelVersion::current();
-    let tells = version.is_ok_and(|version| version >= procfs::KernelVersion::new(5, 8, 0));
-    tells && rustix::fs::fstatfs(file).is_ok_and(|found| KNOWN.contains(&found.f_type))
 }
 
 /// Puts the new file in the place of the old one, under all names.

@@ -18,6 +18,7 @@ use object::{Endianness, Object, ObjectSection, ReadCache};
 use rustix::io::Errno;
 
 use crate::error::{Error, Result};
+use crate::walk::header;
 
 /// The oldest glibc that the library runs on.
 const OLDEST_GLIBC: u32 = 28;
@@ -123,6 +124,12 @@ impl Program {
                 return refuse(
                     "is not a 64-bit program for x86-64",
                     "use the build of your distribution for amd64",
+                );
+            }
+            Shape::Unknown if header(&self.path).is_some() => {
+                return refuse(
+                    "is a sealed file: the kernel, which starts programs, sees sealed bytes",
+                    "keep programs and scripts outside of the directory, or name them --plain",
                 );
             }
             Shape::Unknown | Shape::Script(_) => {

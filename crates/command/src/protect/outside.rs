@@ -9,7 +9,7 @@ use tidelock_contract::control::FOLDER;
 
 use crate::error::{Error, Result};
 use crate::status::Programs;
-use crate::whereabouts::open_below;
+use crate::whereabouts::used_below;
 
 /// Refuses while a program that is not the server's has a file of the directory open.
 ///
@@ -23,7 +23,7 @@ pub(super) fn refuse_readers(dir: &Path, server: Option<u32>) -> Result<()> {
             continue;
         }
         // The agent has its own there.
-        let mut open = open_below(&process, dir).filter(|path| !path.starts_with(&control));
+        let mut open = used_below(&process, dir).filter(|path| !path.starts_with(&control));
         if let Some(path) = open.next() {
             return Err(Error::refused(
                 format!("{} has {} open", named(&process), path.display()),

@@ -179,8 +179,8 @@ impl Error {
             }
             Self::Wire(_) => "end the servers of this keyring and start them with one version",
             Self::OtherDirectory { .. } => {
-                "a byte copy of a protected directory has the same keyring; run one of them at a \
-                 time"
+                "a byte copy of a protected directory has the same keyring: run one of them at a \
+                 time; if it was moved, end what still runs under the old name"
             }
             Self::HalfConverted { direction: Direction::Decrypt, .. } => {
                 "`tidelock decrypt --resume DIR` goes on, `tidelock encrypt --resume DIR` seals it \
