@@ -11,6 +11,7 @@
 
 use std::fs;
 use std::hint::black_box;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -22,7 +23,7 @@ use tidelock_ffi::{Cells, HOST, Xts};
 use tidelock_format::{Class, DataKeyId, Generation, KeyringId, Layout, UnitNumber};
 use tidelock_lab::statistics::Interval;
 use tidelock_runtime::{Source, header_under, take};
-use tidelock_testkit::alternate::{Place, Samples, base, more, signed};
+use tidelock_testkit::alternate::{Place, Samples, base, more, rows_in, signed};
 use tidelock_testkit::twins::{Error, Result, compile_other};
 
 /// The most that a call may cost more, in microseconds.
@@ -71,6 +72,9 @@ struct Given {
     /// MiB of the file whose pages are cold.
     #[arg(long, default_value_t = 1024)]
     cold: u32,
+    /// A new file for all rounds, a line of JSON each: nanoseconds or bytes, by arm.
+    #[arg(long)]
+    rows: Option<PathBuf>,
     /// Seed of the order within the rounds.
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -95,7 +99,8 @@ fn compare(given: &Given) -> Result<()> {
     let cipher = TheCipher::new();
     one_processor().map_err(|source| Error::Io { what: "choosing a processor".into(), source })?;
     let mut draw = Rng::with_seed(given.seed);
-    let mut samples = Samples::default();
+    let rows = given.rows.as_deref().map(rows_in).transpose()?;
+    let mut samples = Samples::kept_in(rows.as_ref());
     for start in 0..given.starts {
         let mut arms = place.start(&program)?;
         arms.round(&format!("prepare {}", given.cold), &mut draw)?;
@@ -108,7 +113,7 @@ fn compare(given: &Given) -> Result<()> {
                     Whole(_) => 0.0,
                 };
                 round[2].push(alone);
-                samples.add(order, start, round);
+                samples.add(order, start, round)?;
             }
         }
         eprintln!("start {} of {}", start + 1, given.starts);
@@ -118,7 +123,7 @@ fn compare(given: &Given) -> Result<()> {
     Ok(())
 }
 
-fn print_table(samples: &Samples) {
+fn print_table(samples: &Samples<'_>) {
     println!(
         "| CPU, microseconds | plain | control | sealed | difference [95 %] | cipher | \
          without the cipher [95 %] | bar | |"

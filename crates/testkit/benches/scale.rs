@@ -11,12 +11,13 @@
 //! scale.c runs three times, plain, plain again and by `tidelock exec`, and all three take turns
 //! (`tidelock_testkit::alternate`). Measured is CPU time of the threads that do the work.
 
-use std::path::Path;
+use std::fs::File;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Parser, ValueEnum};
 use fastrand::Rng;
-use tidelock_testkit::alternate::{Place, Round, Samples, base, more, signed};
+use tidelock_testkit::alternate::{Place, Round, Samples, base, more, rows_in, signed};
 use tidelock_testkit::twins::{Result, compile_other};
 
 /// Whether the library costs the same at every size.
@@ -40,6 +41,9 @@ struct Given {
     /// The most files.
     #[arg(long, default_value_t = 100_000)]
     files: u32,
+    /// A new file for all rounds, a line of JSON each: nanoseconds or bytes, by arm.
+    #[arg(long)]
+    rows: Option<PathBuf>,
     /// Seed of the order within the rounds.
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -87,11 +91,13 @@ fn measure(given: &Given) -> Result<()> {
     let place = Place::new("scale")?;
     let program = compile_other("benches/scale.c", &place.programs())?;
     let mut draw = Rng::with_seed(given.seed);
+    let kept = given.rows.as_deref().map(rows_in).transpose()?;
+    let kept = kept.as_ref();
     let wanted = |part| given.only.is_empty() || given.only.contains(&part);
     println!("{} starts of {} rounds; CPU time\n", given.starts, given.rounds);
     for part in [Part::Sizes, Part::Processes, Part::Threads].into_iter().filter(|p| wanted(*p)) {
         let rows = rows(part, given);
-        let mut samples = Samples::default();
+        let mut samples = Samples::kept_in(kept);
         for start in 0..given.starts {
             let mut arms = place.start(&program)?;
             // Files are made, caches filled.
@@ -100,7 +106,7 @@ fn measure(given: &Given) -> Result<()> {
             }
             for _ in 0..given.rounds {
                 for row in &rows {
-                    samples.add(&row.order, start, arms.round(&row.order, &mut draw)?);
+                    samples.add(&row.order, start, arms.round(&row.order, &mut draw)?)?;
                 }
             }
             eprintln!("start {} of {}", start + 1, given.starts);
@@ -108,7 +114,7 @@ fn measure(given: &Given) -> Result<()> {
         print_table(part, &rows, &samples);
     }
     if wanted(Part::Files) {
-        files(given, &place, &program, &mut draw)?;
+        files(given, &place, &program, &mut draw, kept)?;
     }
     Ok(())
 }
@@ -151,7 +157,7 @@ fn numbers(part: Part) -> &'static [&'static str] {
 }
 
 /// A table for each number; the last column says whether the cost is flat.
-fn print_table(part: Part, rows: &[Row], samples: &Samples) {
+fn print_table(part: Part, rows: &[Row], samples: &Samples<'_>) {
     for (index, number) in numbers(part).iter().enumerate() {
         head(number);
         let mut first = None;
@@ -172,7 +178,7 @@ fn head(number: &str) {
 
 fn print_row(
     name: &str,
-    samples: &Samples,
+    samples: &Samples<'_>,
     order: &str,
     index: usize,
     unit: f64,
@@ -195,10 +201,16 @@ fn print_row(
 }
 
 /// A process that has opened ever more files: what the next ones cost, and its memory then.
-fn files(given: &Given, place: &Place, program: &Path, draw: &mut Rng) -> Result<()> {
+fn files(
+    given: &Given,
+    place: &Place,
+    program: &Path,
+    draw: &mut Rng,
+    kept: Option<&File>,
+) -> Result<()> {
     let counts: Vec<u32> = FILES.into_iter().filter(|count| *count <= given.files).collect();
     let most = counts.last().copied().unwrap_or_default();
-    let mut samples = Samples::default();
+    let mut samples = Samples::kept_in(kept);
     for start in 0..given.starts {
         let mut arms = place.start(program)?;
         if start == 0 {
@@ -209,15 +221,15 @@ fn files(given: &Given, place: &Place, program: &Path, draw: &mut Rng) -> Result
         let mut from = 0;
         for count in &counts {
             let opened = arms.round(&format!("files {from} {count}"), draw)?;
-            samples.add(&format!("first {count}"), start, opened);
-            samples.add(&format!("memory {count}"), start, arms.round("memory 0 0", draw)?);
+            samples.add(&format!("first {count}"), start, opened)?;
+            samples.add(&format!("memory {count}"), start, arms.round("memory 0 0", draw)?)?;
             from = *count;
         }
         for count in &counts {
             // The second time in a row, so that the keys are known where they are kept.
             arms.round(&format!("files 0 {count}"), draw)?;
             let opened = arms.round(&format!("files 0 {count}"), draw)?;
-            samples.add(&format!("again {count}"), start, opened);
+            samples.add(&format!("again {count}"), start, opened)?;
         }
         eprintln!("start {} of {}", start + 1, given.starts);
     }

@@ -4,15 +4,18 @@
 Each block runs every arm once, in an order that changes: SQLite plain, the same again as a control,
 SQLite on a protected directory, SQLCipher without a key, with a key, and with a key but without its
 HMAC. The two engines are of different age, so each encryption is compared with its own engine
-without it. Prints the ratios of CPU time (user and system, of the program and of `tidelock exec`
-before it) and of wall time: their geometric mean over the blocks, with Student's 95 % interval of
-the logarithms. Above 1, encryption costs. The page cache of SQLite is smaller than the database,
-so pages move.
+without it. `--rows FILE` keeps each trial as a line of JSON: block, arm, seconds of CPU and of wall
+time, in the order in which they ran. Prints the ratios of CPU time (user and system, of the program
+and of `tidelock exec` before it) and of wall time: their geometric mean over the blocks, with
+Student's 95 % interval of the logarithms. Above 1, encryption costs. The page cache of SQLite is
+smaller than the database, so pages move.
 
 SQLCipher authenticates each page unless its HMAC is off; Tidelock does not.
 """
 
 import argparse
+import contextlib
+import json
 import math
 import os
 import random
@@ -135,6 +138,7 @@ def main():
     options.add_argument("--journal", default="delete", help="delete, truncate, persist or wal")
     options.add_argument("--nosync", action="store_true", help="synchronous = OFF")
     options.add_argument("--seed", type=int, default=1, help="of the order within the blocks")
+    options.add_argument("--rows", type=argparse.FileType("x"), help="a new file of all trials")
     options.add_argument("--under", default="/var/tmp", help="a folder of the file system")
     given = options.parse_args()
     words = ["--nosync"] if given.nosync else []
@@ -151,11 +155,16 @@ def main():
         all_arms = arms(given, place, environment)
         agree(all_arms, words, environment)
         found = {name: [] for name in all_arms}
-        for _ in range(given.blocks):
-            order = list(all_arms)
-            draw.shuffle(order)
-            for name in order:
-                found[name].append(all_arms[name].run(words, environment)[:2])
+        with contextlib.closing(given.rows) if given.rows else contextlib.nullcontext():
+            for block in range(given.blocks):
+                order = list(all_arms)
+                draw.shuffle(order)
+                for name in order:
+                    cpu, wall, _ = all_arms[name].run(words, environment)
+                    found[name].append((cpu, wall))
+                    if given.rows:
+                        row = {"block": block, "arm": name, "cpu": cpu, "wall": wall}
+                        print(json.dumps(row), file=given.rows, flush=True)
         for name, trials in found.items():
             cpus, walls = (statistics.median(column) for column in zip(*trials))
             print(f"{name:24} CPU {cpus:7.3f} s, wall {walls:7.3f} s (medians)")

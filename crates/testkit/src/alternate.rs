@@ -13,6 +13,7 @@
 //! equal arms differ by.
 
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -135,18 +136,47 @@ impl Drop for Waiting {
     }
 }
 
-/// What was measured: for each name, for each start, the rounds.
-#[derive(Debug, Default)]
-pub struct Samples {
-    found: BTreeMap<String, Vec<Vec<Round>>>,
+/// A new file that keeps what was measured.
+///
+/// # Errors
+/// It is there already, or cannot be made.
+pub fn rows_in(path: &Path) -> Result<File> {
+    File::create_new(path)
+        .map_err(|source| Error::Io { what: format!("making {}", path.display()), source })
 }
 
-impl Samples {
+/// What was measured: for each name, for each start, the rounds.
+#[derive(Debug, Default)]
+pub struct Samples<'r> {
+    found: BTreeMap<String, Vec<Vec<Round>>>,
+    rows: Option<&'r File>,
+}
+
+impl<'r> Samples<'r> {
+    /// Nothing yet. Each round becomes a line of JSON in `rows`: its name, the start, and the
+    /// numbers of each arm.
+    #[must_use]
+    pub fn kept_in(rows: Option<&'r File>) -> Self {
+        Self { found: BTreeMap::new(), rows }
+    }
+
     /// One more round of this start, counted from 0.
-    pub fn add(&mut self, name: &str, start: usize, round: Round) {
+    ///
+    /// # Errors
+    /// The line cannot be written.
+    pub fn add(&mut self, name: &str, start: usize, round: Round) -> Result<()> {
+        if let Some(mut rows) = self.rows {
+            let mut line = serde_json::json!({ "name": name, "start": start });
+            for (arm, numbers) in ARMS.iter().zip(&round) {
+                line[*arm] = numbers.clone().into();
+            }
+            writeln!(rows, "{line}")
+                .map_err(|source| Error::Io { what: "keeping a row".into(), source })?;
+        }
         let starts = self.found.entry(name.to_owned()).or_default();
         starts.resize_with(starts.len().max(start + 1), Vec::new);
         starts[start].push(round);
+        Ok(())
     }
 
     /// The median of `value` in each start's rounds, and over the starts their mean with its 95 %
@@ -206,7 +236,7 @@ mod tests {
     fn a_start_counts_once_however_many_rounds_it_has() {
         let mut samples = Samples::default();
         for (start, sealed) in [(0, 2.0), (1, 4.0), (1, 4.0), (1, 4.0), (1, 900.0)] {
-            samples.add("read", start, [vec![1.0], vec![1.0], vec![sealed]]);
+            samples.add("read", start, [vec![1.0], vec![1.0], vec![sealed]]).unwrap();
         }
         let found = samples.over("read", |round| more(round, 0));
         assert!((found.mid - 2.0).abs() < 1e-9, "{found}");

@@ -7,9 +7,10 @@ mod left;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::io::Read as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -280,6 +281,60 @@ fn temporary_files_lie_in_the_directory_and_a_map_is_read_instead() {
     let kept = String::from_utf8_lossy(&done.stdout);
     assert_eq!(kept.trim(), elsewhere.display().to_string());
     assert!(words.contains("outside of the protected directory"), "{words}");
+}
+
+/// Sorts more than its cache holds, and waits with what it has spilled. Then its temporary files
+/// have no names.
+const SORTS: &str = r#"
+import sqlite3, sys
+database, marker = sys.argv[1:]
+db = sqlite3.connect(database)
+db.execute("PRAGMA cache_size = 10")
+db.execute("CREATE TABLE t (x)")
+db.executemany("INSERT INTO t VALUES (? || hex(randomblob(500)))", [(marker,)] * 20000)
+db.commit()
+rows = db.execute("SELECT x FROM t ORDER BY substr(x, -20)")
+rows.fetchone()
+print("sorted", flush=True)
+sys.stdin.read()
+"#;
+
+/// How many files without a name a program has below `dir`, and in how many of them the marker is.
+fn nameless(program: u32, dir: &Path, marker: &Marker) -> (usize, usize) {
+    let entries = fs::read_dir(format!("/proc/{program}/fd")).unwrap();
+    let is_nameless = |path: &PathBuf| {
+        let target = fs::read_link(path).unwrap_or_default();
+        target.starts_with(dir) && target.to_string_lossy().ends_with(" (deleted)")
+    };
+    let files: Vec<PathBuf> =
+        entries.map(|entry| entry.unwrap().path()).filter(is_nameless).collect();
+    let has_it = |path: &&PathBuf| !marker.search_file(path).unwrap().findings.is_empty();
+    (files.len(), files.iter().filter(has_it).count())
+}
+
+#[test]
+fn temporary_files_without_a_name_hold_no_row() {
+    let Some(place) = Place::new() else { return };
+    let marker = Marker::new();
+    let plain = place.place.plain().join("sorts");
+    fs::create_dir(&plain).unwrap();
+    let mut control = Command::new(PYTHON);
+    control.env("SQLITE_TMPDIR", &plain);
+    for (mut python, dir, is_sealed) in
+        [(control, &plain, false), (place.exec(PYTHON), &place.dir, true)]
+    {
+        python.args(["-c", SORTS]).arg(dir.join("sort.db")).arg(marker.text());
+        python.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut sorting = python.spawn().unwrap();
+        let mut said = [0; 7];
+        sorting.stdout.as_mut().unwrap().read_exact(&mut said).unwrap();
+        let (files, with_marker) = nameless(sorting.id(), dir, &marker);
+        drop(sorting.stdin.take());
+        assert!(sorting.wait().unwrap().success() && &said == b"sorted\n");
+        assert!(files > 0, "the sort made no temporary file");
+        assert_eq!(with_marker > 0, !is_sealed, "{with_marker} of {files} files");
+    }
+    place.nothing_leaks(&marker);
 }
 
 /// The command under strace.
