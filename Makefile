@@ -68,8 +68,8 @@ deb-check: deb
 	ci/deb-check $(TARGET)/debian/tidelock.deb
 
 # The package where systemd is process 1: units, credentials, the journal, restarts of the machine.
-# BOOT=mysql tries the MySQL of Debian's unstable suite; BOOT=machine has qemu emulate a machine with
-# Debian's kernel, for more than an hour. Needs root.
+# BOOT=mysql tries the MySQL of Debian's unstable suite; BOOT=machine has qemu emulate a machine
+# with Debian's kernel, for more than an hour. Needs root.
 boot-check: deb
 	ci/packages full
 	ci/boot-check $(TARGET)/debian/tidelock.deb $(BOOT)

@@ -52,10 +52,15 @@ pub struct Comparison {
     /// The control against plain in the same cell: what two equal servers seem to differ by, with
     /// its 95 % interval. `None` without a control of at least [`LEAST_BLOCKS`] blocks.
     pub control: Option<Interval>,
+    /// The logarithm of the control's ratio with its error, that of its servers included where
+    /// plain and control have several.
+    pub control_estimate: Option<Estimate>,
     /// The control's ratio where it differs from 1: then the servers, not the arms, are compared.
     pub void: Option<Interval>,
     /// Why a limit of the experiment was not in force in some of the trials.
     pub unlimited: Option<String>,
+    /// Whether two rows of one trial of the cell say different things.
+    pub contradicted: bool,
 }
 
 impl Comparison {
@@ -64,15 +69,16 @@ impl Comparison {
     /// # Errors
     /// Why not.
     pub fn told(&self) -> Result<(), String> {
+        if self.contradicted {
+            return Err(CONTRADICTED.into());
+        }
         told(self.pairs.len(), self.without_ratio.len(), self.control.is_some(), self.void)
     }
 
     /// Whether nothing is said of it because its control differs from plain, and for that alone.
     #[must_use]
     pub fn is_void(&self) -> bool {
-        let otherwise =
-            told(self.pairs.len(), self.without_ratio.len(), self.control.is_some(), None);
-        self.void.is_some() && otherwise.is_ok()
+        self.void.is_some() && Self { void: None, ..self.clone() }.told().is_ok()
     }
 
     /// Whether the arms differ by more than chance, with all cells of the experiment in mind.
@@ -104,7 +110,9 @@ pub(crate) fn told(
     void: Option<Interval>,
 ) -> Result<(), String> {
     if blocks < LEAST_BLOCKS {
-        return Err(format!("at least {LEAST_BLOCKS} blocks are needed to tell a difference"));
+        let none = if blocks == 1 { "one block has no interval, and " } else { "" };
+        let needed = format!("at least {LEAST_BLOCKS} blocks are needed to tell a difference");
+        return Err(format!("{none}{needed}"));
     }
     if without_ratio > 0 {
         // To leave out the blocks in which an arm stood still would make it look better than it is.
@@ -185,6 +193,8 @@ fn against(
         for metric in crate::metric::METRICS.iter().filter(is_result) {
             let noise = noise(experiment, metric, &trials);
             let equal = noise.estimate().filter(|_| noise.pairs.len() >= LEAST_BLOCKS);
+            let with_servers = paired::control(experiment, metric, &trials).estimate();
+            let contradicted = trials.iter().any(|trial| is_contradicted(trial));
             let counted = |arm: &&String| uncounted(experiment, metric, (arm, base)).is_none();
             for arm in arms.iter().filter(counted) {
                 let found = paired(metric, (&trials, arm), (&trials, base));
@@ -204,8 +214,10 @@ fn against(
                     pairs: found.pairs,
                     without_ratio: found.without_ratio,
                     control: equal.map(|equal| equal.interval(PART)),
+                    control_estimate: with_servers,
                     void: void(equal.as_ref(), 1).filter(|_| arm != CONTROL),
                     unlimited: of_both.copied().find_map(not_in_force),
+                    contradicted,
                 });
             }
         }
@@ -301,6 +313,11 @@ pub(crate) fn not_in_force(trial: &Trial) -> Option<String> {
     of_limits.map(|warning| warning.text.clone())
 }
 
+/// Whether another row of the same trial says something else, so that nobody knows which is true.
+pub(crate) fn is_contradicted(trial: &Trial) -> bool {
+    trial.warnings.iter().any(|warning| warning.kind == WarningKind::Contradicted)
+}
+
 /// The ratio of all blocks; without an estimate that of a single block, which has no width. `None`
 /// without any.
 pub(crate) fn interval(pairs: &[(u32, f64)], estimate: Option<&Estimate>) -> Option<Interval> {
@@ -317,6 +334,9 @@ pub(crate) fn outliers(pairs: &[(u32, f64)]) -> Vec<u32> {
     statistics::outliers(&logs).into_iter().map(|index| pairs[index].0).collect()
 }
 
+/// Why nothing is said of a cell of which two rows are one trial.
+pub(crate) const CONTRADICTED: &str =
+    "it cannot be trusted, since two rows of one trial say different things";
 /// Blocks below which nothing is concluded: too few to see that one of them was disturbed.
 pub const LEAST_BLOCKS: usize = 5;
 /// The part of all cases in which an interval holds the truth.

@@ -8,7 +8,8 @@ use tidelock_servers::mysqld::{Brand, own_is_possible, program_of, sealed_is_pos
 use crate::error::{Error, Result};
 use crate::experiment::{Engine, Experiment, OwnArm, Work};
 use crate::host::{GocryptfsMount, Volume};
-use crate::manifest::{Machine, PlannedArm};
+use crate::manifest::{Machine, Planned, PlannedArm};
+use crate::results::instances;
 
 /// An arm with everything that its server needs.
 #[derive(Clone, Debug)]
@@ -107,30 +108,44 @@ pub(crate) const fn programs(engine: Engine) -> Programs {
     }
 }
 
-/// Makes the `bin` of each own arm absolute, relative to `base`, and sees that its programs are
-/// there: the server that is installed would be measured in their place.
+/// Makes the `bin` of each own arm absolute, relative to `base`.
+pub(crate) fn find_programs(experiment: &mut Experiment, base: &Path) {
+    for bin in experiment.own_arms.iter_mut().filter_map(|own| own.bin.as_mut()) {
+        let dir = base.join(&*bin);
+        let dir = dir.canonicalize().or_else(|_| std::path::absolute(&dir)).unwrap_or(dir);
+        *bin = dir.display().to_string();
+    }
+}
+
+/// What the `bin` of an own arm lacks; the server that is installed is not taken in its place.
+fn lacks_programs(engine: Engine, own: &OwnArm) -> Option<String> {
+    let dir = Path::new(own.bin.as_ref()?);
+    if !dir.is_dir() {
+        return Some(format!("its bin, {}, is no directory", dir.display()));
+    }
+    let has = |name: &str| match engine {
+        Engine::Mariadb | Engine::Mysql => program_of(dir, name).is_some(),
+        Engine::Postgresql | Engine::None => dir.join(name).is_file(),
+    };
+    let lacks = programs(engine).all.iter().find(|name| !has(name))?;
+    Some(format!("its bin, {}, has no program {lacks}", dir.display()))
+}
+
+/// Refuses a run of which nothing can be measured because a `bin` lacks programs.
 ///
 /// # Errors
 /// [`Error::Experiment`] with arm, directory and program.
-pub(crate) fn find_programs(experiment: &mut Experiment, base: &Path) -> Result<()> {
-    let engine = experiment.engine;
-    let all = programs(engine).all;
-    for own in &mut experiment.own_arms {
-        let Some(dir) = own.bin.as_ref().map(|bin| base.join(bin)) else { continue };
-        let broken = |why: String| Error::Experiment {
-            name: experiment.name.clone(),
-            why: format!("arm `{}`, bin: {why}", own.name),
-        };
-        let dir = dir.canonicalize().map_err(|e| broken(format!("{}: {e}", dir.display())))?;
-        let has = |name: &str| match engine {
-            Engine::Mariadb | Engine::Mysql => program_of(&dir, name).is_some(),
-            Engine::Postgresql | Engine::None => dir.join(name).is_file(),
-        };
-        let lacks = all.iter().find(|name| !has(name));
-        if let Some(name) = lacks {
-            return Err(broken(format!("{} has no program {name}", dir.display())));
+pub(crate) fn check_programs(all: &[Planned]) -> Result<()> {
+    if all.iter().any(|planned| !instances(planned).is_empty()) {
+        return Ok(());
+    }
+    for Planned { experiment, .. } in all {
+        let own = experiment.own_arms.iter().filter(|own| experiment.arms.contains(&own.name));
+        let mut lacks = own.filter_map(|own| Some((own, lacks_programs(experiment.engine, own)?)));
+        if let Some((own, why)) = lacks.next() {
+            let why = format!("no arm can be measured; `{}`: {why}", own.name);
+            return Err(Error::Experiment { name: experiment.name.clone(), why });
         }
-        own.bin = Some(dir.display().to_string());
     }
     Ok(())
 }
@@ -152,6 +167,10 @@ fn missing(experiment: &Experiment, arm: &Definition, machine: &Machine) -> Opti
         needs.filter(|f| !machine.cpu_features.contains(f)).map(String::as_str).collect();
     if !lacks.is_empty() {
         return Some(format!("this CPU has no {}", lacks.join(", ")));
+    }
+    let lacks = arm.extra.as_ref().and_then(|own| lacks_programs(experiment.engine, own));
+    if lacks.is_some() {
+        return lacks;
     }
     if let Some(dir) = arm.extra.as_ref().and_then(|own| own.on.as_ref())
         && !Path::new(dir).is_dir()
@@ -319,21 +338,38 @@ mod tests {
     }
 
     #[test]
-    fn a_bin_without_the_server_s_programs_is_refused_by_name() {
+    fn a_bin_without_the_server_s_programs_leaves_out_its_arm_alone() {
         let base = tempfile::tempdir().unwrap();
         let mut fork = experiment(&["plain", "fork"]);
         fork.own_arms.push(own("bin"));
-        let error = find_programs(&mut fork, base.path()).unwrap_err().to_string();
-        assert!(error.contains("`fork`") && error.contains("bin"), "{error}");
+        find_programs(&mut fork, base.path());
+        let here = Machine {
+            versions: [("postgresql".to_owned(), "15".to_owned())].into(),
+            ..Machine::default()
+        };
+        let plan = |fork: &Experiment| Planned {
+            experiment: fork.clone(),
+            arms: planned(fork, &here),
+            limits: Vec::new(),
+        };
+        let missing = |fork: &Experiment| plan(fork).arms.remove(1).missing.unwrap_or_default();
+        assert!(missing(&fork).ends_with("bin, is no directory"), "{}", missing(&fork));
         let bin = base.path().join("bin");
         std::fs::create_dir(&bin).unwrap();
         for name in ["initdb", "pg_ctl", "psql"] {
             std::fs::write(bin.join(name), "").unwrap();
         }
-        let error = find_programs(&mut fork, base.path()).unwrap_err().to_string();
-        assert!(error.contains("has no program postgres"), "{error}");
+        assert!(missing(&fork).ends_with("has no program postgres"), "{}", missing(&fork));
+        // Nor is it asked for where it is not among the arms.
+        check_programs(&[plan(&fork)]).unwrap();
+        fork.arms = vec!["fork".into()];
+        let alone = plan(&fork);
+        let error = check_programs(std::slice::from_ref(&alone)).unwrap_err().to_string();
+        assert!(error.contains("`fork`: its bin") && error.contains("postgres"), "{error}");
         std::fs::write(bin.join("postgres"), "").unwrap();
-        find_programs(&mut fork, base.path()).unwrap();
+        check_programs(&[plan(&fork)]).unwrap();
+        fork.arms.insert(0, "plain".into());
+        assert_eq!(missing(&fork), "");
         let definition = Definition::of(&fork, "fork");
         assert_eq!(definition.bin, Some(bin.canonicalize().unwrap()));
         assert_eq!(Definition::of(&fork, "plain").bin, None);

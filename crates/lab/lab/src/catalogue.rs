@@ -18,8 +18,7 @@ pub(crate) fn text(name: &str) -> Option<&'static str> {
 /// The experiment of this name, or of this TOML file.
 ///
 /// # Errors
-/// [`Error::Unknown`], or what is wrong with the file or with a directory of programs that it
-/// names.
+/// [`Error::Unknown`], or what is wrong with the file.
 pub fn find(name: &str, size: Size) -> Result<Experiment> {
     if let Some(text) = text(name) {
         return read(name, text, size);
@@ -31,7 +30,8 @@ pub fn find(name: &str, size: Size) -> Result<Experiment> {
     let text = std::fs::read_to_string(path).map_err(Error::io(format!("reading {name}")))?;
     let mut experiment = read(name, &text, size)?;
     // A directory of programs is relative to the file that names it.
-    crate::arm::find_programs(&mut experiment, path.parent().unwrap_or(Path::new("")))?;
+    crate::arm::find_programs(&mut experiment, path.parent().unwrap_or(Path::new("")));
+    crate::plan::cells(&experiment)?;
     Ok(experiment)
 }
 

@@ -4,6 +4,7 @@ mod cipher;
 mod error;
 mod list;
 mod load;
+mod out;
 mod plan;
 mod run;
 mod show;
@@ -51,8 +52,9 @@ enum Command {
     /// them loses more than the limit. The one-sided chance of seeing that by accident, adjusted by
     /// Holm's method, is below 2.5 % among kinds of load, and below 2.5 % among cells; so a build
     /// that costs exactly the limit fails in at most one of twenty cases. Exit 0: each kind of load
-    /// lost no more, and the control is known well enough to have shown it. Exit 7: everything
-    /// else, such as a loss beyond the limit that could be chance, or a cell that was not measured.
+    /// lost no more, and it and its control are known well enough to have shown it. Exit 7:
+    /// everything else, such as a loss beyond the limit that could be chance, servers that are not
+    /// equal, a cell that was not measured, or a miniature.
     Gate(shown::GateArgs),
     /// Put a load on a database of your own
     #[command(subcommand)]

@@ -62,6 +62,22 @@ pub enum Error {
         /// What differs, with both values.
         differences: Vec<String>,
     },
+    /// The server elsewhere of an arm turns the lab away, or does not answer.
+    #[error("the arm {arm} cannot use its server: {why}")]
+    Unreachable {
+        /// The arm.
+        arm: String,
+        /// The server's reason, or that of the program that asked it.
+        why: String,
+    },
+    /// What the lab would make on the server elsewhere of an arm would not be among its own.
+    #[error("the server of the arm {arm} is left alone: {why}")]
+    NotOurs {
+        /// The arm.
+        arm: String,
+        /// What is not as it has to be.
+        why: String,
+    },
     /// A server, tool or file of a trial failed.
     #[error(transparent)]
     Server(#[from] tidelock_servers::Error),
@@ -110,6 +126,11 @@ impl Error {
             Self::OtherMachine { .. } => {
                 "go on where it began, or start a new run: one result has one machine".into()
             }
+            Self::Unreachable { .. } => {
+                "the arm's `dsn` names host, port, user and database; PGPASSWORD has the password"
+                    .into()
+            }
+            Self::NotOurs { .. } => "docs/lab.md, `dsn`: what the lab asks of such a server".into(),
             Self::Asked(_) => "`tidelock-lab report DIR` shows what the run has".into(),
             Self::Stopped => "the same command goes on where it ended".into(),
             Self::Interrupted => "`tidelock-lab resume DIR` goes on where it ended".into(),
@@ -127,9 +148,10 @@ impl Error {
             Self::NotARun { .. }
             | Self::Busy { .. }
             | Self::Line { .. }
-            | Self::OtherMachine { .. } => 3,
+            | Self::OtherMachine { .. }
+            | Self::NotOurs { .. } => 3,
             Self::Interrupted | Self::Stopped => 130,
-            Self::Io { .. } | Self::Server(_) | Self::Other(_) => 1,
+            Self::Io { .. } | Self::Unreachable { .. } | Self::Server(_) | Self::Other(_) => 1,
         }
     }
 }

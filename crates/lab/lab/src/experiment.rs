@@ -13,6 +13,9 @@
 //! Unknown keys are refused, with the line. Nothing here starts anything.
 
 mod claim;
+mod dsn;
+mod names;
+mod numbers;
 mod param;
 mod read;
 mod work;
@@ -218,29 +221,6 @@ impl OwnArm {
     #[must_use]
     pub const fn kernel_encrypts(&self) -> bool {
         matches!(self.volume, Some(VolumeType::Luks | VolumeType::Fscrypt))
-    }
-
-    /// The parameters of its `dsn`; none without one.
-    ///
-    /// # Errors
-    /// When it is not of the form `key=value key=value`, or has a password, which would be kept
-    /// with the run.
-    pub fn parameters(&self) -> Result<Vec<(String, String)>, String> {
-        let wrong = |why: &str| format!("arm `{}`, dsn: {why}", self.name);
-        let pair = |text: &str| match text.split_once('=') {
-            Some((key, _)) if key.starts_with("postgres") => None,
-            Some((key, value)) if !value.is_empty() && !value.contains(['\'', '"']) => {
-                Some((key.to_owned(), value.to_owned()))
-            }
-            _ => None,
-        };
-        let all = self.dsn.iter().flat_map(|dsn| dsn.split_whitespace());
-        let all: Option<Vec<(String, String)>> = all.map(pair).collect();
-        let all = all.ok_or_else(|| wrong("it has the form `host=... dbname=... sslmode=...`"))?;
-        if all.iter().any(|(key, _)| key == "password") {
-            return Err(wrong("it would be kept with the run; PGPASSWORD has the password"));
-        }
-        Ok(all)
     }
 }
 

@@ -6,32 +6,40 @@
 //! Families of cells decide, each from all of its blocks; single cells fail it where they surely
 //! lose more. These are two tests, each adjusted for its own lines (Holm). Each is wrong in at most
 //! one of forty cases, so a build whose arms cost exactly the limit fails in at most one of twenty.
-//! What lost no more passes, if the control was narrow enough to see it: whether it was is read
-//! from the control alone, before anything is known of the arm.
+//! What lost no more passes, if the measurement was narrow enough to see it: the control, which
+//! knows nothing of the arm, and the arm's own interval, which has what its servers differ by.
 //!
-//! A control that is too wide, a loss beyond the limit that could be chance, more void cells than
-//! chance explains, and whatever was planned and not measured or was measured without its limits,
-//! is undecided: the time that was given ran out. So is CPU time that is not counted.
+//! What is too wide, a loss beyond the limit that could be chance, a family whose control is not 1,
+//! more void cells than chance explains, and whatever was planned and not measured, was measured
+//! without its limits or contradicts itself, is undecided: so is CPU time that is not counted, and
+//! a miniature.
+//!
+//! ```text
+//!   asked      metrics that were named, and which of them a cell has
+//!   lines      what each family and each cell says by itself
+//!   planned    what a cell lacks of its planned blocks
+//!   settle     all lines together: which fail, which are open
+//! ```
 
-use std::collections::BTreeSet;
+mod asked;
+mod lines;
+mod planned;
+mod settle;
+
 use std::fmt;
 
 use serde::Serialize;
-use statrs::distribution::{Binomial, DiscreteCDF as _};
 
-use crate::analysis::{
-    Aspect, CONTROL, Comparison, Family, Kind, VOID_BY_CHANCE, compare, families, is_paced,
-    phase_of, planned_cells, uncounted,
-};
+use asked::{Asked, Basis};
+
+use crate::analysis::{Comparison, Kind, compare};
 use crate::error::{Error, Result};
-use crate::experiment::{Engine, Experiment};
+use crate::experiment::{Engine, Experiment, Size};
 use crate::manifest::Planned;
-use crate::metric::{Better, METRICS, Metric, find};
-use crate::phrase;
-use crate::plan;
+use crate::phrase::{self, MINIATURE};
 use crate::results::Results;
-use crate::statistics::{Estimate, Interval, holm};
-use crate::trial::{Cell, Phase, Trial};
+use crate::statistics::Interval;
+use crate::trial::Cell;
 
 /// What is judged.
 #[derive(Clone, Debug, PartialEq)]
@@ -160,25 +168,39 @@ pub fn gate(results: &Results, options: &Options) -> Result<Gate> {
         return Err(Error::Asked(format!("no experiment of the run has an arm {}", options.arm)));
     }
     let by_default = options.experiments.is_empty();
+    let judged = |planned: &&Planned| match by_default {
+        true => planned.experiment.engine != Engine::None,
+        false => options.experiments.contains(&planned.experiment.name),
+    };
+    let is_base = |planned: &Planned| planned.experiment.arms.first() == Some(&options.arm);
+    if planned.iter().filter(judged).count() > 0 && planned.iter().filter(judged).all(is_base) {
+        return Err(Error::Asked(format!(
+            "{0} is the base, with which other arms are compared: {0} cannot lose against itself",
+            options.arm
+        )));
+    }
+    if results.manifest.size == Size::Miniature {
+        return Ok(Gate::of_miniature(options));
+    }
     let (mut lines, mut skipped) = (Vec::new(), Vec::new());
     let mut compared: Vec<(&Experiment, Vec<Comparison>)> = Vec::new();
     for planned in planned {
         let experiment = &planned.experiment;
         if by_default && experiment.engine == Engine::None {
             skipped.push(experiment.name.clone());
-        } else if by_default || options.experiments.contains(&experiment.name) {
-            let basis = Basis { asked: &asked, timed: timed(experiment, &results.trials) };
+        } else if judged(&planned) {
+            let basis = Basis::new(&asked, experiment, &results.trials);
             let mut all = compare(experiment, &results.trials);
             // A family then holds only what its cells are judged by.
             all.retain(|c| basis.of(&c.cell).iter().flatten().any(|metric| *metric == c.metric));
-            lines.extend(lines_of(planned, results, options, &basis, &all)?);
+            lines.extend(lines::of_experiment(planned, results, options, &basis, &all)?);
             compared.push((experiment, all));
         }
     }
     let all: Vec<(&Experiment, &[Comparison])> =
         compared.iter().map(|(experiment, all)| (*experiment, &**all)).collect();
-    let mut lines: Vec<Line> = family_lines(&all, options).into_iter().chain(lines).collect();
-    settle(&mut lines, &all);
+    let mut lines: Vec<Line> = lines::of_families(&all, options).into_iter().chain(lines).collect();
+    settle::settle(&mut lines, &all);
     let any = |outcome| lines.iter().any(|line| line.outcome == outcome);
     let outcome = if any(Outcome::Failed) {
         Outcome::Failed
@@ -190,305 +212,25 @@ pub fn gate(results: &Results, options: &Options) -> Result<Gate> {
     Ok(Gate { arm: options.arm.clone(), max_loss: options.max_loss, outcome, lines, skipped })
 }
 
-/// What was asked for. A cell is judged by all of its choices.
-struct Asked {
-    /// Choices for a cell in which some arm has CPU time.
-    timed: Vec<Choice>,
-    /// Choices for any other cell.
-    untimed: Vec<Choice>,
-}
-
-/// Metrics that stand for one another: a cell is judged by those of them that it has.
-type Choice = Vec<&'static Metric>;
-
-impl Asked {
-    fn of(options: &Options) -> Result<Self> {
-        if options.metrics.is_empty() {
-            return Ok(Self { timed: vec![choice(PRIMARY)?], untimed: vec![choice(THROUGHPUT)?] });
-        }
-        let named: Vec<Choice> =
-            options.metrics.iter().map(|name| choice(name)).collect::<Result<_>>()?;
-        Ok(Self { timed: named.clone(), untimed: named })
-    }
-}
-
-/// The metrics that a name stands for.
-fn choice(name: &str) -> Result<Choice> {
-    let is_meant = |metric: &&Metric| match name {
-        THROUGHPUT => metric.better == Better::Higher,
-        _ => metric.name == name && metric.better != Better::Neither,
-    };
-    let found: Choice = METRICS.iter().filter(is_meant).collect();
-    if found.is_empty() {
-        return Err(Error::Asked(format!(
-            "there is no metric named {name} that could be better or worse"
-        )));
-    }
-    Ok(found)
-}
-
-/// What the cells of one experiment are judged by.
-struct Basis<'r> {
-    asked: &'r Asked,
-    timed: BTreeSet<&'r Cell>,
-}
-
-impl Basis<'_> {
-    fn of(&self, cell: &Cell) -> &[Choice] {
-        if self.timed.contains(cell) { &self.asked.timed } else { &self.asked.untimed }
-    }
-}
-
-/// The cells in which some arm has CPU time.
-fn timed<'r>(experiment: &Experiment, trials: &'r [Trial]) -> BTreeSet<&'r Cell> {
-    let has = |t: &&Trial| t.experiment == experiment.name && t.metrics.contains_key(PRIMARY);
-    trials.iter().filter(has).map(|trial| &trial.cell).collect()
-}
-
-/// A line for each family of what is judged.
-fn family_lines(compared: &[(&Experiment, &[Comparison])], options: &Options) -> Vec<Line> {
-    let controls = families(compared, CONTROL);
-    let line = |family: Family| {
-        let same = |c: &&Family| c.kind == family.kind && c.aspect == family.aspect;
-        let control = controls.iter().find(same).map(|control| control.ratio);
-        let (outcome, why_not) = judged(Some(family.ratio), control, options.max_loss);
-        let differs = family.estimate.p_value() < 0.05;
-        let said = match family.aspect {
-            Aspect::P95 => phrase::latency(&family.ratio, differs),
-            Aspect::Cpu | Aspect::Throughput => phrase::difference(&family.ratio, differs),
-        };
-        let plural = if family.cells == 1 { "" } else { "s" };
-        let out = match family.left_out {
-            0 => String::new(),
-            out => format!(", {out} left out"),
-        };
-        Line {
+impl Gate {
+    /// Of a run that measures nothing long enough to judge it.
+    fn of_miniature(options: &Options) -> Self {
+        let line = Line {
             experiment: "all experiments".into(),
-            family: Some(family.kind),
+            family: None,
             cell: None,
-            metric: Some(name(family.aspect)),
-            ratio: Some(family.ratio),
-            control,
-            outcome,
-            why: format!("{said}{why_not} ({} cell{plural}{out})", family.cells),
-            chance: Some(family.estimate.p_below(1.0 - options.max_loss)),
+            metric: None,
+            ratio: None,
+            control: None,
+            outcome: Outcome::Undecided,
+            why: format!("not judged: {MINIATURE}"),
+            chance: None,
             is_void: false,
-        }
-    };
-    families(compared, &options.arm).into_iter().map(line).collect()
-}
-
-/// Fails the lines that lose more: families and cells are two tests, each with its own lines in
-/// mind. Cells that say nothing by themselves are open where their family says something.
-fn settle(lines: &mut [Line], compared: &[(&Experiment, &[Comparison])]) {
-    let (families, cells): (Vec<usize>, Vec<usize>) = (0..lines.len())
-        .filter(|at| lines[*at].chance.is_some())
-        .partition(|at| lines[*at].family.is_some());
-    let tests = [families, cells].map(|test| holm_of(lines, &test));
-    let share = SIGNIFICANT / tests.iter().filter(|test| !test.is_empty()).count() as f64;
-    for (at, chance) in tests.into_iter().flatten() {
-        if chance < share {
-            lines[at].outcome = Outcome::Failed;
-            lines[at].why = lines[at].why.replacen(COULD_BE_CHANCE, "", 1);
-        }
+        };
+        let (arm, max_loss) = (options.arm.clone(), options.max_loss);
+        let (outcome, lines) = (Outcome::Undecided, vec![line]);
+        Self { arm, max_loss, outcome, lines, skipped: Vec::new() }
     }
-    let decided: Vec<(Option<Kind>, &str)> = lines
-        .iter()
-        .filter(|line| line.family.is_some() && line.outcome != Outcome::Undecided)
-        .filter_map(|line| Some((line.family, line.metric?)))
-        .collect();
-    let void = lines.iter().filter(|line| line.is_void).count();
-    let sound = lines.iter().filter(|line| line.cell.is_some() && line.chance.is_some()).count();
-    let stops = compared.iter().any(|(experiment, _)| experiment.stop.control_precision.is_some());
-    let each = if stops { VOID_WHERE_IT_STOPS } else { VOID_BY_CHANCE };
-    let void_by_chance = chance_of_void(void, void + sound, each) > SIGNIFICANT;
-    let open = |line: &Line| {
-        let cell = line.cell.as_ref()?;
-        if line.chance.is_none() && !(line.is_void && void_by_chance) {
-            return None;
-        }
-        let (experiment, _) = compared.iter().find(|(e, _)| e.name == line.experiment)?;
-        let work = experiment.workload.get(cell.workload().split('/').next()?)?;
-        let metric = find(line.metric?)?;
-        let aspect = aspect(metric)?;
-        // The latencies of a family are those of equal work, where it has any.
-        let paced = phase_of(experiment, cell.workload(), metric) == Phase::EqualWork;
-        let same = aspect != Aspect::P95 || paced == is_paced(experiment, cell.workload());
-        (same && decided.contains(&(Kind::of(work), name(aspect)))).then_some(())
-    };
-    let opened: Vec<usize> = (0..lines.len())
-        .filter(|at| lines[*at].outcome == Outcome::Undecided && open(&lines[*at]).is_some())
-        .collect();
-    for at in opened {
-        lines[at].outcome = Outcome::Open;
-    }
-}
-
-/// How likely so many or more of these cells are void where all servers are equal, and `each` is so
-/// with this chance.
-fn chance_of_void(void: usize, cells: usize, each: f64) -> f64 {
-    let all = Binomial::new(each, cells as u64).expect("a chance from 0 to 1");
-    void.checked_sub(1).map_or(1.0, |less| all.sf(less as u64))
-}
-
-/// The chances of these lines, each adjusted for all of them.
-fn holm_of(lines: &[Line], test: &[usize]) -> Vec<(usize, f64)> {
-    let alone: Vec<f64> = test.iter().filter_map(|at| lines[*at].chance).collect();
-    test.iter().copied().zip(holm(&alone)).collect()
-}
-
-/// Which aspect of a family a metric is.
-fn aspect(metric: &Metric) -> Option<Aspect> {
-    match (metric.name, metric.better) {
-        (PRIMARY, _) => Some(Aspect::Cpu),
-        ("latency_p95", _) => Some(Aspect::P95),
-        ("elapsed", _) | (_, Better::Higher) => Some(Aspect::Throughput),
-        _ => None,
-    }
-}
-
-/// The name of an aspect beside those of metrics.
-const fn name(aspect: Aspect) -> &'static str {
-    match aspect {
-        Aspect::Cpu => PRIMARY,
-        Aspect::Throughput => THROUGHPUT,
-        Aspect::P95 => "latency_p95",
-    }
-}
-
-/// What a measurement allows to be said before it is tested whether it loses more.
-fn judged(ratio: Option<Interval>, control: Option<Interval>, max_loss: f64) -> (Outcome, String) {
-    let (Some(ratio), Some(control)) = (ratio, control) else {
-        return (Outcome::Undecided, "; there is no control".into());
-    };
-    let reach = (control.high / control.low).ln() / 2.0;
-    if reach > -(1.0 - max_loss).ln() {
-        let why = format!(
-            "; the control is known to {} % only, which is more than the limit",
-            phrase::rounded_up(1.0 - (-reach).exp())
-        );
-        return (Outcome::Undecided, why);
-    }
-    if ratio.mid < 1.0 - max_loss {
-        return (Outcome::Undecided, COULD_BE_CHANCE.into());
-    }
-    (Outcome::Passed, String::new())
-}
-
-/// The lines of one experiment.
-fn lines_of(
-    planned: &Planned,
-    results: &Results,
-    options: &Options,
-    basis: &Basis<'_>,
-    compared: &[Comparison],
-) -> Result<Vec<Line>> {
-    let experiment = &planned.experiment;
-    let not_told = |cell, metric, why: &str| Line {
-        experiment: experiment.name.clone(),
-        family: None,
-        cell,
-        metric,
-        ratio: None,
-        control: None,
-        outcome: Outcome::Undecided,
-        why: why.into(),
-        chance: None,
-        is_void: false,
-    };
-    let arm = planned.arms.iter().find(|arm| arm.name == options.arm);
-    let missing = match arm {
-        None => Some(format!("arm {} is not part of it", options.arm)),
-        Some(arm) => arm.missing.as_ref().map(|why| format!("arm {} is missing: {why}", arm.name)),
-    };
-    if let Some(why) = missing {
-        return Ok(vec![not_told(None, None, &why)]);
-    }
-    let phase = |cell: &Cell, metric: &Metric| phase_of(experiment, cell.workload(), metric);
-    let comparisons: Vec<&Comparison> = compared
-        .iter()
-        .filter(|c| c.arm == options.arm && c.phase == phase(&c.cell, c.metric))
-        .collect();
-    let some_arm_has = |cell: &Cell, metric: &Metric| {
-        results.trials.iter().any(|t| {
-            t.experiment == experiment.name
-                && t.cell == *cell
-                && t.phase == phase(cell, metric)
-                && t.metrics.contains_key(metric.name)
-        })
-    };
-    let uncounted = |metric: &Metric| {
-        let base = experiment.arms.first()?;
-        uncounted(experiment, metric, (&options.arm, base))
-    };
-    let mut lines = Vec::new();
-    for cell in planned_cells(experiment, Phase::Capacity)? {
-        for choice in basis.of(&cell) {
-            let before = lines.len();
-            for metric in choice {
-                let found = comparisons.iter().find(|c| c.cell == cell && c.metric == *metric);
-                if let Some(why) = uncounted(metric) {
-                    let why = format!("{why}; use --metric {THROUGHPUT}");
-                    lines.push(not_told(Some(cell.clone()), Some(metric.name), &why));
-                } else if let Some(comparison) = found {
-                    lines.push(line((experiment, results.finished), comparison, options.max_loss));
-                } else if some_arm_has(&cell, metric) {
-                    lines.push(not_told(Some(cell.clone()), Some(metric.name), "not measured"));
-                }
-            }
-            if lines.len() == before {
-                let metric = match choice[..] {
-                    [metric] => Some(metric.name),
-                    // Any of them would have done.
-                    _ => None,
-                };
-                lines.push(not_told(Some(cell.clone()), metric, "not measured"));
-            }
-        }
-    }
-    Ok(lines)
-}
-
-/// `finished` says whether the run came to the end of its plan.
-fn line(
-    (experiment, finished): (&Experiment, bool),
-    comparison: &Comparison,
-    max_loss: f64,
-) -> Line {
-    let blocks = comparison.pairs.len();
-    let lacks = lacks((experiment, finished), comparison);
-    let sound = comparison.told().is_ok() && comparison.unlimited.is_none() && lacks.is_none();
-    let (outcome, why_not) = match sound {
-        true => judged(comparison.estimate.map(|_| comparison.ratio), comparison.control, max_loss),
-        // The phrase says why.
-        false => (Outcome::Undecided, lacks.unwrap_or_default()),
-    };
-    let below = |estimate: Estimate| estimate.p_below(1.0 - max_loss);
-    Line {
-        experiment: experiment.name.clone(),
-        family: None,
-        cell: Some(comparison.cell.clone()),
-        metric: Some(comparison.metric.name),
-        ratio: Some(comparison.ratio),
-        control: comparison.control,
-        outcome,
-        why: format!("{}{why_not} ({})", comparison.phrase(), phrase::blocks(blocks)),
-        chance: comparison.estimate.filter(|_| sound).map(below),
-        is_void: comparison.is_void() && comparison.unlimited.is_none(),
-    }
-}
-
-/// What a comparison lacks of its planned blocks. A precision ends them by a rule that knows
-/// nothing of the arm, and does so only in a run that came to its end: whoever ends one by hand may
-/// have looked.
-fn lacks((experiment, finished): (&Experiment, bool), comparison: &Comparison) -> Option<String> {
-    let work = experiment.workload.get(comparison.cell.workload().split('/').next()?)?;
-    if comparison.phase == Phase::EqualWork && experiment.stop.control_precision.is_some() {
-        return (!finished).then(|| "; the run did not come to the end of its plan".into());
-    }
-    let planned = plan::blocks(experiment, work, comparison.phase) as usize;
-    let measured = comparison.pairs.len() + comparison.without_ratio.len();
-    (measured < planned).then(|| format!("; {measured} of {planned} planned blocks were measured"))
 }
 
 impl fmt::Display for Line {
@@ -533,14 +275,6 @@ impl fmt::Display for Gate {
     }
 }
 
-/// The chance that a cell is void where the control's width ended its blocks: it is a little too
-/// sure then, by the simulation in `statistics`.
-const VOID_WHERE_IT_STOPS: f64 = 0.02;
-/// The chance of failing a build whose arms cost exactly the limit. Families and cells share it.
-const SIGNIFICANT: f64 = 0.05;
-/// Why a loss beyond the limit is undecided.
-const COULD_BE_CHANCE: &str =
-    "; that is more than the limit, but could be chance: more blocks would tell";
 /// Why an experiment is skipped.
 const NO_SERVER: &str = "it compares ciphers, not a server with and without encryption";
 /// The metric that is judged if none is named: it takes the least time to measure.

@@ -99,7 +99,7 @@ pub struct Machine {
     pub fsync_ms: Option<f64>,
     /// Versions of servers and tools by name.
     pub versions: BTreeMap<String, String>,
-    /// Whether cgroups, loop devices and mounts could be used.
+    /// Whether a control group could be made: by root, where no container hides them.
     pub root: bool,
 }
 

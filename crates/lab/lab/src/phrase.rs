@@ -83,6 +83,8 @@ pub(crate) fn rounded_up(part: f64) -> String {
     format!("{:.1}", ((part * 1000.0 - 1e-6).ceil() / 10.0).max(0.1))
 }
 
+/// Why nothing of a miniature is judged.
+pub const MINIATURE: &str = "a miniature says nothing about cost";
 /// Blocks without which no figure should be published.
 pub const LEAST_FOR_PUBLICATION: usize = 10;
 /// From here on a ratio is said as such, not as a gain.

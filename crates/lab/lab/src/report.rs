@@ -41,7 +41,7 @@ use std::path::{Path, PathBuf};
 use crate::analysis::{self, Comparison};
 use crate::error::{Error, Result};
 use crate::manifest::Planned;
-use crate::results::Results;
+use crate::results::{Results, replaced};
 
 /// Writes the page that sets two runs side by side to `path`.
 ///
@@ -52,8 +52,8 @@ pub fn write_side_by_side(a: &Results, b: &Results, path: &Path) -> Result<()> {
     fs::write(path, page).map_err(Error::io(format!("writing {}", path.display())))
 }
 
-/// Writes `report.html`, `report.md`, `report.json` and `report.csv` into `out`, and returns their
-/// paths.
+/// Writes `report.html`, `report.md`, `report.json` and `report.csv` into `out`, all or none, and
+/// returns their paths.
 ///
 /// # Errors
 /// When the files of the run cannot be read, or those of the report cannot be written.
@@ -77,11 +77,6 @@ pub fn write(results: &Results, out: &Path) -> Result<Vec<PathBuf>> {
         ("report.csv", machine::csv(results)),
     ];
     fs::create_dir_all(out).map_err(Error::io(format!("making {}", out.display())))?;
-    let mut paths = Vec::new();
-    for (name, text) in files {
-        let path = out.join(name);
-        fs::write(&path, text).map_err(Error::io(format!("writing {}", path.display())))?;
-        paths.push(path);
-    }
-    Ok(paths)
+    replaced(out, &files)?;
+    Ok(files.iter().map(|(name, _)| out.join(name)).collect())
 }

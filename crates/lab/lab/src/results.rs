@@ -11,18 +11,24 @@
 //! `counted` has what else does not count.
 
 mod counted;
+mod damaged;
+mod outside;
+mod whole;
 
 use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::Write as _;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Result};
+use crate::experiment::Claim;
 use crate::manifest::Manifest;
 use crate::plan;
 use crate::trial::{Phase, Trial};
-pub(crate) use counted::{block_of, instances};
+pub(crate) use counted::{Block, block_of, instances};
+pub use damaged::Damaged;
+use whole::sync;
+pub(crate) use whole::{Existing, replaced, whole};
 
 /// Everything of a run that was read.
 #[derive(Clone, Debug)]
@@ -33,10 +39,17 @@ pub struct Results {
     pub manifest: Manifest,
     /// What was measured and counts, in order of time.
     pub trials: Vec<Trial>,
-    /// Lines that are no trials: number from 1, and why.
-    pub broken: Vec<(usize, String)>,
+    /// Lines that are no trials.
+    pub broken: Vec<Damaged>,
+    /// Rows that are trials and do not count, in sentences without a full stop: of what was not
+    /// planned, or of what another row has.
+    pub outside: Vec<String>,
+    /// Arms of an experiment that have no row at all where others have some, as `sealed in quick`.
+    pub absent: Vec<String>,
     /// Blocks that were cut before all arms had been measured; their trials are left out.
     pub cut: usize,
+    /// Which they are.
+    pub(crate) cut_blocks: BTreeSet<Block>,
     /// How often the lab was started for it.
     pub sittings: u32,
     /// Whether the lab came to the end of the plan. A run of before this was written has not that
@@ -58,33 +71,59 @@ impl Results {
         if manifest.format != FORMAT {
             return Err(not_a_run(format!("its format is {}, not {FORMAT}", manifest.format)));
         }
+        let claims = manifest.experiments.iter().flat_map(|planned| &planned.experiment.claims);
+        if let Some(why) = claims.map(Claim::check).find_map(Result::err) {
+            return Err(not_a_run(format!("{MANIFEST}: {why}")));
+        }
         let path = dir.join(RESULTS);
         let bytes = match fs::read(&path) {
             Ok(bytes) => bytes,
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => Vec::new(),
             Err(e) => return Err(Error::io(format!("reading {}", path.display()))(e)),
         };
-        let mut trials = Vec::new();
-        let mut broken = Vec::new();
-        for (number, line) in bytes.split(|byte| *byte == b'\n').enumerate() {
-            if line.is_empty() {
-                continue;
-            }
-            match serde_json::from_slice(line) {
-                Ok(trial) => trials.push(trial),
-                Err(why) => broken.push((number + 1, why.to_string())),
-            }
-        }
+        let (trials, broken) = damaged::read(&bytes);
         let sittings = trials.iter().map(|trial: &Trial| trial.sitting + 1).max().unwrap_or(0);
+        let (trials, mut outside) = outside::of_plan(&manifest, trials);
         let trials = counted::of_latest_sittings(trials);
-        let (mut trials, cut) = counted::of_whole_blocks(&manifest, trials);
+        let trials = outside::each_once(trials, &mut outside);
+        let absent = counted::absent(&manifest, &trials);
+        let (mut trials, cut_blocks) = counted::of_whole_blocks(&manifest, trials);
         counted::drop_sparse_percentiles(&mut trials);
         let finished = dir.join(FINISHED).is_file();
-        Ok(Self { dir: dir.into(), manifest, trials, broken, cut, sittings, finished })
+        Ok(Self {
+            dir: dir.into(),
+            manifest,
+            trials,
+            broken,
+            outside,
+            absent,
+            cut: cut_blocks.len(),
+            cut_blocks,
+            sittings,
+            finished,
+        })
     }
 }
 
 impl Results {
+    /// How many lines are no trials, and the first of them: `3 lines of results.jsonl are no
+    /// trials: line 5 (EOF while ...), 7, 9`. `None` where all are.
+    #[must_use]
+    pub fn damaged(&self) -> Option<String> {
+        let (first, others) = self.broken.split_first()?;
+        let all = match others.len() {
+            0 => format!("1 line of {RESULTS} is no trial"),
+            others => format!("{} lines of {RESULTS} are no trials", others + 1),
+        };
+        let named: String =
+            others.iter().take(NAMED).map(|damaged| format!(", {}", damaged.line)).collect();
+        let more = match others.len().saturating_sub(NAMED) {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        Some(format!("{all}: line {} ({}){named}{more}", first.line, first.why))
+    }
+
     /// Blocks that were planned where something can be measured here, and how many of them were
     /// not. Those that a precision ends are planned by nobody.
     #[must_use]
@@ -217,41 +256,8 @@ pub(crate) fn go_on(dir: &Path) -> Result<()> {
     }
 }
 
-/// What becomes of a file that is there already.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Existing {
-    /// It stays, and that is an error.
-    Refused,
-    /// The new one takes its place.
-    Replaced,
-}
-
-/// Writes a file under another name, waits until it is on the disk, and gives it its name.
-pub(crate) fn whole(dir: &Path, name: &str, bytes: &[u8], existing: Existing) -> Result<()> {
-    let path = dir.join(name);
-    let failed = || Error::io(format!("writing {}", path.display()));
-    // As any other file is made: the umask takes away.
-    let mode = fs::Permissions::from_mode(0o666);
-    let mut file = tempfile::Builder::new()
-        .prefix(&format!(".{name}-"))
-        .permissions(mode)
-        .tempfile_in(dir)
-        .map_err(failed())?;
-    let written = file.write_all(bytes).and_then(|()| file.as_file().sync_all());
-    written.map_err(failed())?;
-    let named = match existing {
-        Existing::Refused => file.persist_noclobber(&path),
-        Existing::Replaced => file.persist(&path),
-    };
-    named.map_err(|error| failed()(error.error))?;
-    sync(dir)
-}
-
-/// Waits until the names in a directory are on the disk.
-fn sync(dir: &Path) -> Result<()> {
-    let failed = Error::io(format!("writing the directory {}", dir.display()));
-    File::open(dir).and_then(|dir| dir.sync_all()).map_err(failed)
-}
+/// Damaged lines that are named beside the first.
+const NAMED: usize = 4;
 
 /// Version of both files.
 pub const FORMAT: u32 = 1;
@@ -265,6 +271,8 @@ const FINISHED: &str = "finished";
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::analysis;
+    use crate::experiment::{Crypto, Expectation, Size, Work};
     use crate::synthetic::{Synthetic, results};
 
     const ARMS: [&str; 2] = ["plain", "sealed"];
@@ -272,7 +280,99 @@ mod tests {
     fn run() -> Results {
         let mut run = Synthetic::new(3);
         run.arm("plain", "w", 1.0).arm("sealed", "w", 0.9);
-        results(run, &ARMS)
+        let mut results = results(run, &ARMS);
+        let work = Work::Crypto(Crypto { block: "1".into(), seconds: "1".into() });
+        results.manifest.experiments[0].experiment.workload.insert("w".into(), work);
+        results
+    }
+
+    /// What is read of these rows.
+    fn read_of(manifest: &Manifest, rows: &[Trial]) -> Results {
+        let dir = tempfile::tempdir().unwrap();
+        Writer::create(dir.path(), manifest).unwrap().add_all(rows).unwrap();
+        Results::read(dir.path()).unwrap()
+    }
+
+    #[test]
+    fn rows_of_what_was_not_planned_are_said_and_do_not_count() {
+        type Change = fn(&mut Trial);
+        let run = run();
+        let changes: [(Change, &str); 5] = [
+            (|trial| trial.experiment = "other".into(), "an experiment"),
+            (|trial| trial.arm = "other".into(), "an arm"),
+            (|trial| trial.instance = 1, "a server"),
+            (|trial| _ = trial.cell.0.insert("scale".into(), "7".into()), "a cell"),
+            (|trial| trial.block = 10, "a block"),
+        ];
+        for (change, what) in changes {
+            let mut rows = run.trials.clone();
+            for trial in run.trials.iter().filter(|trial| trial.block == 1) {
+                let mut other = trial.clone();
+                change(&mut other);
+                rows.push(other);
+            }
+            let read = read_of(&run.manifest, &rows);
+            assert_eq!((read.trials.len(), read.cut), (6, 0), "{what}: {:?}", read.outside);
+            let [said] = &read.outside[..] else { panic!("{what}: {:?}", read.outside) };
+            assert!(said.starts_with(&format!("2 rows are of {what} that")), "{said}");
+        }
+        let read = read_of(&run.manifest, &run.trials);
+        assert!(read.outside.is_empty() && read.absent.is_empty(), "{read:?}");
+    }
+
+    #[test]
+    fn a_second_row_of_a_trial_counts_once_and_one_that_differs_is_not_trusted() {
+        let run = run();
+        for (part, differ) in [(1.0, false), (0.5, true)] {
+            let mut rows = run.trials.clone();
+            let mut twice = rows[4].clone();
+            twice.metrics.values_mut().for_each(|value| *value *= part);
+            rows.insert(0, twice);
+            let read = read_of(&run.manifest, &rows);
+            assert_eq!(read.trials.len(), 6);
+            let marked = read.trials.iter().filter(|trial| analysis::is_contradicted(trial));
+            assert_eq!(marked.count(), usize::from(differ), "{:?}", read.outside);
+            let said = if differ { "cannot be trusted" } else { "1 row is there twice" };
+            assert!(read.outside[0].contains(said), "{:?}", read.outside);
+        }
+    }
+
+    #[test]
+    fn an_arm_without_a_row_is_named() {
+        let mut run = run();
+        run.trials.retain(|trial| trial.arm == "plain");
+        let read = read_of(&run.manifest, &run.trials);
+        assert_eq!((read.trials.len(), read.cut), (0, 3));
+        assert_eq!(read.absent, ["sealed in synthetic"]);
+    }
+
+    #[test]
+    fn many_damaged_lines_are_one_sentence() {
+        let mut run = run();
+        assert_eq!(run.damaged(), None);
+        run.broken = vec![Damaged::at(3)];
+        assert_eq!(run.damaged().unwrap(), "1 line of results.jsonl is no trial: line 3 (torn)");
+        run.broken = (3..20).map(Damaged::at).collect();
+        let said = "17 lines of results.jsonl are no trials: line 3 (torn), 4, 5, 6, 7 and 12 more";
+        assert_eq!(run.damaged().unwrap(), said);
+    }
+
+    #[test]
+    fn a_run_whose_claim_has_no_figure_is_refused_by_its_name() {
+        let text = "name = 't'\nquestion = ''\nengine = 'none'\narms = ['plain']\n\
+                    [workload.w]\nkind = 'crypto'\nblock = 1\nseconds = 1\n[stop]\nblocks = 1\n\
+                    [[claim]]\nid = 'c'\ntext = ''\nsource = ''\nmetric = 'elapsed'\n\
+                    arm = 'plain'\nagainst = 'plain'\nexpect = { between = [0.5, 1.5] }\n";
+        let read = |text: &str| crate::experiment::read("t", text, Size::Small);
+        let why = read(&text.replace("0.5, 1.5", "1.5, 0.5")).unwrap_err().to_string();
+        assert!(why.contains("claim `c`: between is 1.5 to 0.5"), "{why}");
+        let mut manifest = run().manifest;
+        manifest.experiments[0].experiment = read(text).unwrap();
+        manifest.experiments[0].experiment.claims[0].expect = Expectation::EqualWithin(-0.5);
+        let dir = tempfile::tempdir().unwrap();
+        drop(Writer::create(dir.path(), &manifest).unwrap());
+        let error = Results::read(dir.path()).unwrap_err();
+        assert!(error.to_string().contains("claim `c`: equal_within is -0.5"), "{error}");
     }
 
     #[test]

@@ -12,6 +12,7 @@
 //! the same machine, with each block that was cut in two measured again as a whole.
 
 mod cell;
+mod elsewhere;
 mod equal_work;
 mod forecast;
 mod lock;
@@ -101,14 +102,17 @@ fn limits(experiment: &Experiment, machine: &Machine) -> Vec<String> {
     let mut limits = Vec::new();
     let blocks = experiment.stop.blocks;
     if (blocks as usize) < LEAST_FOR_PUBLICATION {
+        let noun = if blocks == 1 { "block" } else { "blocks" };
         limits.push(format!(
-            "{blocks} blocks a cell; {LEAST_FOR_PUBLICATION} are the least for publication"
+            "{blocks} {noun} a cell; {LEAST_FOR_PUBLICATION} are the least for publication"
         ));
     }
     if experiment.limits != crate::experiment::Limits::default() && !machine.root {
-        limits.push(
-            "not root: no control groups and no volumes, so everything runs unthrottled".into(),
-        );
+        let why = match rustix::process::geteuid().is_root() {
+            true => "no control group can be made here",
+            false => "not root: no control groups and no volumes",
+        };
+        limits.push(format!("{why}, so everything runs unthrottled"));
     }
     limits.extend(arm::limits_of_volumes(experiment, machine));
     limits
@@ -120,6 +124,7 @@ fn limits(experiment: &Experiment, machine: &Machine) -> Vec<String> {
 /// When another lab runs, the directory has a run already, or anything of it fails; see the module.
 pub fn start(manifest: &Manifest, options: &Options, progress: &mut dyn Progress) -> Result<()> {
     check_programs(manifest)?;
+    arm::check_programs(&manifest.experiments)?;
     let only = lock::take(&options.work)?;
     clean_up(manifest, options, &only, progress);
     let writer = Writer::create(&options.out, manifest)?;

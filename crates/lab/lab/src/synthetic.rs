@@ -2,7 +2,7 @@
 //!
 //! Machine drift that is common to a block, and 1 % of noise in each trial.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::experiment::{Billing, Engine, Experiment, Limits, OwnArm, Param, Size, Stop};
 use crate::manifest::{Machine, Manifest, Planned, PlannedArm};
@@ -161,8 +161,33 @@ pub(crate) fn results(run: Synthetic, arms: &[&str]) -> Results {
         manifest,
         trials: run.trials,
         broken: Vec::new(),
+        outside: Vec::new(),
+        absent: Vec::new(),
         cut: 0,
+        cut_blocks: BTreeSet::new(),
         sittings: 1,
         finished: true,
+    }
+}
+
+/// Gives the control of each cell this ratio of CPU time, in the mean over its blocks.
+pub(crate) fn set_controls(results: &mut Results, ratio: f64) {
+    const CPU: &str = "cpu_per_unit";
+    let (plain, control): (Vec<_>, Vec<_>) = results
+        .trials
+        .iter_mut()
+        .filter(|trial| trial.arm != "sealed")
+        .partition(|trial| trial.arm == "plain");
+    let mean = |trials: &[&mut Trial], cell: &Cell| {
+        let here = trials.iter().filter(|trial| trial.cell == *cell);
+        let logs: Vec<f64> = here.map(|trial| trial.metrics[CPU].ln()).collect();
+        logs.iter().sum::<f64>() / logs.len() as f64
+    };
+    let away: Vec<f64> = control
+        .iter()
+        .map(|trial| mean(&control, &trial.cell) - mean(&plain, &trial.cell))
+        .collect();
+    for (trial, away) in control.into_iter().zip(away) {
+        *trial.metrics.get_mut(CPU).unwrap() *= (-away).exp() / ratio;
     }
 }

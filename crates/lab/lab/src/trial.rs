@@ -152,4 +152,6 @@ pub enum WarningKind {
     ColdCache,
     /// Slices of equal work took longer than planned, since transactions waited for each other.
     Queue,
+    /// Another row of the same trial says something else. No lab writes it: it is found by reading.
+    Contradicted,
 }

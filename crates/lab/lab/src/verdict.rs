@@ -13,10 +13,10 @@ mod rule;
 use measured::Measured;
 use serde::{Deserialize, Serialize};
 
-use crate::analysis::{interval, told, uncounted};
+use crate::analysis::{CONTRADICTED, interval, told, uncounted};
 use crate::experiment::{Claim, Experiment, LevelsAgainst, Param};
 use crate::manifest::PlannedArm;
-use crate::phrase;
+use crate::phrase::{self, MINIATURE};
 use crate::statistics::Interval;
 use crate::trial::{Cell, Trial, WORKLOAD};
 
@@ -57,6 +57,8 @@ pub enum Conclusion {
     Undecided,
     /// Nothing was measured that the claim could be compared with.
     NotComparable,
+    /// Nothing that was measured says anything of a cost: a miniature.
+    NotJudged,
 }
 
 impl std::fmt::Display for Conclusion {
@@ -69,7 +71,16 @@ impl std::fmt::Display for Conclusion {
             Self::Less => "less than published",
             Self::Undecided => "not decided",
             Self::NotComparable => "not comparable",
+            Self::NotJudged => "not judged: miniature",
         })
+    }
+}
+
+impl Verdict {
+    /// The same of a run that measures nothing long enough to be judged.
+    #[must_use]
+    pub fn of_miniature(self) -> Self {
+        Self { conclusion: Conclusion::NotJudged, why: MINIATURE.into(), ..self }
     }
 }
 
@@ -149,6 +160,7 @@ fn conclude(claim: &Claim, verdict: &Verdict, measured: &Measured) -> (Conclusio
     };
     let count = verdict.pairs.len();
     let told = told(count, *without_ratio, measured.has_controls(), None)
+        .and_then(|()| if measured.contradicted { Err(CONTRADICTED.into()) } else { Ok(()) })
         .and_then(|()| measured.void().map_or(Ok(()), Err));
     let of_cost = claim.levels_against.is_none() && claim.figure.is_none();
     let (conclusion, why) = match (told, !of_cost) {

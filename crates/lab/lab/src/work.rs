@@ -52,20 +52,49 @@ pub(crate) fn run(tool: Tool<'_>, stop: &AtomicBool) -> Result<Output> {
     if output.status.success() {
         return Ok(output);
     }
-    let last: Vec<&str> = output.stderr.lines().rev().take(5).collect();
-    let last: Vec<&str> = last.into_iter().rev().collect();
-    Err(Error::Other(format!(
-        "`{}` ended with {}: {}",
-        output.command,
-        output.status,
-        last.join(" | ")
-    )))
+    let (command, status) = (&output.command, output.status);
+    Err(Error::Other(format!("{}\n  `{command}` ended with {status}", reason(&output))))
 }
+
+/// What a tool printed of its failure: its last lines, without its name before the first.
+pub(crate) fn reason(output: &Output) -> String {
+    let lines = output.stderr.lines().map(str::trim).filter(|line| !line.is_empty());
+    let lines: Vec<&str> = lines.collect();
+    let last = lines.get(lines.len().saturating_sub(LINES)..).unwrap_or_default();
+    match last.join(" | ") {
+        told if told.is_empty() => "it says nothing of why".into(),
+        told => without_name(&told).to_owned(),
+    }
+}
+
+/// Without the name of a program, and what it was reading: `psql: error: `, `psql:<stdin>:1: `.
+fn without_name(told: &str) -> &str {
+    let is_name = |word: &str| word.starts_with(|c: char| c.is_ascii_lowercase());
+    match told.split_once(": ").filter(|(name, _)| is_name(name) && !name.contains(' ')) {
+        Some((_, rest)) => rest.strip_prefix("error: ").unwrap_or(rest),
+        None => told,
+    }
+}
+
+/// Lines that tell why a tool failed.
+const LINES: usize = 5;
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use tidelock_servers::Workspace;
+
+    #[test]
+    fn a_reason_begins_with_what_the_server_said() {
+        for (told, reason) in [
+            ("psql: error: connection to server failed", "connection to server failed"),
+            ("psql:<stdin>:1: ERROR:  must be owner", "ERROR:  must be owner"),
+            ("FATAL:  no such database", "FATAL:  no such database"),
+            ("it failed: why", "it failed: why"),
+        ] {
+            assert_eq!(without_name(told), reason);
+        }
+    }
 
     #[test]
     fn a_tool_that_hangs_ends_at_its_limit_with_its_name() {

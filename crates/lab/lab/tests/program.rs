@@ -1,5 +1,5 @@
 //! `tidelock-lab` as a user types it: every experiment in miniature; what can go wrong is in
-//! `faults`, arms of a user's own are in `arms`.
+//! `faults`, what makes no sense in `asked`, arms of a user's own in `arms` and `elsewhere`.
 //!
 //! Each test has its own work directory, so that the lab's lock is its own. The command `tidelock`
 //! and the library have to be built beside the program: `make test` does it.
@@ -23,6 +23,10 @@ use tidelock_servers::{Account, Arm, Cluster, Workspace, skip};
 
 #[path = "program/arms.rs"]
 mod arms;
+#[path = "program/asked.rs"]
+mod asked;
+#[path = "program/elsewhere.rs"]
+mod elsewhere;
 #[path = "program/faults.rs"]
 mod faults;
 #[path = "program/miniatures.rs"]
@@ -206,6 +210,9 @@ fn miniature_with(name: &str, env: &[(&str, &Path)]) -> (Bench, Vec<Value>) {
     succeeded(&report);
     let page = fs::read_to_string(bench.out().join("report.html")).unwrap();
     assert!(page.contains(name), "the report does not name the experiment");
+    assert!(page.contains("This run is a miniature"), "it speaks as if it said something of cost");
+    let gate = lab(&["gate"]).arg(bench.out()).args(["--max-loss", "90%"]).output().unwrap();
+    assert_eq!(gate.status.code(), Some(7), "{}", told(&gate));
     let again = lab(&["compare"]).arg(bench.out()).arg(bench.out()).output().unwrap();
     succeeded(&again);
     (bench, trials)

@@ -10,6 +10,7 @@ use std::{env, fs, thread};
 
 use rustix::process::Signal;
 
+use crate::elsewhere::Service;
 use crate::error::{Error, Result};
 use crate::process::Process;
 use crate::tool::{Output, Tool};
@@ -26,8 +27,8 @@ pub struct Cluster<'p> {
     log: PathBuf,
     bin: Option<PathBuf>,
     env: Vec<(String, String)>,
-    /// The connection service file of a server that is not ours.
-    service: Option<PathBuf>,
+    /// How clients reach a server that is not ours.
+    service: Option<Service>,
     /// `io_method`, where it is not the server's own default: it is new in 18.
     io_method: Option<String>,
 }
@@ -47,26 +48,19 @@ impl<'p> Cluster<'p> {
         Ok(Self { workspace, arm, dir, sockets, log, bin, env, service, io_method })
     }
 
-    /// A server elsewhere, which clients reach by these parameters of libpq (`host`, `sslmode`),
-    /// and with the password that PGPASSWORD has here. It has no directory, is not started and not
-    /// stopped.
+    /// A server elsewhere, which clients reach by these parameters of libpq (`host`, `dbname`,
+    /// `sslmode`), and with the password that PGPASSWORD has here. It has no directory, is not
+    /// started and not stopped.
     ///
     /// # Errors
-    /// When the connection service file cannot be written, or a parameter has more than one line.
+    /// When the connection service cannot be written, a parameter is there twice, or none names the
+    /// database.
     pub fn elsewhere(
         workspace: &'p Workspace,
         name: &str,
         parameters: &[(String, String)],
     ) -> Result<Self> {
-        let mut text = format!("[{SERVICE}]\n");
-        for (key, value) in parameters {
-            ensure(!key.contains(['\n', '=']) && !value.contains('\n'), || {
-                format!("{key} cannot stand in a connection service file")
-            })?;
-            text += &format!("{key}={value}\n");
-        }
-        let service = workspace.join(&format!("home/{name}.service"));
-        workspace.write(&service, &text)?;
+        let service = Service::write(workspace, name, parameters)?;
         let mut cluster = Self::at(workspace, name, Arm::Plain)?;
         cluster.service = Some(service);
         Ok(cluster)
@@ -386,11 +380,7 @@ impl<'p> Cluster<'p> {
     pub fn client(&self, program: &str) -> Tool<'p> {
         let tool = self.workspace.tool(self.client_program(program.as_ref()));
         if let Some(service) = &self.service {
-            let tool = tool.env("PGSERVICEFILE", service).env("PGSERVICE", SERVICE);
-            return match std::env::var_os("PGPASSWORD") {
-                Some(password) => tool.secret_env("PGPASSWORD", password),
-                None => tool,
-            };
+            return service.reached_by(tool);
         }
         tool.env("PGHOST", &self.sockets)
             .env("PGPORT", "5432")
@@ -468,8 +458,6 @@ impl<'p> Cluster<'p> {
 
 /// The variable by which long tests choose `io_method`.
 const IO_METHOD: &str = "TIDELOCK_PG_IO_METHOD";
-/// Name of the only service in its file.
-const SERVICE: &str = "lab";
 /// The longest time in which a server starts: it may have to recover first.
 const START_SECONDS: u64 = 300;
 /// The longest time in which a server ends and comes up again.

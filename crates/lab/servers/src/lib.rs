@@ -6,6 +6,7 @@
 //!     Tool     one run of one program as the right account, with a time limit
 //!     Cluster  one data directory: initdb, start, kill -9, sql; stopped on drop
 //!       Arm    what stands between the server and the kernel
+//!       Service  how clients reach a server that is not ours
 //!     Load     pgbench on it          cpu_seconds  what all its processes have used
 //!     Mysqld   the same for MariaDB and MySQL, with their own encryption or without
 //!   skip       what a test says that cannot run here
@@ -21,6 +22,7 @@ mod account;
 mod arm;
 mod bounded;
 mod cluster;
+mod elsewhere;
 mod error;
 pub mod home;
 mod load;

@@ -217,7 +217,7 @@ impl<'p> Tool<'p> {
     /// When it cannot be started.
     pub fn spawn(self) -> Result<Running> {
         let mut command = self.command()?;
-        let told = format!("{command:?}").replace('"', "");
+        let told = line(&command);
         command.envs(self.secrets.iter().map(|(name, value)| (name, value)));
         let failed = || Error::io(format!("starting {told}"));
         let mut stdout = tempfile::tempfile().map_err(failed())?;
@@ -363,6 +363,12 @@ impl Drop for Running {
             self.child.leave();
         }
     }
+}
+
+/// The command line, without the environment: that is long, and says little.
+fn line(command: &Command) -> String {
+    let words = std::iter::once(command.get_program()).chain(command.get_args());
+    words.map(OsStr::to_string_lossy).collect::<Vec<_>>().join(" ")
 }
 
 fn last_lines(stdout: &str, stderr: &str) -> String {

@@ -4,13 +4,13 @@
 //! mean of its cells' logarithms, each cell with the same weight; phases of the batch engine, which
 //! one trial measures, are one cell in that. A cell that says nothing (too few blocks, a control
 //! that voids it, a limit not in force, no equal work where it was planned) is left out, and
-//! counted.
+//! counted. The controls of the cells that are left have one mean too, and it may void the family.
 
 use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::{Comparison, OWN, PLAIN, SEALED, is_paced};
+use super::{CONTROL, Comparison, OWN, PART, PLAIN, SEALED, because_void, is_paced, void};
 use crate::experiment::{Experiment, Script, SysbenchScript, Work};
 use crate::metric::Better;
 use crate::statistics::{Estimate, Interval};
@@ -151,6 +151,19 @@ pub struct Family {
     pub cells: usize,
     /// Cells of it that say nothing.
     pub left_out: usize,
+    /// What two equal servers seem to differ by in the same cells, with its 95 % interval.
+    pub control: Option<Interval>,
+    /// The same, at 99 %, where it excludes 1: then servers are compared, not arms. Each cell alone
+    /// may be too noisy to show it.
+    pub void: Option<Interval>,
+}
+
+impl Family {
+    /// Why nothing is said of it; `None` if something can be.
+    #[must_use]
+    pub fn untold(&self) -> Option<String> {
+        self.void.as_ref().map(because_void)
+    }
 }
 
 /// The comparisons of one arm in one cell that belong to `aspect`; `here` are all of them.
@@ -183,43 +196,61 @@ fn against(compared: &[(&Experiment, &[Comparison])], arm: &str, base: &str) -> 
     let mut families = Vec::new();
     for kind in Kind::ORDER {
         for aspect in Aspect::ORDER {
-            let (mut estimates, mut cells, mut left_out) = (Vec::new(), 0, 0);
+            let (mut estimates, mut controls) = (Vec::new(), Vec::new());
+            let (mut cells, mut left_out) = (0, 0);
             for (experiment, all) in compared {
                 let of_arm = |c: &&Comparison| c.arm == arm && c.base == base;
                 let of_arm: Vec<&Comparison> = all.iter().filter(of_arm).collect();
-                let (trials, out) = of_experiment(experiment, &of_arm, kind, aspect);
+                let Members { trials, left_out: out } =
+                    of_experiment(experiment, &of_arm, kind, aspect);
                 cells += trials.values().map(Vec::len).sum::<usize>();
                 left_out += out;
-                estimates.extend(trials.values().filter_map(|parts| Estimate::together(parts)));
+                for parts in trials.values() {
+                    let (of_arm, equal): (Vec<_>, Vec<_>) = parts.iter().copied().unzip();
+                    estimates.extend(Estimate::together(&of_arm));
+                    let equal: Vec<Estimate> = equal.into_iter().flatten().collect();
+                    controls.extend(Estimate::together(&equal));
+                }
             }
             let Some(estimate) = Estimate::pooled(&estimates) else { continue };
+            let control = Estimate::pooled(&controls);
             families.push(Family {
                 kind,
                 aspect,
                 arm: arm.into(),
                 estimate,
-                ratio: estimate.interval(0.95),
+                ratio: estimate.interval(PART),
                 cells,
                 left_out,
+                control: control.map(|control| control.interval(PART)),
+                void: void(control.as_ref(), 1).filter(|_| arm != CONTROL),
             });
         }
     }
     families
 }
 
-/// The estimates of one experiment's cells, by the cell of their trials: phases of the batch engine
-/// are measured in the same ones. And how many cells say nothing.
+/// The cells of one experiment that are of a family.
+#[derive(Default)]
+struct Members {
+    /// The estimate of each and that of its control, by the cell of their trials: phases of the
+    /// batch engine are measured in the same ones.
+    trials: BTreeMap<Cell, Vec<(Estimate, Option<Estimate>)>>,
+    /// How many say nothing.
+    left_out: usize,
+}
+
 fn of_experiment(
     experiment: &Experiment,
     of_arm: &[&Comparison],
     kind: Kind,
     aspect: Aspect,
-) -> (BTreeMap<Cell, Vec<Estimate>>, usize) {
+) -> Members {
     let mut cells: BTreeMap<&Cell, Vec<&Comparison>> = BTreeMap::new();
     for c in of_arm {
         cells.entry(&c.cell).or_default().push(c);
     }
-    let (mut trials, mut left_out) = (BTreeMap::<Cell, Vec<Estimate>>::new(), 0);
+    let mut members = Members::default();
     for (cell, here) in cells {
         let name = cell.workload().split('/').next().unwrap_or_default();
         let of_kind = experiment.workload.get(name).and_then(Kind::of);
@@ -230,16 +261,19 @@ fn of_experiment(
         let found = of_aspect(experiment, cell, &here, aspect);
         // What equal work alone tells is not taken from elsewhere.
         if found.is_empty() && aspect != Aspect::Throughput && is_paced(experiment, name) {
-            left_out += 1;
+            members.left_out += 1;
         }
         for c in found {
             match c.estimate.filter(|_| c.told().is_ok() && c.unlimited.is_none()) {
-                Some(estimate) => trials.entry(of_trials(cell)).or_default().push(estimate),
-                None => left_out += 1,
+                Some(estimate) => {
+                    let parts = members.trials.entry(of_trials(cell)).or_default();
+                    parts.push((estimate, c.control_estimate));
+                }
+                None => members.left_out += 1,
             }
         }
     }
-    (trials, left_out)
+    members
 }
 
 /// The cell of its trials: phases of the batch engine, `billing/phase1`, share theirs.

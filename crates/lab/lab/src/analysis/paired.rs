@@ -141,10 +141,14 @@ fn steal(trials: &[Measured]) -> Option<f64> {
 
 /// What two equal servers seem to differ by in each block of one cell; nothing without a control.
 pub(crate) fn noise(experiment: &Experiment, metric: &Metric, trials: &[&Trial]) -> Paired {
-    let Some(equal) = equal_arm(experiment) else { return Paired::default() };
-    let mut found = paired(metric, (trials, CONTROL), (trials, equal));
     // It is to tell how well blocks know what they measure, and whether these servers are equal.
-    found.servers = Default::default();
+    Paired { servers: Default::default(), ..control(experiment, metric, trials) }
+}
+
+/// The same with what the servers of each of both arms differ by, where these are several.
+pub(super) fn control(experiment: &Experiment, metric: &Metric, trials: &[&Trial]) -> Paired {
+    let Some(equal) = equal_arm(experiment) else { return Paired::default() };
+    let found = paired(metric, (trials, CONTROL), (trials, equal));
     // A server that stood still is noise, and more of it than the other blocks show.
     if found.without_ratio.is_empty() { found } else { Paired::default() }
 }

@@ -11,6 +11,9 @@ pub(super) enum Error {
     /// The lab.
     #[error(transparent)]
     Lab(#[from] tidelock_lab::Error),
+    /// A report of a run that is there could not be written.
+    #[error(transparent)]
+    Report(tidelock_lab::Error),
     /// A call to the system failed.
     #[error(transparent)]
     Console(#[from] tidelock_console::Error),
@@ -36,7 +39,7 @@ impl Error {
     /// What the process ends with.
     pub(super) const fn exit_code(&self) -> u8 {
         match self {
-            Self::Lab(error) => error.exit_code(),
+            Self::Lab(error) | Self::Report(error) => error.exit_code(),
             Self::Console(_) => 1,
             Self::Refused { .. } => 3,
             Self::Usage { .. } => USAGE,
@@ -46,7 +49,13 @@ impl Error {
     /// What to do about it.
     pub(super) fn hint(&self) -> String {
         match self {
-            Self::Lab(error) => error.hint(),
+            Self::Report(tidelock_lab::Error::Io { source, .. })
+                if source.kind() == std::io::ErrorKind::StorageFull =>
+            {
+                "make room, then the same command; the run and an earlier report are as they were"
+                    .into()
+            }
+            Self::Lab(error) | Self::Report(error) => error.hint(),
             Self::Console(error) => error.hint().to_owned(),
             Self::Refused { hint, .. } => (*hint).to_owned(),
             Self::Usage { hint, .. } => hint.clone(),

@@ -47,11 +47,16 @@ fn cells(experiment: &Experiment, servers: usize) -> Result<f64> {
         total += seconds;
         let blocks = experiment.stop.blocks;
         let time = duration(seconds);
-        tidelock_console::print(format_args!(
-            "  cell  {cell}: {blocks} blocks of {servers} servers, {time}\n"
-        ))?;
+        let (blocks, servers) = (count(blocks as usize, "block"), count(servers, "server"));
+        tidelock_console::print(format_args!("  cell  {cell}: {blocks} of {servers}, {time}\n"))?;
     }
     Ok(total)
+}
+
+/// `1 block`, `2 blocks`.
+fn count(number: usize, noun: &str) -> String {
+    let plural = if number == 1 { "" } else { "s" };
+    format!("{number} {noun}{plural}")
 }
 
 /// `2 h 5 min`, `3 min`, `40 s`.
@@ -66,7 +71,12 @@ pub(super) fn duration(seconds: f64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::duration;
+    use super::{count, duration};
+
+    #[test]
+    fn one_is_no_plural() {
+        assert_eq!((count(1, "block"), count(0, "server")), ("1 block".into(), "0 servers".into()));
+    }
 
     #[test]
     fn durations_are_as_long_as_they_need() {

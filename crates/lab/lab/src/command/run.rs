@@ -16,6 +16,7 @@ use tidelock_lab::trial::{Cell, Trial};
 use time::UtcDateTime;
 
 use super::error::{Error, Result};
+use super::out;
 use super::which::Which;
 
 /// Run experiments
@@ -29,7 +30,7 @@ pub(super) struct Run {
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// The most minutes that a run with --precision takes for its blocks of equal work
-    #[arg(long, value_name = "N", requires = "precision")]
+    #[arg(long, value_name = "N", requires = "precision", value_parser = some())]
     minutes: Option<u32>,
     /// Seed of the order of trials (default: drawn, and recorded)
     #[arg(long)]
@@ -45,7 +46,7 @@ pub(super) struct Resume {
     disk: WorkDirectory,
     /// The most minutes that blocks of equal work take from now on, of a run with --precision
     /// (default: as many as the run began with)
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = some())]
     minutes: Option<u32>,
 }
 
@@ -70,11 +71,7 @@ impl Run {
             PathBuf::from("lab/runs").join(format!("{date}-{}", manifest.machine.name))
         };
         let out = self.out.unwrap_or_else(named);
-        if run::exists(&out) {
-            let what = format!("{} has a run already", out.display());
-            let hint = "`tidelock-lab resume DIR` goes on with it; --out names another directory";
-            return Err(Error::Refused { what, hint });
-        }
+        out::check_for_run(&out)?;
         let options = Options { out, work, minutes: self.minutes, stop: stop()? };
         let mut shown = Shown::new();
         let done = run::start(&manifest, &options, &mut shown);
@@ -85,9 +82,9 @@ impl Run {
 impl Resume {
     pub(super) fn run(self) -> Result<()> {
         let results = Results::read(&self.dir)?;
-        for (line, why) in &results.broken {
-            let what = format!("{}, line {line} is no trial: {why}", self.dir.display());
-            tidelock_console::warn(what, "its block is measured again; the line stays");
+        if let Some(what) = results.damaged() {
+            let what = format!("{}: {what}", self.dir.display());
+            tidelock_console::warn(what, "what is lost is measured again; the lines stay");
         }
         let mut planned = results.manifest.experiments.iter();
         let precise = planned.any(|p| p.experiment.stop.control_precision.is_some());
@@ -117,6 +114,11 @@ fn finish(options: &Options, shown: Shown, done: tidelock_lab::Result<()>) -> Re
     let written = report::write(&Results::read(&options.out)?, &options.out)?;
     let page = written.first().unwrap_or(&options.out);
     Ok(tidelock_console::print(format_args!("{}\n", page.display()))?)
+}
+
+/// A whole number from 1 on.
+fn some() -> clap::builder::RangedI64ValueParser<u32> {
+    clap::value_parser!(u32).range(1..)
 }
 
 /// Set by Ctrl-C and by a polite kill.

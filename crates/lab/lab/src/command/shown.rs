@@ -8,6 +8,7 @@ use tidelock_lab::results::Results;
 use tidelock_lab::{compare, report};
 
 use super::error::{Error, Result};
+use super::out;
 
 /// Write the report of a run: HTML that opens from disk, CSV, JSON, Markdown
 #[derive(clap::Args)]
@@ -61,7 +62,8 @@ impl Report {
     pub(super) fn run(self) -> Result<()> {
         let results = read(&self.dir)?;
         let out = self.out.unwrap_or(self.dir);
-        for path in report::write(&results, &out)? {
+        out::check_for_report(&out, &results)?;
+        for path in report::write(&results, &out).map_err(Error::Report)? {
             tidelock_console::print(format_args!("{}\n", path.display()))?;
         }
         Ok(())
@@ -101,15 +103,24 @@ impl GateArgs {
     }
 }
 
-/// A run, with a warning for each line that is no trial.
+/// A run, with a warning of the lines that are no trials, and one of the rows that do not count.
 fn read(dir: &std::path::Path) -> Result<Results> {
     let results = Results::read(dir)?;
-    for (line, why) in &results.broken {
-        let what = format!("{}, line {line} is no trial: {why}", dir.display());
-        tidelock_console::warn(what, "`tidelock-lab resume DIR` measures it again");
+    if let Some(what) = results.damaged() {
+        let what = format!("{}: {what}", dir.display());
+        tidelock_console::warn(what, "`tidelock-lab resume DIR` measures again what is lost");
+    }
+    for what in &results.outside {
+        let what = format!("{}: {what}", dir.display());
+        tidelock_console::warn(what, "the lab writes no such rows: see where the file is from");
     }
     if results.trials.is_empty() {
-        let what = format!("{} has no finished trial", dir.display());
+        let what = match &*results.absent.join(", ") {
+            "" => format!("{} has no finished trial", dir.display()),
+            absent => {
+                format!("{} has no whole block: there is no row of {absent}", dir.display())
+            }
+        };
         return Err(Error::Refused { what, hint: "`tidelock-lab resume DIR` goes on with it" });
     }
     Ok(results)

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use tidelock_lab::analysis::{CONTROL, PLAIN};
 use tidelock_lab::catalogue;
 use tidelock_lab::experiment::{Experiment, Param, Size, Work};
+use tidelock_lab::phrase::LEAST_FOR_PUBLICATION;
 use tidelock_lab::plan;
 use tidelock_lab::trial::{Phase, WORKLOAD};
 
@@ -27,7 +28,7 @@ pub(super) struct Which {
     blocks: Option<u32>,
     /// Measure equal work until half the width of the control's interval is within this part, such
     /// as 2%, whatever the other arms show
-    #[arg(long, value_name = "PERCENT", value_parser = super::shown::percent)]
+    #[arg(long, value_name = "PERCENT", value_parser = precision)]
     precision: Option<f64>,
     /// Only these arms; an experiment's first one, plain and control always stay
     #[arg(long, value_name = "ARM", value_delimiter = ',')]
@@ -69,9 +70,23 @@ impl Which {
             choose_levels(&mut found, factor, &levels)?;
         }
         if self.precision.is_some() {
+            self.check_blocks()?;
             check_precision(&found)?;
         }
         Ok(found)
+    }
+
+    /// What a precision ends are blocks of equal work, ten at least; so few of the others would be
+    /// no measurement beside them.
+    fn check_blocks(&self) -> Result<()> {
+        match self.blocks {
+            Some(blocks) if (blocks as usize) < LEAST_FOR_PUBLICATION => {
+                let what = format!("--blocks {blocks} is too few for --precision");
+                let hint = format!("{LEAST_FOR_PUBLICATION} are the least; or leave it out");
+                Err(Error::usage(what, hint))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Base, plain and control always stay: without them there would be nothing to compare with,
@@ -161,6 +176,14 @@ fn choose_levels(experiments: &mut [Experiment], factor: &str, wanted: &[&str]) 
         }
     }
     Ok(())
+}
+
+/// `2%` or `2` as 0.02; nothing is ever known to 0 %.
+fn precision(text: &str) -> std::result::Result<f64, String> {
+    match super::shown::percent(text) {
+        Ok(part) if part > 0.0 => Ok(part),
+        _ => Err("it is a percentage above 0 and below 100, such as 2%".into()),
+    }
 }
 
 /// `scale=15`.

@@ -6,6 +6,7 @@ use serde::Deserialize as _;
 use toml::{Table, Value};
 
 use super::{Claim, Engine, Experiment, LevelsAgainst, OwnArm, Param, Size, Work};
+use super::{names, numbers};
 use crate::error::{Error, Result};
 use crate::trial::WORKLOAD;
 
@@ -104,6 +105,7 @@ fn replace(whole: &mut Table, part: &Table) {
 
 fn check(experiment: &Experiment, in_some_size: &Known) -> Result<(), String> {
     let known = |arm: &str| is_known(experiment, arm);
+    names::check_experiment(&experiment.name)?;
     if experiment.arms.is_empty() || experiment.workload.is_empty() {
         return Err("it needs at least one arm and one workload".into());
     }
@@ -126,7 +128,7 @@ fn check(experiment: &Experiment, in_some_size: &Known) -> Result<(), String> {
         }
     }
     for (at, own) in experiment.own_arms.iter().enumerate() {
-        check_name(experiment, &own.name)?;
+        names::check_arm(experiment, &own.name)?;
         let before = &experiment.own_arms[..at];
         if before.iter().any(|other| other.name == own.name) {
             return Err(format!("two arms are named `{}`", own.name));
@@ -146,11 +148,18 @@ fn check(experiment: &Experiment, in_some_size: &Known) -> Result<(), String> {
         if levels.is_empty() || factor == WORKLOAD {
             return Err(format!("factor `{factor}` has no levels, or is the name of the workload"));
         }
+        for (at, Param(level)) in levels.iter().enumerate() {
+            if levels.iter().take(at).any(|Param(other)| other == level) {
+                return Err(format!("factor `{factor}` has the level {level} twice"));
+            }
+        }
     }
+    numbers::check(experiment)?;
     for claim in &experiment.claims {
         if crate::metric::find(&claim.metric).is_none() {
             return Err(format!("claim `{}` names an unknown metric `{}`", claim.id, claim.metric));
         }
+        claim.check()?;
         check_levels(claim, in_some_size)?;
         for arm in [&claim.arm, &claim.against] {
             if !known(arm) {
@@ -161,38 +170,8 @@ fn check(experiment: &Experiment, in_some_size: &Known) -> Result<(), String> {
     Ok(())
 }
 
-fn is_known(experiment: &Experiment, arm: &str) -> bool {
+pub(super) fn is_known(experiment: &Experiment, arm: &str) -> bool {
     BUILT_IN.contains(&arm) || experiment.own_arms.iter().any(|own| own.name == arm)
-}
-
-/// A server's directory has the name of its arm, `NAME-2` for the second one, beside directories
-/// and files of other names.
-fn check_name(experiment: &Experiment, name: &str) -> Result<(), String> {
-    let is_first = |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit();
-    let is_next = |letter: char| is_first(letter) || ['-', '_'].contains(&letter);
-    if !name.starts_with(is_first) || !name.chars().all(is_next) {
-        return Err(format!(
-            "arm `{name}`: a name has small letters, digits, `-` and `_`, and begins with a letter \
-             or a digit"
-        ));
-    }
-    let begins = BEGINNINGS.iter().any(|beginning| name.starts_with(beginning));
-    if TAKEN.contains(&name) || begins {
-        return Err(format!("arm `{name}` has the name of a directory of the lab's own"));
-    }
-    let number =
-        |suffix: &str| suffix.parse().ok().filter(|it| (2..=experiment.stop.servers).contains(it));
-    let further = name.rsplit_once('-').filter(|(_, suffix)| number(suffix).is_some());
-    if let Some((first, suffix)) = further.filter(|(first, _)| is_known(experiment, first)) {
-        return Err(format!("arm `{name}` has the name of server {suffix} of `{first}`"));
-    }
-    let has_schema = |first: &&str| {
-        experiment.own_arms.iter().any(|own| own.name == **first && own.dsn.is_some())
-    };
-    match name.strip_suffix("-schema").filter(has_schema) {
-        Some(first) => Err(format!("arm `{name}` has a name that the lab uses for `{first}`")),
-        None => Ok(()),
-    }
 }
 
 /// A level or a workload may be one that this size lacks, but some size has it.
@@ -273,13 +252,6 @@ fn check_own(experiment: &Experiment, own: &OwnArm) -> Result<(), String> {
 /// encryption.
 pub const BUILT_IN: [&str; 6] = ["plain", "control", "idle", "sealed", "gocryptfs", "own"];
 
-/// What lies beside the directories of servers: homes, programs, files of the batch engine.
-const TAKEN: [&str; 4] = ["home", "root", "shelf", "market"];
-
-/// How names begin that are made there: sockets of servers, pipes of sysbench, copies of MySQL,
-/// volumes and mounts.
-const BEGINNINGS: [&str; 4] = ["s-", "p-", "own-", "tidelock-lab-"];
-
 #[cfg(test)]
 mod tests {
     use super::super::VolumeType;
@@ -354,7 +326,7 @@ mod tests {
             let peer = read_arm(key).unwrap().own_arms.remove(0);
             assert_eq!(peer.volume, Some(kind));
         }
-        let dsn = "dsn = 'host=db.example port=5433 sslmode=verify-full'";
+        let dsn = "dsn = 'host=db.example dbname=lab sslmode=verify-full'";
         let peer = read_arm(dsn).unwrap().own_arms.remove(0);
         assert_eq!(peer.parameters().unwrap()[2], ("sslmode".into(), "verify-full".into()));
         for (text, why) in [
@@ -371,41 +343,11 @@ mod tests {
                 "another place for its data",
             ),
             (arm("postgresql", dsn, "servers = 2"), "a second server of it"),
-            (arm("postgresql", "dsn = 'host=a password=b'", ""), "PGPASSWORD"),
-            (arm("postgresql", "dsn = 'postgresql://a:b@c/d'", ""), "has the form"),
-            (arm("postgresql", "dsn = 'postgresql://a/d?sslmode=x'", ""), "has the form"),
+            (arm("postgresql", "dsn = 'host=a dbname=b password=c'", ""), "PGPASSWORD"),
+            (arm("postgresql", "dsn = 'host=a'", ""), "no dbname"),
         ] {
             assert!(refused(&text).contains(why), "{}", refused(&text));
         }
-    }
-
-    #[test]
-    fn an_arm_has_a_name_that_a_directory_can_have_beside_others() {
-        let own = |name: &str| format!("[[arm]]\nname = '{name}'\ntitle = ''\nlike = 'plain'\n");
-        let text = |name: &str, stop: &str| format!("{TEXT}\n{stop}\n{}", own(name));
-        for name in ["fork", "pg-tde", "a_2", "17", "fork-2", "homes", "sealed-schema"] {
-            read("t", &text(name, ""), Size::Small).unwrap();
-        }
-        for name in ["", "../up", "/tmp", "a/b", ".", "a.log", "Fork", "a b", "-D", "_a", "\u{e9}"]
-        {
-            let why = refused(&text(name, ""));
-            assert!(why.contains(&format!("arm `{name}`: a name has")), "{why}");
-        }
-        for name in ["home", "shelf", "root", "market", "s-x", "p-x", "own-x", "tidelock-lab-7-7-x"]
-        {
-            assert!(refused(&text(name, "")).contains("of the lab's own"), "{name}");
-        }
-        for (name, servers) in [("sealed-2", 2), ("fork-2", 2), ("fork-4", 4)] {
-            let text = text(name, &format!("servers = {servers}")) + &own("fork");
-            assert!(refused(&text).contains("has the name of server"), "{name}");
-        }
-        for name in ["peer-2", "fork-3"] {
-            let text = text(name, "servers = 2") + &own("fork");
-            read("t", &text, Size::Small).unwrap();
-        }
-        let far = text("far-schema", "") + &own("far") + "dsn = 'host=a'\n";
-        let why = refused(&far.replace("\"none\"", "\"postgresql\""));
-        assert!(why.contains("`far-schema` has a name that the lab uses for `far`"), "{why}");
     }
 
     #[test]
@@ -415,6 +357,8 @@ mod tests {
         for (text, why) in [
             (arms("[\"plain\", \"sealed\", \"plain\"]"), "`arms` has `plain` twice"),
             (format!("{TEXT}\n{own}{own}"), "two arms are named `fork`"),
+            (format!("{TEXT}\n[factors]\nsize = [1, 2, 1]"), "factor `size` has the level 1 twice"),
+            (TEXT.replace("\"t\"", "\"../../etc\""), "experiment `../../etc`"),
             (format!("{TEXT}\nservers = 0"), "stop.servers is 0"),
             (format!("{TEXT}\nservers = 3"), "stop.servers is 3"),
             (format!("{TEXT}\nequal_work_rounds = 0"), "stop.equal_work_rounds is 0"),

@@ -26,21 +26,20 @@ impl Caps {
     /// # Errors
     /// When a limit is no positive number or names an unknown factor.
     pub fn resolve(limits: &Limits, levels: &BTreeMap<String, String>) -> Result<Self> {
-        let cpus: Option<f64> = number("cpus", limits.cpus.as_ref(), levels)?;
-        if cpus.is_some_and(|cpus| !(0.01..=4096.0).contains(&cpus)) {
-            return Err(Error::Other("limits: cpus must be from 0.01 to 4096".into()));
+        let cpus: Option<f64> = number("cpus", limits.cpus.as_ref(), levels, CPUS)?;
+        if let Some(cpus) = cpus.filter(|cpus| !(0.01..=4096.0).contains(cpus)) {
+            return Err(wrong("cpus", &cpus.to_string(), CPUS));
         }
-        let caps = Self {
-            cpus,
-            memory_mib: number("memory_mib", limits.memory_mib.as_ref(), levels)?,
-            iops: number("iops", limits.iops.as_ref(), levels)?,
-            throughput_mib: number("throughput_mib", limits.throughput_mib.as_ref(), levels)?,
+        let some = |name, param: Option<&Param>| match number(name, param, levels, SOME)? {
+            Some(0) => Err(wrong(name, "0", SOME)),
+            found => Ok(found),
         };
-        let zero = [caps.memory_mib, caps.iops, caps.throughput_mib].contains(&Some(0));
-        match zero {
-            true => Err(Error::Other("limits: 0 would stop the server; `none` is no limit".into())),
-            false => Ok(caps),
-        }
+        Ok(Self {
+            cpus,
+            memory_mib: some("memory_mib", limits.memory_mib.as_ref())?,
+            iops: some("iops", limits.iops.as_ref())?,
+            throughput_mib: some("throughput_mib", limits.throughput_mib.as_ref())?,
+        })
     }
 
     /// Whether anything is limited.
@@ -60,15 +59,23 @@ fn number<N: std::str::FromStr>(
     name: &str,
     param: Option<&Param>,
     levels: &BTreeMap<String, String>,
+    range: &str,
 ) -> Result<Option<N>> {
     let Some(param) = param else { return Ok(None) };
-    let text = param.text(levels)?;
+    let text = param.text(levels).map_err(|why| Error::Other(format!("limits.{name}: {why}")))?;
     if text == "none" {
         return Ok(None);
     }
-    let number = text.parse();
-    number.map(Some).map_err(|_| Error::Other(format!("limits: {name} = {text:?} is no number")))
+    text.parse().map(Some).map_err(|_| wrong(name, &text, range))
 }
+
+fn wrong(name: &str, text: &str, range: &str) -> Error {
+    Error::Other(format!("limits.{name} is {text}; it is {range}, or `none` for no limit"))
+}
+
+/// What may be said of processors, and of everything else.
+const CPUS: &str = "a number from 0.01 to 4096";
+const SOME: &str = "a whole number from 1 on";
 
 /// Why a limit is not in force: a sentence for the report.
 #[derive(Clone, Debug, PartialEq, Eq)]

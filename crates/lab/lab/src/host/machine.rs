@@ -11,7 +11,7 @@ use procfs::process::MountInfo;
 use procfs::{CpuInfo, Current as _, Meminfo};
 use rustix::system::uname;
 
-use super::{disk, mounts};
+use super::{Group, disk, mounts};
 use crate::manifest::Machine;
 
 impl Machine {
@@ -35,7 +35,8 @@ impl Machine {
             disk: disk::name(path),
             fsync_ms: None,
             versions,
-            root: rustix::process::geteuid().is_root(),
+            // Root alone is not enough where a container hides the groups.
+            root: Group::create("probe").is_ok(),
         }
     }
 

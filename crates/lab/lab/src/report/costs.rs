@@ -64,6 +64,10 @@ struct FamilyRow {
     words: String,
     cells: usize,
     left_out: usize,
+    /// Ends of the control's 95 % interval in the same cells.
+    control: Option<(f64, f64)>,
+    /// Whether its 99 % interval excludes 1.
+    void: bool,
 }
 
 impl FamilyRow {
@@ -77,9 +81,11 @@ impl FamilyRow {
             ratio: ratio.mid,
             interval: (ratio.low, ratio.high),
             shown: words::ratio(&ratio),
-            words: words::family(&ratio, aspect),
+            words: words::of_family(family),
             cells,
             left_out,
+            control: family.control.map(|control| (control.low, control.high)),
+            void: family.void.is_some(),
         }
     }
 }
@@ -147,6 +153,12 @@ impl Costs {
             Some(first) => (first, costs.sentences()),
             None => (costs.sentences(), String::new()),
         };
+        if results.manifest.size == Size::Miniature {
+            costs.said = "This run is a miniature: it shows that everything works, and says \
+                          nothing about cost."
+                .into();
+            costs.by_cells = String::new();
+        }
         costs.caveats = costs.caveats(results, &counted);
         costs
     }
@@ -230,11 +242,6 @@ impl Costs {
 
     fn caveats(&self, results: &Results, counted: &[Counted<'_>]) -> Vec<String> {
         let mut caveats = Vec::new();
-        if results.manifest.size == Size::Miniature {
-            caveats.push(
-                "Size miniature shows that everything works, and says nothing of cost".into(),
-            );
-        }
         caveats.extend(not_measured(results));
         caveats.extend(results.manifest.experiments.iter().filter_map(not_compared));
         if self.hidden < self.cells - self.untold {
@@ -278,6 +285,7 @@ impl Costs {
                 if broken == 1 { "line of the results is" } else { "lines of the results are" };
             caveats.push(format!("{broken} {lines} broken, and not used"));
         }
+        caveats.extend(results.outside.iter().cloned());
         caveats
     }
 }

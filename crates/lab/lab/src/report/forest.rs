@@ -30,6 +30,7 @@ pub(super) struct Forest {
 struct Tick {
     at: f64,
     text: String,
+    minor: bool,
 }
 
 /// One kind of load.
@@ -62,6 +63,11 @@ struct Mark {
     words: String,
     cells: usize,
     left_out: usize,
+    /// The control's interval in the same cells; empty without one.
+    control: String,
+    void: bool,
+    /// Whether an end lies beyond that of the axis.
+    beyond: (bool, bool),
 }
 
 /// What somebody published: one ratio, or a range of them.
@@ -70,6 +76,8 @@ struct Diamond {
     low: f64,
     high: f64,
     text: String,
+    /// Whether an end lies beyond that of the axis.
+    beyond: (bool, bool),
 }
 
 /// What somebody published of a kind of load.
@@ -143,30 +151,43 @@ impl Axis {
             mid: self.place(mid),
             high: self.place(high),
             ratio: words::ratio(&family.ratio),
-            words: words::family(&family.ratio, family.aspect),
+            words: words::of_family(family),
             cells: family.cells,
             left_out: family.left_out,
+            control: family.control.as_ref().map(words::ends).unwrap_or_default(),
+            void: family.void.is_some(),
+            beyond: (low < self.low, self.high < high),
         }
     }
 
     fn diamond(&self, other: &Elsewhere) -> Diamond {
-        let text = other.text.clone();
-        Diamond { low: self.place(other.low), high: self.place(other.high), text }
+        Diamond {
+            low: self.place(other.low),
+            high: self.place(other.high),
+            text: other.text.clone(),
+            beyond: (other.low < self.low, self.high < other.high),
+        }
     }
 
-    /// As many ratios as can be read beside each other; 1 is always one of them.
+    /// As many ratios as can be read beside each other; 1 is always one of them. Those that a
+    /// narrow screen has no room for are minor.
     fn ticks(&self) -> Vec<Tick> {
-        let mut chosen = vec![1.0];
+        let mut chosen = vec![(1.0, false)];
         for ratio in TICKS {
             let inside = (self.low..=self.high).contains(&ratio);
-            let far = |known: &f64| (self.place(*known) - self.place(ratio)).abs() >= APART;
-            if inside && chosen.iter().all(far) {
-                chosen.push(ratio);
+            let near = |known: f64| (self.place(known) - self.place(ratio)).abs();
+            if inside && chosen.iter().all(|(known, _)| near(*known) >= APART) {
+                let major = chosen.iter().filter(|(_, is_minor)| !is_minor);
+                let minor = major.into_iter().any(|(known, _)| near(*known) < APART_ON_A_PHONE);
+                chosen.push((ratio, minor));
             }
         }
-        chosen.sort_by(f64::total_cmp);
-        let text = |ratio: f64| format!("{ratio}");
-        chosen.into_iter().map(|ratio| Tick { at: self.place(ratio), text: text(ratio) }).collect()
+        chosen.sort_by(|(a, _), (b, _)| a.total_cmp(b));
+        let tick = |(ratio, minor): (f64, bool)| {
+            let at = self.place(ratio);
+            Tick { at, text: format!("{ratio}"), minor }
+        };
+        chosen.into_iter().map(tick).collect()
     }
 }
 
@@ -243,6 +264,8 @@ const TICKS: [f64; 17] =
     [0.5, 0.9, 0.8, 2.0, 0.7, 0.95, 1.1, 1.05, 0.6, 0.3, 0.4, 1.5, 1.2, 0.25, 3.0, 4.0, 0.98];
 /// How far apart they stand at least, in percent of the width.
 const APART: f64 = 7.0;
+/// The same where the picture is 270 pixels wide.
+const APART_ON_A_PHONE: f64 = 12.0;
 
 #[cfg(test)]
 mod tests {
@@ -253,7 +276,9 @@ mod tests {
     fn family(kind: Kind, aspect: Aspect, logs: &[f64]) -> Family {
         let estimate = Estimate::of(logs, None).unwrap();
         let ratio = estimate.interval(0.95);
-        Family { kind, aspect, arm: "sealed".into(), estimate, ratio, cells: 3, left_out: 1 }
+        let (control, void) = (None, None);
+        let arm = "sealed".into();
+        Family { kind, aspect, arm, estimate, ratio, cells: 3, left_out: 1, control, void }
     }
 
     #[test]
@@ -287,6 +312,28 @@ mod tests {
                 assert!(pair[1].at - pair[0].at >= APART, "{:?}", forest.ticks);
             }
         }
+    }
+
+    #[test]
+    fn an_end_beyond_the_axis_is_marked_as_one() {
+        let mut wide = family(Kind::TpcB, Aspect::P95, &[0.0; 5]);
+        for (low, high, beyond) in
+            [(0.9, 1.1, (false, false)), (0.1, 1.02, (true, false)), (0.02, 8.0, (true, true))]
+        {
+            wide.ratio = Interval { low, mid: 1.0, high };
+            let forest = Forest::of(&[vec![wide.clone()]], &[]);
+            let mark = &forest.groups[0].rows[0].marks[0];
+            assert_eq!(mark.beyond, beyond, "{mark:?}");
+        }
+        let ruin = Elsewhere {
+            kind: Kind::TpcB,
+            aspect: Aspect::Throughput,
+            low: 0.0,
+            high: 0.75,
+            text: String::new(),
+        };
+        let forest = Forest::of(&[Vec::new()], &[ruin]);
+        assert_eq!(forest.groups[0].rows[0].diamonds[0].beyond, (true, false));
     }
 
     #[test]

@@ -90,7 +90,7 @@ pub(super) fn json(
         machine: &manifest.machine,
         costs: &view.costs,
         experiments: experiments.collect(),
-        broken_lines: results.broken.iter().map(|(line, why)| (*line, why.as_str())).collect(),
+        broken_lines: results.broken.iter().map(|one| (one.line, one.why.as_str())).collect(),
     };
     serde_json::to_string_pretty(&document)
         .map_err(|e| Error::Other(format!("report.json cannot be written: {e}")))

@@ -89,11 +89,21 @@ fn said(rows: &[Row]) -> String {
     match rows.len() {
         0 => "The two runs have nothing in common.".into(),
         1 => format!("The only comparison that both runs have: {}.", rows[0].relation),
-        all => format!(
-            "Of {all} comparisons that both runs have, {differ} differ, {same} are the same, and \
-             {open} are undecided."
-        ),
+        all => {
+            let differ = verb(differ, "differs", "differ");
+            let same = verb(same, "is", "are");
+            let open = verb(open, "is", "are");
+            format!(
+                "Of {all} comparisons that both runs have, {differ}, {same} the same, and {open} \
+                 undecided."
+            )
+        }
     }
+}
+
+/// So many, and what they do.
+fn verb(number: usize, one: &str, several: &str) -> String {
+    format!("{number} {}", if number == 1 { one } else { several })
 }
 
 fn tables(rows: &[Row]) -> Vec<Table> {
@@ -157,6 +167,16 @@ mod tests {
         for said in [view.said.as_str(), "Content-Security-Policy", "class=\"badge differs\""] {
             assert!(page.contains(said), "{said}");
         }
+    }
+
+    #[test]
+    fn one_of_several_comparisons_has_a_verb_of_its_own() {
+        let compared = compare(&run(0.9), &run(0.7));
+        let [mut same, differs] = <[Row; 2]>::try_from(compared.rows).unwrap();
+        same.relation = Relation::Same;
+        let told = "Of 2 comparisons that both runs have, 1 differs, 1 is the same, and 0 are \
+                    undecided.";
+        assert_eq!(said(&[same, differs]), told);
     }
 
     #[test]

@@ -114,10 +114,18 @@ impl View {
         let experiments = || manifest.experiments.iter().map(|planned| &planned.experiment);
         let all: Vec<(&Experiment, &[Comparison])> =
             experiments().zip(compared.iter().map(Vec::as_slice)).collect();
+        // A picture of costs would say what a miniature does not.
+        let (forest, beside_own) = match manifest.size {
+            Size::Miniature => Default::default(),
+            Size::Small | Size::Published => {
+                let elsewhere = forest::elsewhere(experiments());
+                (Forest::of(&[families(&all, SEALED)], &elsewhere), beside_own(results))
+            }
+        };
         Self {
             title: format!("The cost of encryption on {}", manifest.machine.name),
-            forest: Forest::of(&[families(&all, SEALED)], &forest::elsewhere(experiments())),
-            beside_own: beside_own(results),
+            forest,
+            beside_own,
             heat: heat::maps(results, compared, SEALED),
             started: words::moment(manifest.created),
             size: match manifest.size {
@@ -131,7 +139,7 @@ impl View {
             costs: Costs::of(results, compared, &conclusions),
             conclusions,
             sections,
-            broken: results.broken.clone(),
+            broken: results.broken.iter().map(|one| (one.line, one.why.clone())).collect(),
             raw: [MANIFEST, RESULTS].map(raw).into(),
         }
     }

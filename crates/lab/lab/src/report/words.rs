@@ -2,7 +2,7 @@
 //!
 //! Three significant digits at most: no trial of the lab measures better.
 
-use crate::analysis::Aspect;
+use crate::analysis::{Aspect, Family};
 use crate::experiment::Expectation;
 use crate::phrase;
 use crate::statistics::Interval;
@@ -52,15 +52,39 @@ fn separated(number: &str) -> String {
 
 /// `0.983 [0.975, 0.991]`; two decimals where the interval is wider than a tenth.
 pub(super) fn ratio(interval: &Interval) -> String {
-    let decimals = if interval.high - interval.low > 0.1 { 2 } else { 3 };
-    let Interval { low, mid, high } = interval;
-    format!("{mid:.decimals$} [{low:.decimals$}, {high:.decimals$}]")
+    if interval.has_no_width() {
+        return interval.to_string();
+    }
+    format!("{:.*} {}", decimals(interval), interval.mid, ends(interval))
 }
 
-/// A kind of load in a few words: `loss of 3.1 % [2.2, 4.0]`, `no difference, under 1.3 %`, `not
-/// decided [0.61, 1.58]` where noise would have hidden a tenth. Of a latency it is how many times
-/// as long it took.
-pub(super) fn family(ratio: &Interval, aspect: Aspect) -> String {
+/// `[0.975, 0.991]`.
+pub(super) fn ends(interval: &Interval) -> String {
+    let (Interval { low, high, .. }, decimals) = (interval, decimals(interval));
+    format!("[{low:.decimals$}, {high:.decimals$}]")
+}
+
+fn decimals(interval: &Interval) -> usize {
+    if interval.high - interval.low > 0.1 { 2 } else { 3 }
+}
+
+/// A family in a few words: those of its ratio, or that its servers are not equal.
+pub(super) fn of_family(found: &Family) -> String {
+    match &found.void {
+        Some(control) => {
+            format!(
+                "void, since two equal servers differ: the control is {} at 99 %",
+                ratio(control)
+            )
+        }
+        None => family(&found.ratio, found.aspect),
+    }
+}
+
+/// A ratio of a kind of load in a few words: `loss of 3.1 % [2.2, 4.0]`, `no difference, under
+/// 1.3 %`, `not decided [0.61, 1.58]` where noise would have hidden a tenth. Of a latency it is
+/// how many times as long it took.
+fn family(ratio: &Interval, aspect: Aspect) -> String {
     let latency = aspect == Aspect::P95;
     if !ratio.holds(1.0) {
         let said =
@@ -119,6 +143,15 @@ mod tests {
         assert_eq!(said(0.61, 0.98, 1.58), "not decided [0.61, 1.58]");
         let p95 = family(&Interval { low: 0.25, mid: 0.4, high: 0.5 }, Aspect::P95);
         assert_eq!(p95, "2.50 times as long [2.00, 4.00]");
+    }
+
+    #[test]
+    fn one_block_has_no_interval() {
+        let interval = |low, high| Interval { low, mid: 1.5, high };
+        assert_eq!(ratio(&interval(1.5, 1.5)), "1.500 (no interval)");
+        assert_eq!(interval(1.5, 1.5).to_string(), "1.500 (no interval)");
+        assert_eq!(ratio(&interval(1.48, 1.52)), "1.500 [1.480, 1.520]");
+        assert_eq!(ratio(&interval(1.2, 1.8)), "1.50 [1.20, 1.80]");
     }
 
     #[test]

@@ -28,9 +28,12 @@ pub(super) fn of_latest_sittings(mut trials: Vec<Trial>) -> Vec<Trial> {
     trials
 }
 
-/// The trials of blocks that were measured in all arms, and how many blocks were not: what one arm
+/// The trials of blocks that were measured in all arms, and the blocks that were not: what one arm
 /// did in those would be paired with a part of the others.
-pub(super) fn of_whole_blocks(manifest: &Manifest, mut trials: Vec<Trial>) -> (Vec<Trial>, usize) {
+pub(super) fn of_whole_blocks(
+    manifest: &Manifest,
+    mut trials: Vec<Trial>,
+) -> (Vec<Trial>, BTreeSet<Block>) {
     let mut measured: BTreeMap<Block, BTreeSet<(String, u32, Cell)>> = BTreeMap::new();
     for trial in &trials {
         let parts = measured.entry(block_of(trial)).or_default();
@@ -43,7 +46,22 @@ pub(super) fn of_whole_blocks(manifest: &Manifest, mut trials: Vec<Trial>) -> (V
     let cut: BTreeSet<Block> =
         measured.iter().filter(is_cut).map(|(block, _)| block.clone()).collect();
     trials.retain(|trial| !cut.contains(&block_of(trial)));
-    (trials, cut.len())
+    (trials, cut)
+}
+
+/// Arms without a single trial in an experiment that has some: then no block of it is whole, and
+/// `resume` alone would not say why.
+pub(super) fn absent(manifest: &Manifest, trials: &[Trial]) -> Vec<String> {
+    let of_one = |planned: &Planned| -> Vec<String> {
+        let name = &planned.experiment.name;
+        let measured: BTreeSet<&str> =
+            trials.iter().filter(|t| t.experiment == *name).map(|t| t.arm.as_str()).collect();
+        let servers = instances(planned).into_iter().filter(|_| !measured.is_empty());
+        let arms: BTreeSet<String> = servers.map(|server| server.arm).collect();
+        let lacking = arms.into_iter().filter(|arm| !measured.contains(arm.as_str()));
+        lacking.map(|arm| format!("{arm} in {name}")).collect()
+    };
+    manifest.experiments.iter().flat_map(of_one).collect()
 }
 
 /// Trials of a whole block: one of each server and each part of the workload.
@@ -118,7 +136,7 @@ mod tests {
         let mut results = results(run, &["plain", "sealed"]);
         results.trials.retain(|trial| trial.block < 2 || trial.arm == "sealed");
         let (left, cut) = of_whole_blocks(&results.manifest, results.trials);
-        assert_eq!((left.len(), cut), (4, 1));
+        assert_eq!((left.len(), cut.len()), (4, 1));
         assert!(left.iter().all(|trial| trial.block < 2));
     }
 

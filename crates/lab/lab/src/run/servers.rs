@@ -12,10 +12,10 @@ use tempfile::TempDir;
 use tidelock_servers::mysqld::Mysqld;
 use tidelock_servers::{Account, Cluster, Process, Workspace, cpu_seconds};
 
-use super::Progress;
+use super::{Progress, elsewhere};
 use crate::arm::Definition;
 use crate::error::{Error, Result};
-use crate::experiment::{Engine, Experiment, OwnArm};
+use crate::experiment::{Engine, Experiment};
 use crate::host::{Caps, DeviceNumber, GocryptfsMount, Group, Image, Volume, private_dir};
 use crate::plan::{Ground, Instance};
 use crate::trial::{Cell, Warning, WarningKind};
@@ -144,7 +144,7 @@ impl<'p> Server<'p> {
             return Ok(());
         }
         if let Some(own) = self.arm.extra.clone().filter(|own| own.dsn.is_some()) {
-            self.database = reach(place, &self.name(), &own)?;
+            self.database = Database::Postgres(elsewhere::reach(place, &own)?);
         } else {
             self.limit(place, ground, caps)?;
             self.database = self.install(place, engine, ground)?;
@@ -348,23 +348,13 @@ fn part_of_server(ours: &Path, account: &Account) -> Result<PathBuf> {
     Ok(part)
 }
 
-/// A server elsewhere, with a schema of the lab's own: nothing else there is touched. What a killed
-/// lab left in that schema goes.
-fn reach<'p>(place: &'p Workspace, name: &str, own: &OwnArm) -> Result<Database<'p>> {
-    let mut parameters = own.parameters().map_err(Error::Other)?;
-    let admin = Cluster::elsewhere(place, &format!("{name}-schema"), &parameters)?;
-    admin.sql(&format!("DROP SCHEMA IF EXISTS {SCHEMA} CASCADE; CREATE SCHEMA {SCHEMA}"))?;
-    parameters.push(("options".into(), format!("-c search_path={SCHEMA}")));
-    Ok(Database::Postgres(Cluster::elsewhere(place, name, &parameters)?))
-}
-
 impl Drop for Server<'_> {
     /// What the lab made elsewhere goes.
     fn drop(&mut self) {
         if let Database::Postgres(cluster) = &self.database
             && cluster.is_elsewhere()
         {
-            let _ = cluster.sql(&format!("DROP SCHEMA IF EXISTS {SCHEMA} CASCADE"));
+            elsewhere::leave(cluster);
         }
     }
 }
@@ -465,8 +455,6 @@ fn filling(arm: &Definition, ground: &Ground) -> String {
     }
 }
 
-/// Where the lab's tables are on a server elsewhere.
-const SCHEMA: &str = "tidelock_lab";
 /// Size of a volume if the experiment has none.
 const VOLUME_MIB: u64 = 4096;
 /// The longest time to fill a server.

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tidelock_servers::Cluster;
 
 use super::cell::settles;
+use super::elsewhere::SCHEMA;
 use super::servers::{Database, Server};
 use crate::error::{Error, Result};
 use crate::experiment::{Experiment, Param, Pgbench, Script, Work};
@@ -255,14 +256,18 @@ pub(super) fn begin(
     stop: &AtomicBool,
 ) -> Result<()> {
     let mut text = String::new();
+    // Elsewhere others may have tables of these names.
+    let ours = if cluster.is_elsewhere() { format!("{SCHEMA}.") } else { String::new() };
     if work.script != Script::SelectOnly && work.scale != Param("0".into()) {
-        text += "TRUNCATE pgbench_history; VACUUM pgbench_branches; VACUUM pgbench_tellers;";
+        text += &format!(
+            "TRUNCATE {ours}pgbench_history; VACUUM {ours}pgbench_branches; \
+             VACUUM {ours}pgbench_tellers;"
+        );
     }
     if work.reindex && first {
-        text += if cluster.is_elsewhere() {
-            "REINDEX SCHEMA tidelock_lab;"
-        } else {
-            "REINDEX DATABASE postgres;"
+        text += &match cluster.is_elsewhere() {
+            true => format!("REINDEX SCHEMA {SCHEMA};"),
+            false => "REINDEX DATABASE postgres;".to_owned(),
         };
     }
     if !cluster.is_elsewhere() {

@@ -15,11 +15,27 @@ pub struct Interval {
 
 impl std::fmt::Display for Interval {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if self.has_no_width() {
+            return write!(f, "{:.3} (no interval)", self.mid);
+        }
         write!(f, "{:.3} [{:.3}, {:.3}]", self.mid, self.low, self.high)
     }
 }
 
 impl Interval {
+    /// Whether it is a value alone, such as the ratio of one block, of which nothing tells the
+    /// error.
+    #[must_use]
+    pub fn has_no_width(&self) -> bool {
+        self.low >= self.high
+    }
+
+    /// Half of its width, by its logarithm.
+    #[must_use]
+    pub fn half_width(&self) -> f64 {
+        (self.high / self.low).ln() / 2.0
+    }
+
     /// Whether the interval holds `value`.
     #[must_use]
     pub fn holds(&self, value: f64) -> bool {

@@ -8,8 +8,8 @@
 use std::collections::BTreeMap;
 
 use crate::analysis::{
-    LEAST_BLOCKS, PART, Paired, absolute, because_void, cells_with, noise, not_in_force, of_trials,
-    paired, void,
+    LEAST_BLOCKS, PART, Paired, absolute, because_void, cells_with, is_contradicted, noise,
+    not_in_force, of_trials, paired, void,
 };
 use crate::error::Result;
 use crate::experiment::{Claim, Experiment};
@@ -34,6 +34,8 @@ pub(super) struct Measured {
     pub(super) without_ratio: usize,
     /// Why a limit was not in force in some of the trials.
     pub(super) unlimited: Option<String>,
+    /// Whether two rows of one trial of its cells say different things.
+    pub(super) contradicted: bool,
     /// What equal arms seem to differ by, in each cell. The first is formed as the claim's ratio
     /// is; of a claim about two levels the noise at each follows.
     controls: Vec<Vec<Control>>,
@@ -156,6 +158,7 @@ impl Measured {
     }
 
     fn look_at(&mut self, trials: &[&Trial], arms: &[&String]) {
+        self.contradicted |= trials.iter().any(|trial| is_contradicted(trial));
         let mut of_arms = trials.iter().filter(|trial| arms.contains(&&trial.arm));
         if self.unlimited.is_none() {
             self.unlimited = of_arms.find_map(|trial| not_in_force(trial));

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use super::*;
 use crate::experiment::{Crypto, Expectation, LevelsAgainst, OwnArm, Param, VolumeType, Work};
 use crate::synthetic::{Synthetic, billing, experiment, own_arm};
+use crate::trial::{Warning, WarningKind};
 
 const ARMS: [&str; 4] = ["plain", "control", "sealed", "own"];
 
@@ -334,4 +335,28 @@ fn phases_of_the_same_trials_do_not_make_a_claim_more_certain() {
     assert_eq!((verdicts[0].cells.len(), verdicts[1].cells.len()), (1, 3));
     let width = |ours: Interval| ours.high / ours.low;
     assert!((width(one) - width(all)).abs() < 1e-9, "{one} {all}");
+}
+
+#[test]
+fn a_claim_on_a_cell_that_contradicts_itself_is_not_decided() {
+    let mut run = run(10);
+    let text = String::new();
+    let warning = Warning { kind: WarningKind::Contradicted, text };
+    let trial = run.trials.iter_mut().find(|t| t.cell.workload() == "select" && t.arm == "own");
+    trial.unwrap().warnings.push(warning);
+    let claim =
+        |workload| at(claim("sealed", "plain", Expectation::Ratio(0.9)), &[(WORKLOAD, workload)]);
+    let of_select = verdict(claim("select"), &run);
+    assert_eq!(of_select.conclusion, Conclusion::Undecided, "{}", of_select.why);
+    assert!(of_select.why.contains("it cannot be trusted"), "{}", of_select.why);
+    assert_eq!(verdict(claim("insert"), &run).conclusion, Conclusion::Cheaper);
+}
+
+#[test]
+fn a_miniature_is_not_judged() {
+    let verdict = verdict(claim("sealed", "plain", Expectation::Ratio(0.5)), &run(10));
+    assert_eq!(verdict.conclusion, Conclusion::Cheaper);
+    let verdict = verdict.of_miniature();
+    assert_eq!(verdict.conclusion.to_string(), "not judged: miniature");
+    assert_eq!(verdict.why, "a miniature says nothing about cost");
 }

@@ -1,4 +1,4 @@
-//! Arms of a user's own: other programs, other directories, servers elsewhere.
+//! Arms of a user's own: other programs, other directories.
 
 use tidelock_lab::experiment::VolumeType;
 use tidelock_lab::host::Volume;
@@ -39,11 +39,45 @@ fn an_own_arm_runs_all_programs_of_its_directory() {
     assert!(count("pgbench") > 2, "{ran}");
     assert!(fs::read_to_string(bench.out().join("run.json")).unwrap().contains("postgres of fork"));
 
+    // Without a server of its own it is left out, and the one that is installed does not run for
+    // it.
     fs::remove_file(bin.join("postgres")).unwrap();
-    let mut again = bench.measuring(&["run", &file]);
-    let output = again.arg("--out").arg(bench.path("other")).output().unwrap();
+    let why = format!("its bin, {}, has no program postgres", bin.display());
+    let other = bench.path("other");
+    succeeded(&bench.measuring(&["run", &file]).arg("--out").arg(&other).output().unwrap());
+    let results = fs::read_to_string(other.join("results.jsonl")).unwrap();
+    assert!(trials_of(&results).iter().all(|trial| trial["arm"] == "plain"), "{results}");
+    assert!(fs::read_to_string(other.join("report.md")).unwrap().contains(&why));
+}
+
+/// The files of peers are for whoever has them; what is shown and planned needs no server.
+#[test]
+fn an_arm_without_its_programs_stops_nothing_but_a_run_of_itself_alone() {
+    let bench = Bench::new();
+    let peers = format!("{}/experiments/peers", env!("CARGO_MANIFEST_DIR"));
+    for peer in ["initdb-tde", "pg-tde", "open-pg-tde"] {
+        let file = format!("{peers}/{peer}.toml");
+        for verb in ["plan", "show"] {
+            let output = lab(&[verb, &file]).output().unwrap();
+            succeeded(&output);
+            assert!(told(&output).contains("missing"), "{}", told(&output));
+        }
+    }
+    let ghost = |arms: &str| {
+        let own = "[[arm]]\nname = \"ghost\"\ntitle = \"\"\nlike = \"plain\"\nbin = \"no\"\n";
+        quick(&bench, |text| {
+            text.replace("[settings]", &format!("{own}[settings]"))
+                .replace("\"plain\", \"control\"", arms)
+                .replace("blocks = 3", "blocks = 1")
+        })
+    };
+    let output = bench.run(&[&ghost("\"plain\", \"control\", \"ghost\""), "--arms", "control"]);
+    succeeded(&output);
+    assert!(!told(&output).contains("ghost"), "{}", told(&output));
+    let mut alone = bench.measuring(&["run", &ghost("\"ghost\"")]);
+    let output = alone.arg("--out").arg(bench.path("other")).output().unwrap();
     assert_eq!(output.status.code(), Some(2), "{}", told(&output));
-    assert!(told(&output).contains("has no program postgres"), "{}", told(&output));
+    assert!(told(&output).contains("`ghost`: its bin, "), "{}", told(&output));
     assert!(!bench.path("other").exists());
 }
 
@@ -214,114 +248,4 @@ fn in_use(bench: &Bench) -> Vec<String> {
         found.extend(image.ok().filter(|image| image.contains(&work)));
     }
     found
-}
-
-/// The lab reaches a server that it did not start, and leaves it as it was.
-#[test]
-fn a_server_elsewhere_keeps_nothing_of_the_lab() {
-    let bench = Bench::new();
-    let place = Workspace::below(bench.dir.path()).unwrap();
-    let server = Cluster::new(&place, "elsewhere", Arm::Plain).unwrap();
-    server.start().unwrap();
-    server.sql("CREATE TABLE pgbench_accounts AS SELECT 'kept' AS mine").unwrap();
-    let path = quick(&bench, |text| {
-        let dsn = format!(
-            "[[arm]]\nname = \"far\"\ntitle = \"elsewhere\"\nlike = \"plain\"\n\
-             dsn = \"host={} port=5432 user=postgres dbname=postgres sslmode=disable\"\n[settings]",
-            server.socket_dir().display()
-        );
-        text.replace("[settings]", &dsn)
-            .replace("[\"plain\", \"control\"]", "[\"far\"]")
-            .replace("select-only", "tpcb-like")
-            .replace("blocks = 3", "blocks = 1\nlatency_blocks = 1")
-    });
-    succeeded(&bench.run(&[&path]));
-    let trials = bench.trials();
-    assert!(has_metric(&trials, "transactions_per_second") && has_metric(&trials, "latency_p95"));
-    assert!(!has_metric(&trials, "cpu_per_unit"), "whose CPU time?");
-    server.expect("SELECT mine FROM pgbench_accounts", "kept").unwrap();
-    let left = "SELECT count(*) FROM pg_namespace WHERE nspname = 'tidelock_lab'";
-    server.expect(left, "0").unwrap();
-    server.stop("fast").unwrap();
-}
-
-/// What a managed server asks for: TLS, a certificate of a known authority, a password.
-#[test]
-fn a_server_elsewhere_is_reached_by_tls_and_no_other_is() {
-    let bench = Bench::new();
-    let place = Workspace::below(bench.dir.path()).unwrap();
-    let server = Cluster::new(&place, "elsewhere", Arm::Plain).unwrap();
-    let library = server.tool("postgres").args(["-C", "ssl_library", "-D"]).arg(server.dir());
-    if library.run().unwrap().stdout.trim().is_empty() {
-        skip::because("this server is built without TLS");
-        return;
-    }
-    let port = free_port();
-    let settings = [("ssl", "on"), ("listen_addresses", "127.0.0.1"), ("port", port.as_str())];
-    for (name, value) in settings {
-        server.set(name, value).unwrap();
-    }
-    certificate(&place, &place.join("other"));
-    certificate(&place, &place.join("right"));
-    for (from, to) in [("right.key", "server.key"), ("right.crt", "server.crt")] {
-        place.tool("cp").arg(place.join(from)).arg(server.dir().join(to)).run().unwrap();
-    }
-    let rules = "local all all trust\nhostssl all all 127.0.0.1/32 scram-sha-256\n";
-    place.write(&server.dir().join("pg_hba.conf"), rules).unwrap();
-    server.start().unwrap();
-    let psql = |text: &str| {
-        let psql = place.tool("psql").args(["-X", "-h"]).arg(server.socket_dir());
-        psql.args(["-p", &port, "-U", "postgres", "-d", "postgres", "-Atc", text]).run().unwrap()
-    };
-    psql(
-        "CREATE ROLE far LOGIN PASSWORD 'long and secret'; GRANT CREATE ON DATABASE postgres TO far",
-    );
-    psql("ALTER SYSTEM SET log_connections = on");
-    psql("SELECT pg_reload_conf()");
-    let run = |certificate: &str, password: &str| {
-        let path = quick(&bench, |text| {
-            let dsn = format!(
-                "[[arm]]\nname = \"far\"\ntitle = \"elsewhere\"\nlike = \"plain\"\n\
-                 dsn = \"host=localhost hostaddr=127.0.0.1 port={port} user=far dbname=postgres \
-                 sslmode=verify-full sslrootcert={}\"\n[settings]",
-                place.join(certificate).display()
-            );
-            text.replace("[settings]", &dsn)
-                .replace("[\"plain\", \"control\"]", "[\"far\"]")
-                .replace("blocks = 3", "blocks = 1")
-        });
-        let _ = fs::remove_dir_all(bench.out());
-        let mut command = bench.measuring(&["run", &path]);
-        command.arg("--out").arg(bench.out()).env("PGPASSWORD", password).output().unwrap()
-    };
-    for (certificate, password, why) in [
-        ("other.crt", "long and secret", "certificate verify failed"),
-        ("right.crt", "not this one", "password authentication failed"),
-    ] {
-        let output = run(certificate, password);
-        assert!(!output.status.success() && told(&output).contains(why), "{}", told(&output));
-        assert!(!told(&output).contains(password), "a password was printed: {}", told(&output));
-    }
-    succeeded(&run("right.crt", "long and secret"));
-    assert!(has_metric(&bench.trials(), "transactions_per_second"));
-    for kept in ["run.json", "results.jsonl"] {
-        assert!(!fs::read_to_string(bench.out().join(kept)).unwrap().contains("long and secret"));
-    }
-    let log = fs::read_to_string(server.log()).unwrap();
-    let authorized = log.lines().filter(|line| line.contains("authorized: user=far"));
-    assert!(authorized.clone().count() > 0, "{log}");
-    assert!(authorized.clone().all(|line| line.contains("SSL enabled")), "{log}");
-    server.stop("fast").unwrap();
-}
-
-/// FILE.key and FILE.crt for localhost, of an authority that has signed nothing else: itself.
-fn certificate(place: &Workspace, file: &Path) {
-    let openssl = place.tool("openssl").args(["req", "-new", "-x509", "-days", "2", "-nodes"]);
-    let openssl = openssl.args(["-subj", "/CN=localhost", "-out"]).arg(file.with_extension("crt"));
-    openssl.arg("-keyout").arg(file.with_extension("key")).run().unwrap();
-}
-
-fn free_port() -> String {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.local_addr().unwrap().port().to_string()
 }

@@ -1,7 +1,8 @@
 use super::*;
 use crate::analysis;
+use crate::experiment::{Sql, Work};
 use crate::manifest::PlannedArm;
-use crate::synthetic::{Synthetic, results};
+use crate::synthetic::{Synthetic, results, set_controls};
 use crate::trial::{Warning, WarningKind};
 
 const ARMS: [&str; 3] = ["plain", "control", "sealed"];
@@ -110,7 +111,7 @@ fn seven_blocks_warnings_and_broken_lines_are_told() {
     run.trials[3].warnings =
         vec![Warning { kind: WarningKind::Steal, text: "6 % was taken away".into() }];
     let mut results = results(run, &ARMS);
-    results.broken.push((9, "torn".into()));
+    results.broken.push(crate::results::Damaged::at(9));
     assert_eq!(
         costs_of(&results).caveats,
         [
@@ -218,4 +219,48 @@ fn cells_without_the_limits_of_the_experiment_are_told_and_not_counted() {
     let end = "Not counted: in 2 measured cells a limit of the experiment was not in force.";
     assert!(costs.said.ends_with(end), "{}", costs.said);
     assert_eq!(costs.largest_loss.unwrap().cell["workload"], "held");
+}
+
+/// Four cells of rows in bulk, in which the control has this ratio by CPU time.
+fn bulk(control: f64) -> Results {
+    let names = ["a", "b", "c", "d"];
+    let mut run = Synthetic::new(10);
+    names.iter().for_each(|name| cell(&mut run, name, 0.9));
+    let mut results = results(run, &ARMS);
+    let work = || Sql { setup: "".into(), sql: "".into(), rows: "1".into() };
+    let workload = names.map(|name| (name.to_owned(), Work::Sql(work())));
+    results.manifest.experiments[0].experiment.workload = workload.into();
+    set_controls(&mut results, control);
+    results
+}
+
+#[test]
+fn the_first_sentence_says_no_loss_where_two_equal_servers_differ() {
+    let sound = costs_of(&bulk(1.0));
+    assert!(sound.said.contains("over all loads: CPU time, loss of "), "{}", sound.said);
+    assert!(sound.families.iter().all(|family| family.control.is_some() && !family.void));
+    // The control of each cell holds 1; their mean does not.
+    let costs = costs_of(&bulk(1.01));
+    let said = "over all loads: CPU time, void, since two equal servers differ: the control is ";
+    assert!(costs.said.contains(said), "{}", costs.said);
+    let cpu = costs.families.iter().find(|family| family.aspect == Aspect::Cpu).unwrap();
+    assert_eq!((cpu.kind, cpu.cells, cpu.left_out), (Kind::All, 4, 0), "no cell is void");
+    assert!(cpu.void && cpu.words.starts_with("void, since"), "{cpu:?}");
+}
+
+#[test]
+fn a_miniature_says_that_it_says_nothing_and_nothing_else() {
+    let mut results = bulk(1.0);
+    results.manifest.size = Size::Miniature;
+    let costs = costs_of(&results);
+    let said = "This run is a miniature: it shows that everything works, and says nothing about \
+                cost.";
+    assert_eq!((costs.said.as_str(), costs.by_cells.as_str()), (said, ""));
+}
+
+#[test]
+fn rows_that_do_not_count_are_among_what_weakens_a_run() {
+    let mut results = bulk(1.0);
+    results.outside = vec!["2 rows are of an arm that the plan does not have".into()];
+    assert!(costs_of(&results).caveats.contains(&results.outside[0]));
 }

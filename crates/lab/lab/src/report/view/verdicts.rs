@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::experiment::Claim;
+use crate::experiment::{Claim, Size};
 use crate::manifest::Planned;
 use crate::metric;
 use crate::report::{published, words};
@@ -27,6 +27,8 @@ pub(in crate::report) struct VerdictRow {
 /// Every claim of the experiment, judged.
 pub(super) fn of(planned: &Planned, results: &Results) -> Vec<VerdictRow> {
     let judged = verdict::judge(&planned.experiment, &planned.arms, &results.trials);
+    let is_miniature = results.manifest.size == Size::Miniature;
+    let judged = judged.into_iter().map(|one| if is_miniature { one.of_miniature() } else { one });
     let row = |verdict: Verdict| VerdictRow {
         published: published_of(&verdict.claim),
         id: verdict.claim.id,
@@ -38,7 +40,7 @@ pub(super) fn of(planned: &Planned, results: &Results) -> Vec<VerdictRow> {
         words: verdict.conclusion.to_string(),
         why: verdict.why,
     };
-    judged.into_iter().map(row).collect()
+    judged.map(row).collect()
 }
 
 /// What was published, in words: a ratio, or a figure with its unit.
