@@ -216,6 +216,7 @@ impl Running<'_> {
             stop: &stop,
         };
         let found = scan::scan(&self.path, self.keyring.policy(), self.how.leave_links)?;
+        found.refuse_written(&self.locked)?;
         leftovers::clean(&found)?;
         // What a killed conversion renamed may not last yet. All that follows relies on it: that
         // zeros are plain, that the control file is the first or the last, that no key is needed.
@@ -229,7 +230,6 @@ impl Running<'_> {
         if self.resumed {
             scan.mark_done(self.direction, &self.keyring);
         }
-        scan.refuse_written(&self.locked)?;
         let growth = begin::growth(self.direction, keys.layout);
         let (jobs, _) = estimate::room(&scan, growth, self.how.jobs(), BATCH)?;
         if jobs < self.how.jobs() {

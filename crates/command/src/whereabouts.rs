@@ -4,6 +4,7 @@
 //! container's /var/lib/mysql reads like the machine's. So equal texts prove nothing, and different
 //! ones neither.
 
+use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::fs;
 use std::io;
@@ -69,8 +70,13 @@ fn mapped_below(process: &Process, dir: &Path) -> impl Iterator<Item = PathBuf> 
     let proc = Path::new("/proc").join(process.pid.to_string());
     let their_root = is_elsewhere(&proc).then(|| proc.join("root"));
     let maps = process.maps().into_iter().flatten();
+    let mut seen = HashSet::new();
     maps.filter_map(move |map| {
         let MMapPath::Path(path) = map.pathname else { return None };
+        // A library has several maps.
+        if !seen.insert(path.clone()) {
+            return None;
+        }
         // Btrfs shows another device here.
         let is_it = |path: &PathBuf| {
             fs::metadata(path).is_ok_and(|it| it.is_file() && it.ino() == map.inode)

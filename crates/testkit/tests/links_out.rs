@@ -39,6 +39,10 @@ fn a_link_to_the_memory_of_all_programs_is_refused_by_its_name() {
                   echo words > \"$1/memory/$2\"";
     let (good, said, words) = shell(&place, &product, &dir, script, &[Path::new(&name)]);
     assert!(!good && said == "words\n", "{said}\n{words}");
+    // A path that the program follows itself says no longer whose it is.
+    let inside = "cd \"$1/memory\" && echo words > \"$2\"";
+    let (good, ..) = shell(&place, &product, &dir, inside, &[Path::new(&name)]);
+    assert!(!good);
     for link in ["memory", "everything"] {
         let line = format!("{}: it leads to a place of all programs", dir.join(link).display());
         assert!(words.contains(&line), "{words}");
@@ -72,7 +76,8 @@ fn a_link_into_another_protected_directory_takes_nothing_along() {
     fs::create_dir(theirs.join("sub")).unwrap();
     symlink(&theirs, ours.join("whole")).unwrap();
     symlink(theirs.join("sub"), ours.join("part")).unwrap();
-    for file in ["whole/file", "part/file", "whole/sub/file"] {
+    symlink(theirs.join("new"), ours.join("missing")).unwrap();
+    for file in ["whole/file", "part/file", "whole/sub/file", "missing"] {
         let script = "echo words > \"$1/$2\"";
         let (good, _, words) = shell(&place, &product, &ours, script, &[Path::new(file)]);
         assert!(!good && words.contains("it lies in another protected directory"), "{words}");
@@ -89,4 +94,26 @@ fn a_link_into_another_protected_directory_takes_nothing_along() {
     let (good, said, words) =
         shell(&place, &product, &theirs, "read x < \"$1/sub/file\"; echo \"$x\"", &[]);
     assert!(good && said == "words\n", "{said}\n{words}");
+}
+
+/// It has been looked at once, when it was nobody's.
+#[test]
+fn what_a_link_takes_along_stays_sealed_under_another_path() {
+    let product = Product::find().unwrap_or_else(|error| panic!("{error}"));
+    let place = Workspace::new("moved").unwrap();
+    let dir = place.protect(&product, "generic").unwrap_or_else(|error| panic!("{error}"));
+    let far = place.plain().join("far");
+    fs::create_dir_all(far.join("x/space/sub")).unwrap();
+    let script = "echo words > \"$2/x/space/sub/before\"; ln -s \"$2/x/space\" \"$1/space\" && \
+                  echo words > \"$1/space/sub/one\" && mv \"$2/x\" \"$2/y\" && \
+                  echo words > \"$2/y/space/sub/two\" && read x < \"$2/y/space/sub/two\" && \
+                  echo \"$x\"";
+    let (good, said, words) = shell(&place, &product, &dir, script, &[&far]);
+    assert!(good && said == "words\n", "{said}\n{words}");
+    let sub = far.join("y/space/sub");
+    assert_eq!(fs::read(sub.join("before")).unwrap(), b"words\n");
+    for name in ["one", "two"] {
+        let bytes = fs::read(sub.join(name)).unwrap();
+        assert!(bytes.len() > 4096 && !bytes.windows(5).any(|at| at == b"words"), "{name}");
+    }
 }

@@ -79,7 +79,8 @@ impl Encrypt {
         let scan = scan(&dir, &policy, self.how.leave_links)?;
         refuse_sealed(&scan)?;
         scan.refuse_everybodys(&dir)?;
-        scan.refuse_written(&locked)?;
+        // A lease is the owner's to take, and root's only with a capability.
+        rights::as_owner(place.owner, || scan.refuse_written(&locked))?;
         let growth = growth(Direction::Encrypt, layout);
         let room = estimate::room(&scan, growth, self.how.jobs(), BATCH)?;
         if self.how.dry_run {
@@ -218,6 +219,7 @@ impl Begin<'_> {
             let scan = scan(&dir, policy, self.how.leave_links)?;
             scan.refuse_sealed_at_plain(&keyring)?;
             scan.refuse_unopened(&keyring)?;
+            scan.refuse_written(&locked)?;
             let room = estimate::room(&scan, 0, self.how.jobs(), BATCH)?;
             instance::refuse_unclean_sealed(&dir, &keyring)?;
             if direction == Direction::Rekey {
@@ -228,7 +230,7 @@ impl Begin<'_> {
         let scan = scan(&dir, policy, self.how.leave_links)?;
         scan.refuse_sealed_at_plain(&keyring)?;
         scan.refuse_unopened(&keyring)?;
-        scan.refuse_written(&locked)?;
+        rights::as_owner(owner, || scan.refuse_written(&locked))?;
         estimate::room(&scan, 0, self.how.jobs(), BATCH)?;
         instance::refuse_unclean_sealed(&dir, &keyring)?;
         if let Some(kept) = kept {

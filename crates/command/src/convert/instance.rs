@@ -66,7 +66,7 @@ pub(super) fn refuse_running(dir: &Path) -> Result<()> {
     match user_of(dir) {
         None => Ok(()),
         Some((pid, path)) => Err(Error::refused(
-            format!("process {pid} has {} open", path.display()),
+            format!("process {pid} has {} open or mapped", path.display()),
             "end that program first: what it writes would be lost",
         )),
     }
@@ -101,7 +101,7 @@ pub(super) fn lock_out(dir: &Path) -> Result<Vec<File>> {
     Ok(locked)
 }
 
-/// Another process that has a file below `dir` open, as far as the caller may see it.
+/// Another process that has a file below `dir` open or mapped, as far as the caller may see it.
 pub(super) fn user_of(dir: &Path) -> Option<(i32, PathBuf)> {
     let me = std::process::id().cast_signed();
     let others = all_processes().into_iter().flatten().flatten().filter(|one| one.pid != me);

@@ -28,14 +28,25 @@ use crate::walk::{self, Found};
 /// # Errors
 /// [`Error::Refused`]; [`Error::Io`], also if the caller may not become the owner.
 pub(super) fn check(dir: &Path, policy: &Policy, owner: Owner, direction: Direction) -> Result<()> {
+    as_owner(owner, || look(dir, policy, owner, direction))
+}
+
+/// Does what changes nothing with the rights that the conversion will have.
+///
+/// # Errors
+/// Those of `work`; [`Error::Io`] if the caller may not become the owner.
+pub(super) fn as_owner<T: Send>(
+    owner: Owner,
+    work: impl FnOnce() -> Result<T> + Send,
+) -> Result<T> {
     if Owner::caller().uid == owner.uid {
-        return look(dir, policy, owner, direction);
+        return work();
     }
     let account = Account::of(owner).map_err(not_the_owner)?;
     thread::scope(|scope| {
         let looked = scope.spawn(|| {
             account.put_on_thread().map_err(|errno| not_the_owner(errno.into()))?;
-            look(dir, policy, owner, direction)
+            work()
         });
         looked.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     })

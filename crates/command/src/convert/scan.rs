@@ -235,7 +235,8 @@ impl Scan {
                     link.display(),
                     target.display()
                 ),
-                "let it lead to a folder of its own, or name it plain with --plain",
+                "let it lead to a folder of its own, which others may not write to (`chmod o-w`), or \
+                 name it plain with --plain",
             )),
         }
     }

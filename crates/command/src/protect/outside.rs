@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::status::Programs;
 use crate::whereabouts::used_below;
 
-/// Refuses while a program that is not the server's has a file of the directory open.
+/// Refuses while a program that is not the server's has a file of the directory open or mapped.
 ///
 /// # Errors
 /// [`Error::Refused`].
@@ -26,7 +26,7 @@ pub(super) fn refuse_readers(dir: &Path, server: Option<u32>) -> Result<()> {
         let mut open = used_below(&process, dir).filter(|path| !path.starts_with(&control));
         if let Some(path) = open.next() {
             return Err(Error::refused(
-                format!("{} has {} open", named(&process), path.display()),
+                format!("{} has {} open or mapped", named(&process), path.display()),
                 "end it: from outside the server the files are sealed bytes, and what it writes \
                  is lost",
             ));

@@ -74,6 +74,11 @@ impl Outside {
         self.place(fingerprint).is_some_and(|place| place.load(Relaxed) == fingerprint)
     }
 
+    /// Something has become ours that may have been outside.
+    pub(crate) fn forget(&self) {
+        self.known.iter().for_each(|known| known.store(0, Relaxed));
+    }
+
     fn add(&self, fingerprint: u64) {
         if let Some(place) = self.place(fingerprint) {
             place.store(fingerprint, Relaxed);
@@ -151,7 +156,8 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
         let directory = self.open_before(Fd::CWD, path, Links::Follow)?;
         let first = self.system.identity(directory.fd)?;
         let mut relative = PathBuffer::new();
-        Ok(matches!(self.above(directory.fd, first, &mut relative)?, Above::Another))
+        // Not remembered: a link may take it along in a moment.
+        Ok(matches!(self.look_above(directory.fd, first, &mut relative, false)?, Above::Another))
     }
 
     #[inline(never)]
@@ -211,13 +217,23 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
         Ok(self.roots.decide_shared(whole.as_bytes()))
     }
 
-    /// Goes up from `directory` until something is known; `relative` becomes the policy's name of
-    /// `top`.
     fn above(
         &self,
         directory: Fd,
         first: Identity,
         relative: &mut PathBuffer,
+    ) -> Result<Above<'_, S>, Errno> {
+        self.look_above(directory, first, relative, true)
+    }
+
+    /// Goes up from `directory` until something is known; `relative` becomes the policy's name of
+    /// `top`.
+    fn look_above(
+        &self,
+        directory: Fd,
+        first: Identity,
+        relative: &mut PathBuffer,
+        remembers: bool,
     ) -> Result<Above<'_, S>, Errno> {
         let mut here = Step { system: &self.system, fd: directory, borrowed: true };
         let mut identity = first;
@@ -251,9 +267,11 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
         }
         // The parent too: a directory that changes with every file made in it is one step from what
         // is known.
-        self.outside.add(first.fingerprint());
-        if let Some(parent) = parent {
-            self.outside.add(parent.fingerprint());
+        if remembers {
+            self.outside.add(first.fingerprint());
+            if let Some(parent) = parent {
+                self.outside.add(parent.fingerprint());
+            }
         }
         Ok(Above::Nothing)
     }

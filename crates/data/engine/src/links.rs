@@ -16,6 +16,8 @@ use crate::refusal::Refusal;
 use crate::resolve::{Location, MAX_LINKS};
 use crate::roots::{Decide, Decided};
 
+/// Where programs share memory, with what lies above.
+const EVERYBODYS: [&[u8]; 6] = [b"/", b"/dev", b"/dev/shm", b"/run", b"/run/shm", b"/run/tidelock"];
 const O_PATH: i32 = 0o10_000_000;
 const O_CLOEXEC: i32 = 0o2_000_000;
 
@@ -105,18 +107,20 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
         self.system.close(fd)?;
         found?;
         if self.is_nobodys(real.as_bytes()) && !self.is_anothers(real.as_bytes(), file) {
-            self.refuse_everybodys(root, link, name, real.as_bytes())?;
+            self.refuse_everybodys(root, link, name, (real.as_bytes(), &identity))?;
             self.roots.attach(root, real.as_bytes(), name, file)?;
             if let Ok(Identity { device, inode, .. }) = identity {
                 self.roots.identify(real.as_bytes(), device, inode);
             }
+            self.outside.forget();
         }
         Ok(true)
     }
 
     /// The same for a file that is still to be made at `real`.
     fn attach_missing(&self, root: Root, real: &[u8], name: &[u8]) -> Result<(), Errno> {
-        if self.is_nobodys(real) && !real.starts_with(b"/proc/") {
+        let is_free = self.is_nobodys(real) && !real.starts_with(b"/proc/");
+        if is_free && !self.is_anothers(real, true) {
             self.roots.attach(root, real, name, true)?;
         }
         Ok(())
@@ -130,16 +134,22 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
         root: Root,
         link: &PathBuffer,
         name: &[u8],
-        real: &[u8],
+        (real, identity): (&[u8], &Result<Identity, Errno>),
     ) -> Result<(), Errno> {
-        if ![b"/".as_slice(), b"/dev", b"/dev/shm"].contains(&real) {
+        if !EVERYBODYS.contains(&real) {
             return Ok(());
         }
         let mut below = PathBuffer::new();
         below.set(name)?;
         below.push(b"any")?;
         match self.roots.decide_relative(root, below.as_bytes()) {
-            Decided::Sealed(..) => self.refuse(link.as_bytes(), Refusal::LinkToShared),
+            Decided::Sealed(..) => {
+                let is_first = |it: &Identity| self.told.is_first(it.device, it.inode);
+                if identity.as_ref().is_ok_and(is_first) {
+                    self.system.report(link.as_bytes(), Refusal::LinkToShared);
+                }
+                Err(Refusal::LinkToShared.errno())
+            }
             _ => Ok(()),
         }
     }

@@ -1,5 +1,6 @@
-//! An opening that fails because more is asked of the kernel than the program wants: what is
-//! written beside has to be read, and the last block written again.
+//! The library opens for reading too, since it reads a block before it changes a part of it, and
+//! writes the last block of a file again to append. Where the kernel refuses that, one line says
+//! why.
 
 use tidelock_cipher::UnitCipher;
 

@@ -15,7 +15,7 @@ const SO_PEERPIDFD: i64 = 77;
 const START_WRITING: i64 = 2;
 const F_SETSIG: i64 = 10;
 const F_SETLEASE: i64 = 1024;
-/// What may be a lease: for reading, none.
+/// A lease for reading, and its end.
 const F_RDLCK: i64 = 0;
 const F_UNLCK: i64 = 2;
 const SIGURG: i64 = 23;
@@ -73,8 +73,8 @@ pub fn is_open_for_writing(file: BorrowedFd<'_>) -> Option<bool> {
         let fd = i64::from(file.as_raw_fd());
         sys::plain(sys::nr::FCNTL, [fd, command, word, 0, 0, 0])
     };
-    // Who opens the file while we have the lease has us sent a signal, which ends a process unless
-    // it is one that is ignored.
+    // If somebody opens the file meanwhile, the kernel sends us a signal. SIGIO would end the
+    // process; SIGURG is ignored.
     fcntl(F_SETSIG, SIGURG).ok()?;
     match fcntl(F_SETLEASE, F_RDLCK) {
         Ok(_) => {

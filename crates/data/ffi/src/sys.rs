@@ -17,6 +17,7 @@ pub(crate) mod nr {
     pub(crate) const MEMFD_SECRET: i64 = 447;
     pub(crate) const PRCTL: i64 = 157;
     pub(crate) const CLOSE_RANGE: i64 = 436;
+    pub(crate) const UNSHARE: i64 = 272;
     pub(crate) const GETSOCKOPT: i64 = 55;
     pub(crate) const CLOSE: i64 = 3;
     pub(crate) const RENAMEAT2: i64 = 316;
@@ -79,6 +80,7 @@ pub(crate) fn plain(number: i64, args: [i64; 6]) -> Result<i64, Errno> {
             | nr::MEMFD_SECRET
             | nr::FCNTL
             | nr::CLOSE_RANGE
+            | nr::UNSHARE
             | nr::SYNC_FILE_RANGE
             | nr::PRCTL
     ));

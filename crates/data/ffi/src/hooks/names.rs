@@ -107,8 +107,8 @@ pub unsafe fn symlinkat(target: *const c_char, at: c_int, path: *const c_char) -
 /// Before a program follows a path by itself: what it opens then no longer says whose it is.
 ///
 /// # Errors
-/// ENFILE and ENAMETOOLONG if no more can be attached; what is short for the look. Others are the
-/// kernel's to tell.
+/// ENFILE and ENAMETOOLONG if no more can be attached; EOPNOTSUPP, after a line, for a place of all
+/// programs; what is short for the look. Others are the kernel's to tell.
 ///
 /// # Safety
 /// That of `path_of`.
@@ -117,7 +117,9 @@ pub(super) unsafe fn take_along(at: c_int, path: *const c_char) -> Result<(), Er
     // SAFETY: the caller's promise.
     let Ok(path) = (unsafe { path_of(path) }) else { return Ok(()) };
     match aside(|| process.attach(Fd(at), path)) {
-        Err(why) if why == Errno::NAMETOOLONG || is_shortage(why) => Err(why),
+        Err(why) if matches!(why, Errno::NAMETOOLONG | Errno::OPNOTSUPP) || is_shortage(why) => {
+            Err(why)
+        }
         _ => Ok(()),
     }
 }

@@ -58,15 +58,25 @@ pub(crate) fn after_fork_in_child() {
 /// True if descriptors of its own would part the calling thread from others. Alone it keeps the
 /// table that it has.
 pub(super) fn is_shared() -> bool {
-    // Who was joined is in the list for a moment still.
-    LENT.load(Relaxed)
-        || !(0..LOOKS).any(|look| {
-            if look > 0 {
-                let moment = rustix::fs::Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
-                let _ = rustix::thread::nanosleep(&moment);
-            }
-            is_only_thread()
-        })
+    // Who was joined is a thread for a moment still.
+    !(0..LOOKS).any(|look| {
+        if look > 0 {
+            let moment = rustix::fs::Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
+            let _ = rustix::thread::nanosleep(&moment);
+        }
+        is_alone()
+    })
+}
+
+/// Memory of its own is nothing that the kernel would give: it only looks whether others have it.
+/// A filter of system calls may forbid to ask.
+fn is_alone() -> bool {
+    let flags = c_long::from(libc::CLONE_VM);
+    match sys::plain(sys::nr::UNSHARE, [flags, 0, 0, 0, 0, 0]) {
+        Ok(_) => true,
+        Err(Errno::INVAL) => false,
+        Err(_) => !LENT.load(Relaxed) && is_only_thread(),
+    }
 }
 
 const LOOKS: u32 = 10;

@@ -201,7 +201,7 @@ fn check_levels(claim: &Claim, Known { levels, parts }: &Known) -> Result<(), St
     }
 }
 
-/// What an arm may have beside each other.
+/// Which keys of an arm go together.
 fn check_own(experiment: &Experiment, own: &OwnArm) -> Result<(), String> {
     let wrong = |why: &str| Err(format!("arm `{}` {why}", own.name));
     own.parameters()?;

@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_percentile_of_sixteen_transactions_is_none() {
+    fn sixteen_transactions_have_no_percentile() {
         let known = |units: f64| {
             let mut run = Synthetic::new(2);
             run.arm("plain", "w", 1.0);

@@ -1,4 +1,7 @@
 //! Lines of the results that are no trials, and what they were of as far as that can be read.
+//!
+//! The lab leaves such a line where it was killed, and measures its block again. Any other line was
+//! damaged later.
 
 use serde::Deserialize;
 
@@ -9,11 +12,11 @@ use crate::trial::{Cell, Phase, Trial};
 pub struct Damaged {
     /// Its number, from 1.
     pub line: usize,
-    /// Why it is none.
+    /// Why it cannot be read.
     pub why: String,
     /// The beginning of the trial that it was, where that can be read.
     of: Option<Beginning>,
-    /// Whether the lab went on later: `resume` measures again what was lost.
+    /// Whether it was measured again: `resume` does that with what was lost.
     mended: bool,
 }
 
@@ -23,6 +26,8 @@ struct Beginning {
     experiment: String,
     cell: Cell,
     phase: Phase,
+    /// Where that can be read too.
+    block: Option<u32>,
 }
 
 impl Damaged {
@@ -40,7 +45,7 @@ impl Damaged {
     }
 }
 
-/// The trials of a file, and its lines that are none.
+/// The trials of a file, and its lines that cannot be read as such.
 pub(super) fn read(bytes: &[u8]) -> (Vec<Trial>, Vec<Damaged>) {
     let (mut trials, mut damaged) = (Vec::<Trial>::new(), Vec::new());
     let mut last = 0;
@@ -56,17 +61,32 @@ pub(super) fn read(bytes: &[u8]) -> (Vec<Trial>, Vec<Damaged>) {
             Err(why) => {
                 let of = beginning(&String::from_utf8_lossy(line));
                 let one = Damaged { line: number + 1, why: why.to_string(), of, mended: false };
-                damaged.push((one, last));
+                damaged.push((one, last, trials.len()));
             }
         }
     }
-    let all = damaged.into_iter().map(|(one, before)| Damaged { mended: before < last, ..one });
-    (trials, all.collect())
+    let all = damaged.into_iter().map(|(one, sitting, at)| {
+        let later = trials.iter().skip(at);
+        let mended = match &one.of {
+            Some(Beginning { experiment, cell, phase, block: Some(block) }) => {
+                later.filter(|it| it.sitting > sitting).any(|it| {
+                    (&it.experiment, &it.cell, it.phase, it.block)
+                        == (experiment, cell, *phase, *block)
+                })
+            }
+            // Where a sitting was killed while it wrote.
+            _ => later.take(1).any(|it| it.sitting > sitting),
+        };
+        Damaged { mended, ..one }
+    });
+    let all = all.collect();
+    (trials, all)
 }
 
 fn beginning(line: &str) -> Option<Beginning> {
-    let (head, _) = line.split_once(",\"block\"")?;
-    serde_json::from_str(&format!("{head}}}")).ok()
+    let ends = [",\"order\"", ",\"block\""];
+    let mut heads = ends.iter().filter_map(|end| line.split_once(end));
+    heads.find_map(|(head, _)| serde_json::from_str(&format!("{head}}}")).ok())
 }
 
 #[cfg(test)]
@@ -100,13 +120,29 @@ mod tests {
     }
 
     #[test]
-    fn what_resume_measured_again_is_not_lost() {
-        for (later, lost) in [(0, true), (1, false)] {
-            let (cell, [first, second]) = lines([0, later]);
+    fn what_resume_measured_again_is_not_lost_and_what_it_did_not_is() {
+        for (later, again, lost) in [(0, true, true), (1, true, false), (1, false, true)] {
+            let (cell, [first, mut second]) = lines([0, later]);
+            if again {
+                // Of the same block.
+                second = second.replace("\"block\":1", "\"block\":0");
+            }
             let text = format!("{first}\n{}\n{second}\n", &first[..first.len() - 9]);
             let (_, damaged) = read(text.as_bytes());
             let of = damaged[0].may_be_of(("synthetic", &cell, Phase::Capacity));
             assert_eq!(of, lost, "{damaged:?}");
         }
+    }
+
+    #[test]
+    fn a_line_of_which_nothing_can_be_read_is_lost_but_where_a_sitting_was_killed() {
+        let (cell, [first, second]) = lines([0, 1]);
+        let lost = |text: String| {
+            let (_, damaged) = read(text.as_bytes());
+            damaged[0].may_be_of(("synthetic", &cell, Phase::Capacity))
+        };
+        assert!(!lost(format!("{first}\n{{\"exp\n{second}\n")));
+        assert!(lost(format!("{{\"exp\n{first}\n{second}\n")));
+        assert!(lost(format!("{first}\n{second}\n{{\"exp\n{second}\n")));
     }
 }

@@ -88,11 +88,14 @@ fn key(trial: &Trial) -> Key {
 struct Plan<'p> {
     experiment: &'p Experiment,
     servers: Vec<Instance>,
+    /// None for an experiment that today's rules would refuse.
+    cells: Option<Vec<Cell>>,
 }
 
 impl<'p> Plan<'p> {
     fn of(planned: &'p Planned) -> Self {
-        Self { experiment: &planned.experiment, servers: instances(planned) }
+        let cells = plan::cells(&planned.experiment).ok();
+        Self { experiment: &planned.experiment, servers: instances(planned), cells }
     }
 
     /// What of a trial was not planned.
@@ -106,6 +109,10 @@ impl<'p> Plan<'p> {
             let levels = self.experiment.factors.get(factor);
             factor == WORKLOAD || levels.is_some_and(|all| all.iter().any(|one| one.0 == *level))
         };
+        let is_planned = || match &self.cells {
+            Some(cells) => cells.contains(&cell),
+            None => cell.0.iter().all(is_level),
+        };
         let blocks = work.map_or(0, |work| plan::blocks(self.experiment, work, phase));
         let by_rule = phase == Phase::EqualWork && self.experiment.stop.control_precision.is_some();
         let most = if by_rule { blocks.max(MOST_BLOCKS) } else { blocks };
@@ -114,7 +121,7 @@ impl<'p> Plan<'p> {
             Some("an arm")
         } else if of_arm().all(|server| server.number != trial.instance) {
             Some("a server")
-        } else if work.is_none() || !cell.0.iter().all(is_level) {
+        } else if work.is_none() || !is_planned() {
             Some("a cell")
         } else if block >= most {
             Some("a block")

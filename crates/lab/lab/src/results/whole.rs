@@ -49,7 +49,7 @@ pub(super) fn sync(dir: &Path) -> Result<()> {
     File::open(dir).and_then(|dir| dir.sync_all()).map_err(failed)
 }
 
-/// A file on the disk that has not its name yet, and is removed if it never gets it.
+/// A file on the disk under another name, which is removed if it never gets its own.
 fn written(dir: &Path, name: &str, bytes: &[u8]) -> Result<NamedTempFile> {
     let path = dir.join(name);
     // As any other file is made: the umask takes away.

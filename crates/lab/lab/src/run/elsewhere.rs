@@ -27,18 +27,38 @@ pub(super) fn reach<'p>(place: &'p Workspace, own: &OwnArm) -> Result<Cluster<'p
     far.check(&found)?;
     far.make_schema()?;
     if let Err(why) = far.check_pgbench(&found.user) {
-        leave(&cluster);
+        let _ = leave(&own.name, &cluster);
         return Err(why);
     }
     Ok(cluster)
 }
 
 /// Drops the schema that [`reach`] made, unless another lab has made it again.
-pub(super) fn leave(cluster: &Cluster<'_>) {
-    let found = Far { arm: "", cluster }.found();
-    if found.is_ok_and(|found| found.mark == Some(mark(cluster))) {
-        let _ = cluster.sql(&format!("DROP SCHEMA {SCHEMA} CASCADE"));
+///
+/// # Errors
+/// [`Error::Unreachable`]: the schema is left there.
+pub(super) fn leave(arm: &str, cluster: &Cluster<'_>) -> Result<()> {
+    let far = Far { arm, cluster };
+    match far.found()?.mark == Some(mark(cluster)) {
+        true => far.sql(&drop_ours()).map(drop),
+        false => Ok(()),
     }
+}
+
+/// SQL that drops the lab's schema, and fails where that would take along something outside of it:
+/// an extension that an arm made lies in the schema, and others may have tables by it since.
+fn drop_ours() -> String {
+    let others = format!(
+        "SELECT count(*) FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid \
+         JOIN pg_namespace n ON n.oid = c.relnamespace \
+         WHERE NOT a.attisdropped AND n.nspname <> '{SCHEMA}' AND n.nspname !~ '^pg_'"
+    );
+    format!(
+        "DO $$ DECLARE others bigint; BEGIN others := ({others}); \
+         DROP SCHEMA IF EXISTS {SCHEMA} CASCADE; \
+         IF ({others}) < others THEN RAISE EXCEPTION \
+         'tables outside of the schema {SCHEMA} depend on what is in it'; END IF; END $$"
+    )
 }
 
 /// The server of an arm.
@@ -92,9 +112,9 @@ impl Far<'_, '_> {
 
     /// Both or neither: a schema without the mark would be in the way of the next lab.
     fn make_schema(&self) -> Result<()> {
-        let mark = mark(self.cluster);
+        let (mark, drop_ours) = (mark(self.cluster), drop_ours());
         self.sql(&format!(
-            "BEGIN; DROP SCHEMA IF EXISTS {SCHEMA} CASCADE; CREATE SCHEMA {SCHEMA}; \
+            "BEGIN; {drop_ours}; CREATE SCHEMA {SCHEMA}; \
              COMMENT ON SCHEMA {SCHEMA} IS '{mark}'; COMMIT"
         ))
         .map(drop)

@@ -353,8 +353,13 @@ impl Drop for Server<'_> {
     fn drop(&mut self) {
         if let Database::Postgres(cluster) = &self.database
             && cluster.is_elsewhere()
+            && let Err(why) = elsewhere::leave(&self.arm.name, cluster)
         {
-            elsewhere::leave(cluster);
+            let schema = elsewhere::SCHEMA;
+            tidelock_console::warn(
+                format!("the lab's schema may be left there: {why}"),
+                format!("DROP SCHEMA {schema} CASCADE, once nobody needs what is in it"),
+            );
         }
     }
 }

@@ -80,6 +80,31 @@ fn a_server_elsewhere_keeps_nothing_of_the_lab() {
     server.stop("fast").unwrap();
 }
 
+/// What an arm's `sql` installs lies in the lab's schema, and outlives a lab that is killed.
+#[test]
+fn tables_of_others_by_an_extension_in_the_schema_stay() {
+    let bench = Bench::new();
+    let place = Workspace::below(bench.dir.path()).unwrap();
+    let server = far_server(&place, "elsewhere");
+    let left = "SET ROLE lab; CREATE SCHEMA tidelock_lab; \
+                COMMENT ON SCHEMA tidelock_lab IS 'tidelock-lab tl-killed'; \
+                CREATE EXTENSION hstore SCHEMA tidelock_lab; \
+                CREATE TABLE theirs (n int, h tidelock_lab.hstore); INSERT INTO theirs VALUES (1)";
+    server.sql_in("lab", left).unwrap();
+    let path = quick(&bench, |text| with_arms(&text, &[("far", &local(&server, "dbname=lab"))]));
+    let refused = bench.run(&[&path]);
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert!(!refused.status.success() && said.contains("outside of the schema"), "{said}");
+    let columns = "SELECT count(*) FROM pg_attribute WHERE attrelid = 'theirs'::regclass \
+                   AND attnum > 0 AND NOT attisdropped";
+    assert_eq!(server.sql_in("lab", columns).unwrap(), "2");
+    server.sql_in("lab", "DROP TABLE theirs").unwrap();
+    let _ = fs::remove_dir_all(bench.out());
+    succeeded(&bench.run(&[&path]));
+    is_as_it_was(&server);
+    server.stop("fast").unwrap();
+}
+
 /// The lab's search_path is added to the options of a `dsn`, and counts more than what the role or
 /// the database has.
 #[test]
