@@ -136,15 +136,19 @@ pub fn cells(experiment: &Experiment) -> Result<Vec<Cell>> {
 
 /// Whether a level of `factor` can matter to a workload; if not, it makes no cells of its own.
 fn uses(experiment: &Experiment, work: &Work, factor: &str) -> bool {
-    let names = [format!("{{{factor}}}"), format!("{{{factor}:")];
-    let has = |text: &str| names.iter().any(|name| text.contains(name));
+    let names = |text: &str, name: &str| {
+        [format!("{{{name}}}"), format!("{{{name}:")].iter().any(|it| text.contains(it))
+    };
+    // As JSON has a name with quotes.
+    let quoted = serde_json::to_string(factor).unwrap_or_default();
+    let quoted = quoted.strip_prefix('"').and_then(|it| it.strip_suffix('"')).unwrap_or(factor);
     let own = serde_json::to_string(work).unwrap_or_default();
     let around =
         serde_json::to_string(&(&experiment.settings, &experiment.limits, &experiment.own_arms));
     // At a rate of its own only where it has equal work.
-    let paced =
-        blocks(experiment, work, Phase::EqualWork) > 0 && has(&experiment.stop.equal_work_rate.0);
-    paced || has(&own) || has(&around.unwrap_or_default())
+    let paced = blocks(experiment, work, Phase::EqualWork) > 0
+        && names(&experiment.stop.equal_work_rate.0, factor);
+    paced || names(&own, quoted) || names(&around.unwrap_or_default(), quoted)
 }
 
 /// What the servers of `cell` have to be.

@@ -320,6 +320,28 @@ mod tests {
         assert!(read.outside.is_empty() && read.absent.is_empty(), "{read:?}");
     }
 
+    /// A cell has the factors that matter to its workload, all of them and no others.
+    #[test]
+    fn rows_with_a_factor_too_few_or_too_many_do_not_count() {
+        let mut run = run();
+        let experiment = &mut run.manifest.experiments[0].experiment;
+        for factor in ["load", "idle"] {
+            experiment.factors.insert(factor.into(), vec!["4".into()]);
+        }
+        experiment.settings.insert("a".into(), "{load}".into());
+        let lacking = run.trials[0].clone();
+        for trial in &mut run.trials {
+            trial.cell.0.insert("load".into(), "4".into());
+        }
+        let mut more = run.trials[0].clone();
+        more.cell.0.insert("idle".into(), "4".into());
+        let mut rows = run.trials.clone();
+        rows.extend([lacking, more]);
+        let read = read_of(&run.manifest, &rows);
+        assert_eq!(read.trials.len(), run.trials.len());
+        assert!(read.outside[0].starts_with("2 rows are of a cell that"), "{:?}", read.outside);
+    }
+
     #[test]
     fn a_second_row_of_a_trial_counts_once_and_one_that_differs_is_not_trusted() {
         let run = run();
