@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{SeekFrom, seek};
 use rustix::io::Errno;
-use tidelock_contract::{Decision, Policy};
+use tidelock_contract::{Decision, MEMORY_FOLDERS, Policy};
 use tidelock_format::{Class, PROBE_LEN, Probe, UNIT, looks_sealed};
 use tidelock_keyring::{Direction, Keyring};
 
@@ -390,7 +390,8 @@ pub(super) fn unseen(path: &Path, why: io::Error) -> Error {
 /// the directory itself.
 fn is_everybodys(folder: &Path, dir: &Path) -> bool {
     let is_open = fs::metadata(folder).is_ok_and(|found| found.mode() & 0o002 != 0);
-    is_open || Path::new("/dev/shm").starts_with(folder) || dir.starts_with(folder)
+    let is_above = |path: &Path| path.starts_with(folder);
+    is_open || is_above(dir) || MEMORY_FOLDERS.map(Path::new).into_iter().any(is_above)
 }
 
 /// A link to a single file: who else uses that file is unknown.

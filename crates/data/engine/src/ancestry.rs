@@ -156,8 +156,7 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
         let directory = self.open_before(Fd::CWD, path, Links::Follow)?;
         let first = self.system.identity(directory.fd)?;
         let mut relative = PathBuffer::new();
-        // Not remembered: a link may take it along in a moment.
-        Ok(matches!(self.look_above(directory.fd, first, &mut relative, false)?, Above::Another))
+        Ok(matches!(self.above(directory.fd, first, &mut relative)?, Above::Another))
     }
 
     #[inline(never)]
@@ -217,23 +216,13 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
         Ok(self.roots.decide_shared(whole.as_bytes()))
     }
 
+    /// Goes up from `directory` until something is known; `relative` becomes the policy's name of
+    /// `top`.
     fn above(
         &self,
         directory: Fd,
         first: Identity,
         relative: &mut PathBuffer,
-    ) -> Result<Above<'_, S>, Errno> {
-        self.look_above(directory, first, relative, true)
-    }
-
-    /// Goes up from `directory` until something is known; `relative` becomes the policy's name of
-    /// `top`.
-    fn look_above(
-        &self,
-        directory: Fd,
-        first: Identity,
-        relative: &mut PathBuffer,
-        remembers: bool,
     ) -> Result<Above<'_, S>, Errno> {
         let mut here = Step { system: &self.system, fd: directory, borrowed: true };
         let mut identity = first;
@@ -267,11 +256,9 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
         }
         // The parent too: a directory that changes with every file made in it is one step from what
         // is known.
-        if remembers {
-            self.outside.add(first.fingerprint());
-            if let Some(parent) = parent {
-                self.outside.add(parent.fingerprint());
-            }
+        self.outside.add(first.fingerprint());
+        if let Some(parent) = parent {
+            self.outside.add(parent.fingerprint());
         }
         Ok(Above::Nothing)
     }

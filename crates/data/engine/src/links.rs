@@ -112,6 +112,7 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
             if let Ok(Identity { device, inode, .. }) = identity {
                 self.roots.identify(real.as_bytes(), device, inode);
             }
+            // We have just looked, and found it to be outside.
             self.outside.forget();
         }
         Ok(true)

@@ -33,7 +33,6 @@ const O_NONBLOCK: i32 = 0o4_000;
 const O_NOFOLLOW: i32 = 0o400_000;
 const O_CLOEXEC: i32 = 0o2_000_000;
 const O_PATH: i32 = 0o10_000_000;
-const O_DIRECTORY: i32 = 0o200_000;
 /// The bit that tells O_TMPFILE from O_DIRECTORY.
 const O_TMPFILE: i32 = 0o20_000_000;
 
@@ -181,9 +180,7 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
                 self.open_index(lookup, flags, mode, name)
             }
             _ => {
-                if flags & O_DIRECTORY == 0 && matches!(decided, Decided::Sealed(..)) {
-                    self.unopened.note();
-                }
+                self.unopened.note(decided, flags);
                 self.open_plain(lookup, flags, mode, name)
             }
         }

@@ -13,6 +13,7 @@ use crate::process::Process;
 use crate::roots::{Decide, Decided};
 use crate::words::Stripe;
 
+const O_DIRECTORY: i32 = 0o200_000;
 /// What the kernel writes behind the path of a file that has lost its name.
 const DELETED: &[u8] = b" (deleted)";
 
@@ -24,8 +25,11 @@ impl Unopened {
         Self(AtomicBool::new(false))
     }
 
-    pub(crate) fn note(&self) {
-        self.0.store(true, Relaxed);
+    /// What the kernel opens as it is.
+    pub(crate) fn note(&self, decided: Decided, flags: i32) {
+        if flags & O_DIRECTORY == 0 && matches!(decided, Decided::Sealed(..)) {
+            self.0.store(true, Relaxed);
+        }
     }
 }
 

@@ -1,6 +1,5 @@
 //! What a fork must leave in order: locks, locked memory, shared offsets.
 
-use crate::hooks::unshare;
 use crate::host::HOST;
 use crate::process::{process, starting};
 use crate::{memory, requests, scratch, stack, system};
@@ -29,7 +28,6 @@ pub fn after_in_child() {
         requests::after_fork_in_child();
         stack::after_fork_in_child();
         system::working_directory_after_fork();
-        unshare::after_fork_in_child();
         tidelock_runtime::start::after_fork_in_child(starting());
         starting().cipher().after_fork_in_child();
     }

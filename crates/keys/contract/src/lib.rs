@@ -25,7 +25,7 @@ mod starter;
 pub mod wire;
 mod writer;
 
-pub use meeting::{Meeting, MeetingError, meet, part};
+pub use meeting::{MEMORY_FOLDERS, Meeting, MeetingError, meet, part};
 pub use notice::{MAX_NOTICE, Notice};
 pub use policy::{
     Action, Decision, Glob, GlobError, MAX_POLICY, Origin, Policy, PolicyError, Rule, RuleIndex,

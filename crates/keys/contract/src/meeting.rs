@@ -28,7 +28,7 @@ use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 
 /// Folders of memory, the first that is one.
-const FOLDERS: [&str; 3] = ["/dev/shm", "/run/shm", "/run/tidelock"];
+pub const MEMORY_FOLDERS: [&str; 3] = ["/dev/shm", "/run/shm", "/run/tidelock"];
 /// `f_type` of tmpfs and ramfs (statfs(2)).
 const MEMORY: [i64; 2] = [0x0102_1994, 0x8584_58f6];
 const MAGIC: [u8; 8] = *b"TDLKMEET";
@@ -224,7 +224,7 @@ fn make(
     }
     remove_named(lock, found);
     let mut tried = String::new();
-    for (folder, path) in FOLDERS.iter().enumerate() {
+    for (folder, path) in MEMORY_FOLDERS.iter().enumerate() {
         match make_in(folder, path, found, size) {
             Ok(Some((memory, record))) => {
                 write(lock, found, &record)?;
@@ -332,7 +332,7 @@ fn read(lock: BorrowedFd<'_>, found: &Stat) -> Result<Option<Record>, MeetingErr
     let name: [u8; NAME] = core::array::from_fn(|byte| bytes[33 + byte]);
     let folder = usize::from(bytes[32]);
     let hexadecimal = name.iter().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
-    let valid = ours && hexadecimal && folder < FOLDERS.len();
+    let valid = ours && hexadecimal && folder < MEMORY_FOLDERS.len();
     Ok(valid.then(|| Record { folder, name, size: number(24) }))
 }
 
@@ -359,7 +359,8 @@ impl Record {
     }
 
     fn path(&self) -> PathBuf {
-        PathBuf::from(FOLDERS.get(self.folder).unwrap_or(&FOLDERS[0])).join(self.file_name())
+        PathBuf::from(MEMORY_FOLDERS.get(self.folder).unwrap_or(&MEMORY_FOLDERS[0]))
+            .join(self.file_name())
     }
 }
 

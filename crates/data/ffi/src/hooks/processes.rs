@@ -8,11 +8,12 @@
 
 use core::ffi::{c_char, c_int, c_long, c_void};
 
+use libc::pid_t;
+
 use crate::hooks::{close, duplicate, unshare};
 use crate::process::process;
 use crate::raw::Outcome as _;
 use crate::{fork, next, refresh_working_directory};
-use libc::pid_t;
 
 /// Registers the handlers; called once, when the library starts in a listed program.
 pub(crate) fn watch_forks() {

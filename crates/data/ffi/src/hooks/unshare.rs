@@ -5,18 +5,11 @@
 #![expect(unsafe_code, reason = "C functions with the contract of libc's")]
 
 use core::ffi::{c_int, c_long};
-use core::mem::MaybeUninit;
-use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::os::fd::{AsFd as _, IntoRawFd as _};
 
-use rustix::fs::{CWD, Mode, OFlags, RawDir};
 use tidelock_engine::Errno;
 use tidelock_runtime::messages;
 
 use crate::{raw, sys, system};
-
-/// A process that is no thread of this one has its memory and descriptors too.
-static LENT: AtomicBool = AtomicBool::new(false);
 
 pub unsafe fn unshare(flags: c_int) -> c_int {
     let _process = process_or!(numeric!(SYS_unshare, flags));
@@ -38,21 +31,12 @@ pub(crate) fn refuse(call: &str) -> c_int {
     raw::fail(Errno::INVAL)
 }
 
-/// Before a child of clone that shares memory and descriptors. The list of threads shows it only if
-/// it is one.
+/// Before a child of clone that shares descriptors, and so memory too.
 pub(crate) fn note_child(flags: c_long) {
     let has = |flag: c_int| flags & c_long::from(flag) != 0;
-    if has(libc::CLONE_FILES) && !has(libc::CLONE_THREAD) {
-        LENT.store(true, Relaxed);
-    }
     if has(libc::CLONE_FILES) && !has(libc::CLONE_FS) {
         system::working_directories_part();
     }
-}
-
-/// In a forked child, which shares nothing.
-pub(crate) fn after_fork_in_child() {
-    LENT.store(false, Relaxed);
 }
 
 /// True if descriptors of its own would part the calling thread from others. Alone it keeps the
@@ -68,31 +52,11 @@ pub(super) fn is_shared() -> bool {
     })
 }
 
-/// Memory of its own is nothing that the kernel would give: it only looks whether others have it.
-/// A filter of system calls may forbid to ask.
-fn is_alone() -> bool {
-    let flags = c_long::from(libc::CLONE_VM);
-    match sys::plain(sys::nr::UNSHARE, [flags, 0, 0, 0, 0, 0]) {
-        Ok(_) => true,
-        Err(Errno::INVAL) => false,
-        Err(_) => !LENT.load(Relaxed) && is_only_thread(),
-    }
-}
-
 const LOOKS: u32 = 10;
 
-/// False also where nobody can tell.
-fn is_only_thread() -> bool {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let list = rustix::fs::openat(CWD, c"/proc/self/task", flags, Mode::empty());
-    let Ok(list) = list else { return false };
-    let mut room = [MaybeUninit::uninit(); 1024];
-    let mut entries = RawDir::new(list.as_fd(), &mut room);
-    let mut threads = 0;
-    while let Some(Ok(entry)) = entries.next() {
-        threads += u32::from(!entry.file_name().to_bytes().starts_with(b"."));
-    }
-    // std's own close would be our hook.
-    let _ = sys::plain(sys::nr::CLOSE, [list.into_raw_fd().into(), 0, 0, 0, 0, 0]);
-    threads == 1
+/// Memory of its own is nothing that the kernel would give: it only looks whether others have it.
+/// False also where a filter of system calls forbids to ask.
+fn is_alone() -> bool {
+    let flags = c_long::from(libc::CLONE_VM);
+    sys::plain(sys::nr::UNSHARE, [flags, 0, 0, 0, 0, 0]).is_ok()
 }

@@ -259,8 +259,8 @@ hooks {
             parent: *mut c_void, thread: *mut c_void, child: *mut c_void) -> c_int: clone,
             __clone;
     }
-    "With CLONE_FILES, in a process of several threads, or one that has lent its descriptors and \
-        memory (clone), refused: EINVAL, since there is one table; alone a thread keeps it. After \
+    "With CLONE_FILES, where others have the same memory (threads, children of clone), refused: \
+        EINVAL, since there is one table; alone a thread keeps it. After \
         CLONE_FS relative paths are judged from the directory of the thread." {
         unshare::unshare(flags: c_int) -> c_int: unshare;
     }
