@@ -326,10 +326,11 @@ impl Error {
                  another way in with --provider"
                     .to_owned()
             }
-            Self::Locked { source: tidelock_keyring::Error::Io { .. }, .. } => {
+            Self::Locked { source, .. }
+                if matches!(source.telling(), tidelock_keyring::Error::Io { .. }) =>
+            {
                 "bring the key back, name another provider with --provider, or use the recovery \
-                 key \
-                 with --recovery-file"
+                 key with --recovery-file"
                     .to_owned()
             }
             Self::Locked { source, .. } => source.hint().to_owned(),

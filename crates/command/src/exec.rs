@@ -23,7 +23,7 @@ use std::io::IsTerminal;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
+use std::process::{Command, ExitCode, Stdio};
 use std::thread::sleep;
 use std::time::Duration;
 
@@ -117,6 +117,9 @@ impl Exec {
         let given = self.keys.passphrase_fd.as_ref().map(Descriptor::number);
         if let Some(number) = given.filter(|number| *number > 2) {
             tidelock_ffi::close_on_exec(number);
+        }
+        if self.keys.have_standard_input() {
+            become_it.stdin(Stdio::null());
         }
         cores::as_before();
         become_it

@@ -29,6 +29,8 @@ use crate::owner::Owner;
 
 /// What a file is called while it is written.
 const NEXT: &str = ".tidelock-new";
+/// How long another command may take to write the same file.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A folder that is held open.
 #[derive(Clone)]
@@ -248,12 +250,7 @@ impl Entry {
         if self.exists()? {
             return Err(self.failed("create")(Errno::EXIST.into()));
         }
-        let mut name = self.name.clone();
-        name.push(NEXT);
-        let next = self.folder.entry(name);
-        // What a crash has left.
-        next.remove()?;
-        let mut file = next.create()?;
+        let (next, mut file) = self.begin_next()?;
         let made = fill(&mut file).and_then(|()| {
             file.sync_all().map_err(next.failed("sync"))?;
             next.become_new(self).map_err(|errno| self.failed("create")(errno.into()))
@@ -265,6 +262,58 @@ impl Entry {
         self.folder.sync().inspect_err(|_| {
             let _ = self.remove();
         })
+    }
+
+    /// A new file beside it, by the name that its content has while it is written, locked: another
+    /// command that wants the same name waits for us, and does not take our file for what a crash
+    /// has left.
+    fn begin_next(&self) -> Result<(Self, File)> {
+        let mut name = self.name.clone();
+        name.push(NEXT);
+        let next = self.folder.entry(name);
+        let until = Instant::now() + PATIENCE;
+        loop {
+            let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
+            let mode = Mode::RUSR | Mode::WUSR;
+            match openat(&self.folder, &next.name, flags | OFlags::CLOEXEC, mode) {
+                Ok(file) => {
+                    let file = File::from(file);
+                    let locked = flock(&file, FlockOperation::NonBlockingLockExclusive);
+                    // Somebody was faster to lock it than we were, and removes it.
+                    if locked != Err(Errno::WOULDBLOCK) && next.is(&file) {
+                        return Ok((next, file));
+                    }
+                }
+                Err(Errno::EXIST) if Instant::now() >= until => {
+                    return Err(next.failed("create")(Errno::EXIST.into()));
+                }
+                Err(Errno::EXIST) => next.remove_what_a_crash_has_left()?,
+                Err(errno) => return Err(next.failed("create")(errno.into())),
+            }
+        }
+    }
+
+    /// Removes the file unless a living command has locked it; waits a little then.
+    fn remove_what_a_crash_has_left(&self) -> Result<()> {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let Ok(file) = openat(&self.folder, &self.name, flags, Mode::empty()).map(File::from)
+        else {
+            // A link, or of another user: nothing that this command can have locked.
+            return self.remove();
+        };
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Err(Errno::WOULDBLOCK) => sleep(Duration::from_millis(20)),
+            _ if self.is(&file) => self.remove()?,
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// True if this name is that of the open file.
+    fn is(&self, file: &File) -> bool {
+        let of_name = statat(&self.folder, &self.name, AtFlags::SYMLINK_NOFOLLOW);
+        let (Ok(of_name), Ok(of_file)) = (of_name, rustix::fs::fstat(file)) else { return false };
+        (of_name.st_dev, of_name.st_ino) == (of_file.st_dev, of_file.st_ino)
     }
 
     /// Takes the name of another entry of the folder, which nothing may have yet.
@@ -317,12 +366,7 @@ impl Entry {
     /// # Errors
     /// [`Error::Io`]; what was there is then still there.
     pub(crate) fn replace(&self, bytes: &[u8], mode: u32, owner: Option<Owner>) -> Result<()> {
-        let mut name = self.name.clone();
-        name.push(NEXT);
-        let next = self.folder.entry(name);
-        // What a crash has left.
-        next.remove()?;
-        let mut file = next.create()?;
+        let (next, mut file) = self.begin_next()?;
         let mut write = || -> io::Result<()> {
             file.write_all(bytes)?;
             if let Some(owner) = owner {
@@ -452,6 +496,43 @@ mod tests {
         let mut names = folder.names().unwrap();
         names.sort();
         assert_eq!(names, ["file", "sub"]);
+    }
+
+    #[test]
+    fn two_commands_that_write_one_file_do_not_take_each_others_bytes() {
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().to_owned();
+        // What a crash has left is in nobody's way.
+        fs::write(path.join("key.tidelock-new"), "half").unwrap();
+        let write = |text: &'static str, pause: u64| {
+            let path = path.clone();
+            std::thread::spawn(move || {
+                Folder::open(&path).unwrap().entry("key").create_whole(|file| {
+                    sleep(Duration::from_millis(pause));
+                    file.write_all(text.as_bytes()).map_err(Error::io("write", "it"))
+                })
+            })
+        };
+        let slow = write("slow", 500);
+        sleep(Duration::from_millis(100));
+        let quick = write("quick", 0);
+        let (slow, quick) = (slow.join().unwrap(), quick.join().unwrap());
+        assert!(slow.is_ok(), "{slow:?}");
+        assert!(quick.is_err_and(|why| why.is(io::ErrorKind::AlreadyExists)));
+        assert_eq!(fs::read(path.join("key")).unwrap(), b"slow");
+        assert_eq!(fs::read_dir(&path).unwrap().count(), 1);
+
+        let each = ["a", "b", "c", "d"].map(|text| {
+            let path = path.clone();
+            std::thread::spawn(move || {
+                let entry = Folder::open(&path).unwrap().entry("copy");
+                (0..50)
+                    .for_each(|_| entry.replace(&[text.as_bytes()[0]; 9000], 0o600, None).unwrap());
+            })
+        });
+        each.into_iter().for_each(|one| one.join().unwrap());
+        let copy = fs::read(path.join("copy")).unwrap();
+        assert!(copy.len() == 9000 && copy.iter().all(|byte| *byte == copy[0]));
     }
 
     #[test]

@@ -24,7 +24,7 @@ use std::path::{Path, PathBuf};
 use clap::Subcommand;
 
 pub(crate) use plan::{named_directory, named_directory_in, refuse_another_directory, setting};
-pub(crate) use record::replace;
+pub(crate) use record::{edit, text_of};
 pub(crate) use scope::fit;
 
 use crate::console;

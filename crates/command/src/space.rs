@@ -6,6 +6,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use crate::console;
+use crate::convert::without_holes;
 use crate::error::{Error, Result};
 
 /// A sealed file takes at most so much more than a plain one: the written part of its header.
@@ -31,7 +32,12 @@ impl Size {
                 if found.is_dir() {
                     ahead.push(entry.path());
                 } else if found.is_file() {
-                    size.bytes += found.blocks() * 512;
+                    // Where the file system compresses, a sealed copy takes more blocks.
+                    let allocated = found.blocks() * 512;
+                    size.bytes += match allocated < found.len() {
+                        true => without_holes(&entry.path(), found.len()),
+                        false => allocated,
+                    };
                     size.files += 1;
                 }
             }

@@ -4,11 +4,12 @@
 //! a keyring of another user's directory only by what is configured for that user.
 
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::{self, IsTerminal as _, Read};
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use tidelock_format::KeyringId;
-use tidelock_keyring::{Keyring, Provider, SealedKeyring, Slot};
+use tidelock_keyring::{Failures, Keyring, Provider, SealedKeyring, Slot};
 use tidelock_providers::{Config, Descriptor, Places, ProviderChoice, RecoveryKey};
 use zeroize::Zeroizing;
 
@@ -19,6 +20,7 @@ use crate::protected::Protected;
 
 /// A recovery key with line ends and blanks is no longer.
 const MAX_RECOVERY: u64 = 4096;
+const STANDARD_INPUT: &str = "-";
 
 /// How to open the keyring, if not as configured.
 #[derive(clap::Args, Default)]
@@ -34,6 +36,9 @@ pub(crate) struct KeyOptions {
     /// a line each
     #[arg(long, value_name = "N", help_heading = "Keys")]
     pub(crate) passphrase_fd: Option<Descriptor>,
+    /// What standard input had: it has that only once, whoever asks and how often.
+    #[arg(skip)]
+    pub(crate) standard_input: OnceLock<Zeroizing<String>>,
 }
 
 impl KeyOptions {
@@ -139,7 +144,7 @@ impl KeyOptions {
     ) -> Result<Vec<Box<dyn Provider>>> {
         let mut all: Vec<Box<dyn Provider>> = Vec::new();
         if let Some(file) = &self.recovery_file {
-            all.push(Box::new(read_recovery_key(file)?));
+            all.push(Box::new(self.read_recovery_key(file)?));
         }
         let configured = self.to_open(keyring, place, Owner::of(place)?)?.providers;
         for choice in self.provider.iter().chain(&configured) {
@@ -170,7 +175,7 @@ impl KeyOptions {
         owner: Owner,
     ) -> Result<(Keyring, Box<dyn Provider>)> {
         if let Some(file) = &self.recovery_file {
-            let key = read_recovery_key(file)?;
+            let key = self.read_recovery_key(file)?;
             return Ok((keyring.unlock(&key)?, Box::new(key)));
         }
         let choices = match &self.provider {
@@ -178,6 +183,35 @@ impl KeyOptions {
             None => self.to_open(keyring, place, owner)?.providers,
         };
         Ok(open(keyring, place, &choices, self.passphrase_fd.as_ref())?)
+    }
+
+    fn read_recovery_key(&self, file: &Path) -> Result<RecoveryKey> {
+        let failed = |source| tidelock_keyring::Error::Io {
+            what: READ_RECOVERY_KEY,
+            path: file.into(),
+            source,
+        };
+        if file != Path::new(STANDARD_INPUT) {
+            return Ok(RecoveryKey::parse(
+                &text_of(File::open(file).map_err(failed)?).map_err(failed)?,
+            )?);
+        }
+        let text = match self.standard_input.get() {
+            Some(text) => text,
+            None => {
+                let text = text_of(io::stdin()).map_err(failed)?;
+                self.standard_input.get_or_init(|| text)
+            }
+        };
+        Ok(RecoveryKey::parse(text)?)
+    }
+
+    /// True if standard input was given as a file that has a key or a passphrase, and a program
+    /// that inherits it could read it again.
+    pub(crate) fn have_standard_input(&self) -> bool {
+        let recovery = self.recovery_file.as_deref() == Some(Path::new(STANDARD_INPUT));
+        let passphrase = self.passphrase_fd.as_ref().is_some_and(|given| given.number() == 0);
+        (recovery || passphrase) && !io::stdin().is_terminal()
     }
 }
 
@@ -274,14 +308,14 @@ fn kinds(choices: &[ProviderChoice]) -> String {
     choices.iter().map(|choice| choice.kind().slot.name()).collect::<Vec<_>>().join(", ")
 }
 
-/// Opens a keyring with the first provider that can.
+/// Opens a keyring with the first provider that can; if none does, each says why.
 fn open(
     keyring: &SealedKeyring,
     place: &Path,
     choices: &[ProviderChoice],
     passphrase_fd: Option<&Descriptor>,
 ) -> std::result::Result<(Keyring, Box<dyn Provider>), tidelock_keyring::Error> {
-    let mut failure = tidelock_keyring::Error::NoProvider { keyring: keyring.id() };
+    let mut failures = Vec::new();
     for choice in choices {
         let opened = choice
             .open(place, passphrase_fd)
@@ -289,23 +323,15 @@ fn open(
         match opened {
             Ok(opened) => return Ok(opened),
             Err(why @ tidelock_keyring::Error::Interrupted) => return Err(why),
-            Err(why) => failure = why,
+            Err(why) => failures.push(why),
         }
     }
-    Err(failure)
+    Err(Failures::of(failures)
+        .unwrap_or(tidelock_keyring::Error::NoProvider { keyring: keyring.id() }))
 }
 
-fn read_recovery_key(file: &Path) -> Result<RecoveryKey> {
+fn text_of(from: impl Read) -> io::Result<Zeroizing<String>> {
     let mut text = Zeroizing::new(String::new());
-    let read = if file == Path::new("-") {
-        io::stdin().take(MAX_RECOVERY).read_to_string(&mut text)
-    } else {
-        File::open(file).and_then(|file| file.take(MAX_RECOVERY).read_to_string(&mut text))
-    };
-    read.map_err(|source| tidelock_keyring::Error::Io {
-        what: READ_RECOVERY_KEY,
-        path: file.into(),
-        source,
-    })?;
-    Ok(RecoveryKey::parse(&text)?)
+    from.take(MAX_RECOVERY).read_to_string(&mut text)?;
+    Ok(text)
 }

@@ -115,6 +115,20 @@ fn files_of_every_kind_come_back_as_they_were() {
     );
 }
 
+/// The writer comes after the last look at who has the file open, and goes before its rename.
+#[test]
+fn a_file_that_is_changed_before_its_rename_keeps_what_was_written() {
+    let script = "mkdir -p h d; echo first > d/a; alone strace -f -qq -o /dev/null \
+                  -e trace=fsync -e inject=fsync:delay_enter=1000000 \
+                  tidelock encrypt d --profile generic --no-recovery --no-compare > out 2>&1 & \
+                  until ls -A d | grep -q convert; do sleep 0.05; done; sleep 0.3; \
+                  echo second >> d/a; wait $!; echo $?; cat d/a; grep -o 'was changed.*' out; \
+                  ls -A d";
+    let said = run(&Shell::new(), script);
+    let expected = "3\nfirst\nsecond\nwas changed while it was converted\n.tidelock\na\n";
+    assert_eq!(said, expected);
+}
+
 const LINKED: &str = r#"mkdir -p h d/pg_wal; echo text > d/pg_wal/1; cat > p.toml <<'END'
 name = "mine"
 programs = []

@@ -381,6 +381,14 @@ fn a_passphrase_descriptor_is_closed_and_a_crash_leaves_no_core_file() {
     let list = "tidelock exec --passphrase-fd 7 -D data -- ls -l /proc/self/fd 7< words";
     let open = home.done(list, &[]);
     assert!(open.contains(" 0 ->") && !open.contains("words"), "{open}");
+    // Nor does it inherit a file that was read as standard input.
+    let cat = "tidelock exec --passphrase-fd 0 -D data -- cat < words";
+    assert_eq!(home.done(cat, &[]), "");
+    let recovery = "tidelock key recovery -D data --passphrase-fd 7 \
+                    --new-recovery-file recovery 7< words";
+    home.done(recovery, &[]);
+    let cat = "tidelock exec --recovery-file - -D data -- cat < recovery";
+    assert_eq!(home.done(cat, &[]), "");
 
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = format!("http://127.0.0.1:{}", silent.local_addr().unwrap().port());

@@ -362,6 +362,22 @@ fn a_lost_header_does_not_keep_a_file_from_being_emptied() {
 }
 
 #[test]
+fn a_file_for_which_no_descriptor_has_a_place_is_not_made() {
+    with_room(|| {
+        let (disk, engine) = start();
+        let fd = open(&engine, "/pg/bytes/a", O_RDWR_CREAT).expect("it opens");
+        file(&engine, fd).expect("sealed").write(b"words").expect("written");
+        engine.system().set_crowded(true);
+        disk.forget_calls();
+        assert_eq!(open(&engine, "/pg/bytes/b", O_RDWR_CREAT), Err(Errno::MFILE));
+        assert!(!disk.trace().contains(&Call::Open), "it was made");
+        assert_eq!(read_all(&engine, "/pg/bytes/a").expect("read"), b"words");
+        engine.system().set_crowded(false);
+        assert!(open(&engine, "/pg/bytes/b", O_RDWR_CREAT).is_ok());
+    });
+}
+
+#[test]
 fn places_that_no_file_has() {
     with_room(|| {
         let (_, engine) = start();

@@ -84,6 +84,74 @@ fn descriptors_of_a_threads_own_are_refused_by_name() {
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
 }
 
+/// A library with a function that writes a file by calls of its own.
+const PLUGIN: &str = r#"
+#include <fcntl.h>
+#include <unistd.h>
+int put(const char *path)
+{
+    int fd = open(path, O_CREAT | O_WRONLY, 0600);
+    return fd < 0 || write(fd, "plain words", 11) != 11 || close(fd) < 0;
+}
+"#;
+
+/// As Valkey loads its modules: their libc would come before the library.
+#[test]
+fn a_library_that_binds_deeply_writes_sealed_files_and_a_libc_of_its_own_is_refused() {
+    let place = Place::new("deep");
+    let (source, plugin) =
+        (place.place.programs().join("p.c"), place.place.programs().join("p.so"));
+    fs::write(&source, PLUGIN).unwrap();
+    let mut gcc = Command::new("gcc");
+    let compiled = gcc.args(["-shared", "-fPIC", "-o"]).arg(&plugin).arg(&source).finish();
+    assert!(compiled.unwrap().status.success());
+    let script = format!(
+        "import ctypes, os, sys\n\
+         deep = ctypes.CDLL('{0}', mode=os.RTLD_NOW | os.RTLD_DEEPBIND)\n\
+         assert deep.put((sys.argv[1] + '/deep').encode()) == 0\n\
+         assert open(sys.argv[1] + '/deep', 'rb').read() == b'plain words'\n\
+         load = ctypes.CDLL(None).dlmopen\n\
+         load.argtypes = [ctypes.c_long, ctypes.c_char_p, ctypes.c_int]\n\
+         load.restype = ctypes.c_void_p\n\
+         assert load(-1, b'{0}', os.RTLD_NOW) is None\n\
+         assert load(0, b'{0}', os.RTLD_NOW | os.RTLD_DEEPBIND) is not None\n\
+         try: ctypes.CDLL('no-such-library.so'); sys.exit(3)\n\
+         except OSError as why: assert 'no-such-library.so' in str(why), why\n",
+        plugin.display()
+    );
+    let (done, words) = place.run(&script);
+    assert!(done.status.success(), "{words}");
+    let line = one_line(&words, "tidelock: ");
+    assert!(line.contains("dlmopen"), "{line}");
+    let sealed = fs::read(place.dir.join("deep")).unwrap();
+    assert!(!sealed.windows(11).any(|bytes| bytes == b"plain words"));
+}
+
+/// 65,536 is what the table of descriptors has room for.
+#[test]
+fn a_file_that_would_get_too_high_a_descriptor_is_refused_before_it_is_made() {
+    let place = Place::new("high");
+    let (done, words) = place.run(
+        "import errno, os, resource, sys\n\
+         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)\n\
+         try: resource.setrlimit(resource.RLIMIT_NOFILE, (70000, max(hard, 70000)))\n\
+         except (ValueError, PermissionError): print('no room'); sys.exit(0)\n\
+         made, null = sys.argv[1] + '/made', os.open('/dev/null', os.O_RDONLY)\n\
+         while os.dup(null) < 65600: pass\n\
+         for again in range(2):\n\
+         \x20   try: os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL); sys.exit(4)\n\
+         \x20   except OSError as why: assert why.errno == errno.EMFILE, why\n\
+         assert not os.path.exists(made)\n\
+         os.close(40000); os.close(50000)\n\
+         with open(made, 'w') as file: file.write('words')\n\
+         with open(made) as file: assert file.read() == 'words'\n",
+    );
+    assert!(done.status.success(), "{words}");
+    if String::from_utf8_lossy(&done.stdout).contains("no room") {
+        skip::missing("a limit of 70000 descriptors");
+    }
+}
+
 /// What the library needs beside what the program asks for.
 #[test]
 fn a_file_that_can_only_be_appended_to_and_one_that_cannot_be_read_are_named() {

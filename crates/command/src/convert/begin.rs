@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 use tidelock_agent::audit::Event;
 use tidelock_format::{Layout, Probe, looks_sealed};
-use tidelock_keyring::{Conversion, Direction, Keyring, SealedKeyring};
+use tidelock_keyring::{Conversion, Direction, Keyring, KeyringDir, SealedKeyring};
 use tidelock_providers::{Places, RecoveryKey};
 
 use super::file::Conditions;
@@ -55,8 +55,8 @@ impl Encrypt {
         if let Some(found) = protected(&self.dir)? {
             let keys = KeyOptions {
                 provider: self.making.provider.clone(),
-                recovery_file: None,
                 passphrase_fd: self.making.passphrase_fd.clone(),
+                ..KeyOptions::default()
             };
             return match resume(&found, &keys, (Direction::Encrypt, None), &self.how)? {
                 Some(running) => running.go(None),
@@ -78,6 +78,7 @@ impl Encrypt {
         rights::check(&dir, &policy, place.owner, Direction::Encrypt)?;
         let scan = scan(&dir, &policy, self.how.leave_links)?;
         refuse_sealed(&scan)?;
+        scan.refuse_protected_below(&dir)?;
         scan.refuse_everybodys(&dir)?;
         // A lease is the owner's to take, and root's only with a capability.
         rights::as_owner(place.owner, || scan.refuse_written(&locked))?;
@@ -154,7 +155,8 @@ impl Decrypt {
     /// Where the copy of the keyring goes: not where it goes with the directory.
     pub(super) fn kept(&self, found: &Protected) -> Result<PathBuf> {
         let kept = self.place_of_copy(found)?;
-        let inside = kept.parent().and_then(|folder| folder.canonicalize().ok());
+        // Folders that are not there yet are made.
+        let inside = kept.ancestors().skip(1).find_map(|folder| folder.canonicalize().ok());
         if inside.is_some_and(|folder| folder.starts_with(&found.path)) {
             return Err(Error::refused(
                 format!("{} lies in the directory that is made plain", kept.display()),
@@ -218,7 +220,7 @@ impl Begin<'_> {
             become_owner(owner)?;
             let scan = scan(&dir, policy, self.how.leave_links)?;
             scan.refuse_sealed_at_plain(&keyring)?;
-            scan.refuse_unopened(&keyring)?;
+            scan.refuse_unopened(&keyring, direction)?;
             scan.refuse_written(&locked)?;
             let room = estimate::room(&scan, 0, self.how.jobs(), BATCH)?;
             instance::refuse_unclean_sealed(&dir, &keyring)?;
@@ -229,12 +231,13 @@ impl Begin<'_> {
         }
         let scan = scan(&dir, policy, self.how.leave_links)?;
         scan.refuse_sealed_at_plain(&keyring)?;
-        scan.refuse_unopened(&keyring)?;
+        scan.refuse_unopened(&keyring, direction)?;
         rights::as_owner(owner, || scan.refuse_written(&locked))?;
         estimate::room(&scan, 0, self.how.jobs(), BATCH)?;
         instance::refuse_unclean_sealed(&dir, &keyring)?;
         if let Some(kept) = kept {
             keep(&folder.bytes()?, kept)?;
+            keep_replaced(&folder, kept)?;
         }
         if direction == Direction::Rekey {
             keyring.add_data_key()?;
@@ -295,6 +298,7 @@ fn resume<'h>(
         let sealed = keyring.seal();
         keyring.set_conversion(Some(conversion));
         keep(&sealed?, kept)?;
+        keep_replaced(&folder, kept)?;
     }
     if before != direction {
         let begun = console::time(conversion.begun);
@@ -448,6 +452,12 @@ pub(super) fn keep(sealed: &[u8], kept: &Path) -> Result<()> {
         }
     }
     entry.replace(sealed, 0o600, None)
+}
+
+/// The same for keyrings that another has replaced.
+fn keep_replaced(folder: &KeyringDir, kept: &Path) -> Result<()> {
+    let control = Entry::of(folder.path())?.open_folder()?;
+    earlier::keep_replaced(&control, &Entry::of_new_folder(kept)?)
 }
 
 /// What would be done, for programs.

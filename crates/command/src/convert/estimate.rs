@@ -96,13 +96,14 @@ pub(super) fn room(
     Ok((1, needs))
 }
 
-/// What workers need at most: each has a batch and the file that ends it. What is done already
-/// needs nothing.
+/// What workers need at most: each has a batch and the file that ends it, and what the files before
+/// did not give back is gone. What is done already needs nothing.
 fn space(scan: &Scan, growth: u64, jobs: usize, batch: u64) -> Vec<(PathBuf, u64)> {
     struct System<'s> {
         device: u64,
         folder: &'s Path,
         files: u64,
+        stays: u64,
         in_flight: Vec<u64>,
     }
     let mut systems: Vec<System<'_>> = Vec::new();
@@ -111,18 +112,19 @@ fn space(scan: &Scan, growth: u64, jobs: usize, batch: u64) -> Vec<(PathBuf, u64
         let device = item.inode.0;
         let place = systems.iter().position(|system| system.device == device);
         let place = place.unwrap_or_else(|| {
-            systems.push(System { device, folder, files: 0, in_flight: Vec::new() });
+            systems.push(System { device, folder, files: 0, stays: 0, in_flight: Vec::new() });
             systems.len() - 1
         });
         if let Some(system) = systems.get_mut(place) {
             system.files += 1;
+            system.stays += item.stays();
             system.in_flight.push(item.data + batch);
         }
     }
     let need = |mut system: System<'_>| {
         system.in_flight.sort_unstable_by_key(|bytes| Reverse(*bytes));
         let in_flight: u64 = system.in_flight.iter().take(jobs).sum();
-        (system.folder.to_path_buf(), system.files * growth + in_flight)
+        (system.folder.to_path_buf(), system.files * growth + system.stays + in_flight)
     };
     systems.into_iter().map(need).collect()
 }
@@ -155,6 +157,8 @@ mod tests {
             class: Class::Paged,
             size: *size,
             data: *size,
+            allocated: *size,
+            links: 1,
             inode: (1, 1),
             done: false,
         };
@@ -176,8 +180,22 @@ mod tests {
         let mut found = scan(Path::new("/d"), &[1 << 40, 4096, 512]);
         found.items[0].done = true;
         assert_eq!(space(&found, 100, 2, BATCH)[0].1, 4096 + 512 + 2 * BATCH + 200);
-        (found.items[0].done, found.items[0].data) = (false, 1024);
+        let first = &mut found.items[0];
+        (first.done, first.data, first.allocated) = (false, 1024, 1024);
         assert_eq!(space(&found, 100, 2, BATCH)[0].1, 4096 + 1024 + 2 * BATCH + 300);
+    }
+
+    #[test]
+    fn what_is_not_given_back_is_counted_for_each_file() {
+        let mut found = scan(Path::new("/d"), &[1 << 30, 1 << 30, 4096]);
+        let need = |found: &Scan| space(found, 0, 1, BATCH)[0].1;
+        assert_eq!((need(&found), found.stays()), ((1 << 30) + BATCH, 0));
+        // Another name elsewhere keeps the old bytes.
+        found.items[0].links = 2;
+        assert_eq!((need(&found), found.stays()), ((2 << 30) + BATCH, 1 << 30));
+        // Sealed bytes do not compress.
+        found.items[1].allocated = 1 << 28;
+        assert_eq!(found.stays(), (1 << 30) + (3 << 28));
     }
 
     #[test]

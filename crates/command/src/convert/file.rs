@@ -6,7 +6,7 @@
 //!
 //! The file itself is only read. Whatever fails or is killed before the rename leaves it as it was.
 
-use std::fs::{File, Permissions};
+use std::fs::{File, Metadata, Permissions};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -21,7 +21,7 @@ use tidelock_format::{Front, PROBE_LEN, PlainSize, UNIT_USIZE, looks_sealed};
 use tidelock_keyring::Direction;
 
 use super::content::{Source, Target};
-use super::scan::{Item, NEXT};
+use super::scan::{Item, NEXT, open_only_file};
 use super::throttle::Throttle;
 use crate::error::{Error, Result};
 use crate::sealed::{Content, EndFault, Fault, Keys, SealedFile, Wanted};
@@ -104,12 +104,28 @@ struct Stamp {
 
 impl Stamp {
     fn of(file: &File) -> io::Result<Self> {
-        let found = file.metadata()?;
-        Ok(Self {
+        file.metadata().map(|found| Self::from(&found))
+    }
+}
+
+impl From<&Metadata> for Stamp {
+    fn from(found: &Metadata) -> Self {
+        Self {
             size: found.len(),
             written: (found.mtime(), found.mtime_nsec()),
             inode: (found.dev(), found.ino()),
-        })
+        }
+    }
+}
+
+impl Written {
+    /// Refuses to take the place of a file that was changed, or is another by now.
+    ///
+    /// # Errors
+    /// [`Error::Refused`]; [`Error::Io`].
+    pub(super) fn refuse_changed(&self, path: &Path) -> Result<()> {
+        let now = std::fs::symlink_metadata(path).map_err(Error::io("look at", path))?;
+        if Stamp::from(&now) == self.before { Ok(()) } else { Err(changed(path)) }
     }
 }
 
@@ -148,8 +164,9 @@ impl<'c> Worker<'c> {
             Place::Nameless => create_nameless(path),
         };
         let named = if new.as_os_str().is_empty() { path } else { &new };
-        let written = made.map_err(Error::io("create", named)).and_then(|file| {
-            let target = self.target(file, item, path, source.is_whole())?;
+        // What is there already is not ours to remove.
+        let file = made.map_err(Error::io("create", named))?;
+        let written = self.target(file, item, path, source.is_whole()).and_then(|target| {
             self.copy(&source, &target, path, named)?;
             attributes(&original, target.file(), named)?;
             if Stamp::of(&original).map_err(Error::io("look at", path))? != before {
@@ -344,9 +361,7 @@ const RESTORE: &str =
     "`tidelock verify` says more; restore the file from a backup, then run this again";
 
 fn open_file(path: &Path) -> Result<File> {
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let opened = open(path, flags, Mode::empty());
-    opened.map(File::from).map_err(|errno| Error::io("open", path)(errno.into()))
+    open_only_file(path).map_err(Error::io("open", path))
 }
 
 /// The name of the file that will take the place of `path`.

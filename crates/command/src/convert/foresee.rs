@@ -77,10 +77,11 @@ impl Encrypt {
         instance::refuse_working(&place.path, &policy, spared)?;
         let scan = scan(&place.path, &policy, self.how.leave_links)?;
         refuse_sealed(&scan)?;
+        scan.refuse_protected_below(&place.path)?;
         scan.refuse_everybodys(&place.path)?;
         let mut foreseen = Foreseen::of(&scan, growth(Direction::Encrypt, layout), &self.how)?;
         // What follows the written part of a header is a hole.
-        foreseen.growth = layout.written_header().get() * scan.items.len() as u64;
+        foreseen.growth = layout.written_header().get() * scan.items.len() as u64 + scan.stays();
         self.making.try_provider(&place, policy, layout)?;
         Ok(foreseen)
     }
@@ -107,7 +108,7 @@ impl Decrypt {
         let half_done = keyring.conversion().is_some();
         let mut scan = scan(&found.path, keyring.policy(), self.how.leave_links)?;
         scan.refuse_sealed_at_plain(&keyring)?;
-        scan.refuse_unopened(&keyring)?;
+        scan.refuse_unopened(&keyring, Direction::Decrypt)?;
         if half_done {
             scan.mark_done(Direction::Decrypt, &keyring);
         }

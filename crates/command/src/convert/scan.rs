@@ -7,8 +7,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{SeekFrom, seek};
+use rustix::fs::{Mode, OFlags, SeekFrom, seek};
 use rustix::io::Errno;
+use tidelock_contract::control::FOLDER;
 use tidelock_contract::{Decision, MEMORY_FOLDERS, Policy};
 use tidelock_format::{Class, PROBE_LEN, Probe, UNIT, looks_sealed};
 use tidelock_keyring::{Direction, Keyring};
@@ -36,6 +37,10 @@ pub(super) struct Item {
     pub(super) size: u64,
     /// Those of its bytes that are in no hole, or a few more.
     pub(super) data: u64,
+    /// Bytes that it takes on the disk: fewer where the file system compresses.
+    pub(super) allocated: u64,
+    /// How many names it has, everywhere.
+    pub(super) links: u64,
     /// Its inode.
     pub(super) inode: (u64, u64),
     /// It has the other form already, so far as [`Scan::mark_done`] has seen.
@@ -43,6 +48,15 @@ pub(super) struct Item {
 }
 
 impl Item {
+    /// How much the new file takes more than is given back with the old one: all of it where that
+    /// has names elsewhere, and what compression had saved.
+    pub(super) fn stays(&self) -> u64 {
+        match self.links > self.names.len() as u64 {
+            true => self.data,
+            false => self.data.saturating_sub(self.allocated),
+        }
+    }
+
     /// Such a file may have either form: see [`Conversion`](tidelock_keyring::Conversion).
     ///
     /// # Errors
@@ -53,15 +67,34 @@ impl Item {
     }
 }
 
-/// Where a header would be: the first bytes of a file.
+/// Where a header would be: the first bytes of a file. Its owner may put a link or a pipe in its
+/// place at any moment, which is not followed, and nobody waits for.
 ///
 /// # Errors
 /// The system's.
 pub(super) fn first(path: &Path) -> io::Result<Vec<u8>> {
     let mut first = vec![0u8; PROBE_LEN];
-    let count = walk::read_first(&File::open(path)?, &mut first)?;
+    let count = walk::read_first(&open_only_file(path)?, &mut first)?;
     first.truncate(count);
     Ok(first)
+}
+
+/// Opens a regular file for reading, and nothing else.
+///
+/// # Errors
+/// The system's; ELOOP for a link.
+pub(super) fn open_only_file(path: &Path) -> io::Result<File> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    refuse_no_file(rustix::fs::open(path, flags, Mode::empty())?.into())
+}
+
+/// # Errors
+/// [`io::ErrorKind::InvalidInput`] for what is open and no regular file.
+pub(super) fn refuse_no_file(opened: File) -> io::Result<File> {
+    match opened.metadata()?.is_file() {
+        true => Ok(opened),
+        false => Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file")),
+    }
 }
 
 /// What was found.
@@ -132,7 +165,9 @@ pub(super) fn scan(dir: &Path, policy: &Policy, leave_links: bool) -> Result<Sca
                 // A file system that compresses has fewer blocks too, and no holes.
                 let data = if allocated < size { without_holes(&found.path, size) } else { size };
                 let names = vec![found.path];
-                scan.items.push(Item { names, class, size, data, inode, done: false });
+                let links = found.metadata.nlink();
+                let item = Item { names, class, size, data, allocated, links, inode, done: false };
+                scan.items.push(item);
             }
         }
     }
@@ -147,6 +182,11 @@ impl Scan {
     /// Bytes on the disk of all that is to be looked at.
     pub(super) fn bytes(&self) -> u64 {
         self.items.iter().map(|item| item.size).sum()
+    }
+
+    /// What all of it takes more on the disk when it is done, beside the headers.
+    pub(super) fn stays(&self) -> u64 {
+        self.items.iter().map(Item::stays).sum()
     }
 
     /// Takes out the file with this name below `dir`.
@@ -192,21 +232,23 @@ impl Scan {
 
     /// Refuses a sealed file that no key of this keyring opens where it lies, before any is
     /// converted. A server may be making it just now, so it is looked at twice. What may not be
-    /// read is left out, and so is what a conversion that has begun takes for plain.
+    /// read is left out, and so is what a conversion that has begun takes for plain. A plain file
+    /// is refused where there should be none: `to` other keys.
     ///
     /// # Errors
     /// Why it does not open; the keyring has more data keys than can be held.
-    pub(super) fn refuse_unopened(&self, keyring: &Keyring) -> Result<()> {
+    pub(super) fn refuse_unopened(&self, keyring: &Keyring, to: Direction) -> Result<()> {
         let keys = Keys::install(keyring)?;
         let zeros_are_plain = keyring.conversion().is_some_and(|it| it.zeros_are_plain);
         for item in &self.items {
             let Some(path) = item.names.first() else { continue };
             let open = || {
-                let file = File::open(path).map_err(Fault::from)?;
+                let file = open_only_file(path).map_err(Fault::from)?;
                 keys.open(file, Wanted::File(item.class))
             };
             match open().or_else(|_| open()) {
-                Ok(_) | Err(Fault::NotSealed | Fault::Read(_)) => {}
+                Ok(_) | Err(Fault::Read(_)) => {}
+                Err(Fault::NotSealed) if to != Direction::Rekey => {}
                 // A few plain bytes that begin as a header does.
                 Err(Fault::Header(_)) if first(path).is_ok_and(|it| !looks_sealed(&it)) => {}
                 Err(Fault::LostHeader { .. }) if zeros_are_plain => {}
@@ -214,6 +256,26 @@ impl Scan {
             }
         }
         Ok(())
+    }
+
+    /// Refuses to seal another protected directory within this one, with its keyring.
+    ///
+    /// # Errors
+    /// [`Error::Refused`].
+    pub(super) fn refuse_protected_below(&self, dir: &Path) -> Result<()> {
+        let mut names = self.items.iter().flat_map(|item| &item.names).chain(&self.plain);
+        let is_within = |name: &&PathBuf| {
+            let below = name.strip_prefix(dir).ok();
+            below.is_some_and(|below| below.components().any(|it| it.as_os_str() == FOLDER))
+        };
+        match names.find(is_within) {
+            None => Ok(()),
+            Some(name) => Err(Error::refused(
+                format!("{} is of another protected directory", name.display()),
+                "a file has the keys of one directory: move that one out, or make it plain first \
+                 (`tidelock decrypt`)",
+            )),
+        }
     }
 
     /// Refuses to seal what lies behind a link to a place of all programs: other servers keep the
@@ -358,9 +420,9 @@ fn sealed_among<'p>(
 }
 
 /// How many bytes of a file are in no hole, by whole units; all, where that cannot be told.
-fn without_holes(path: &Path, size: u64) -> u64 {
+pub(crate) fn without_holes(path: &Path, size: u64) -> u64 {
     let count = || -> io::Result<u64> {
-        let file = File::open(path)?;
+        let file = open_only_file(path)?;
         let (mut bytes, mut at) = (0, 0);
         while at < size {
             let found = match seek(&file, SeekFrom::Data(at)) {

@@ -172,7 +172,8 @@ impl<'c> Crew<'c> {
         // In one step, so that a batch does not look like a very slow file.
         let before = (self.tally.files, self.tally.bytes);
         while let Some((item, written)) = self.batch.pop() {
-            if let Err(why) = replace(item, &written.path) {
+            let unchanged = item.names.first().map_or(Ok(()), |name| written.refuse_changed(name));
+            if let Err(why) = unchanged.and_then(|()| replace(item, &written.path)) {
                 self.batch.push((item, written));
                 return Err(why);
             }

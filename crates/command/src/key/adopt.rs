@@ -78,7 +78,7 @@ impl Adopt {
         let keys = KeyOptions {
             provider: self.from_provider.clone(),
             recovery_file: self.from_recovery_file.clone(),
-            passphrase_fd: None,
+            ..KeyOptions::default()
         };
         let opened = if from.is_dir() {
             keys.unlock(&Protected::open(from)?)

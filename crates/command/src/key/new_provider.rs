@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use tidelock_keyring::{Keyring, Provider, SlotKind};
+use tidelock_keyring::{Keyring, Provider, Slot, SlotKind};
 use tidelock_providers::{Descriptor, New, Places, ProviderChoice};
 
 use super::session::Session;
@@ -50,8 +50,8 @@ pub(super) fn make(
     let mut choice = choice.clone();
     if let Some(path) = choice.key_file() {
         let path = std::path::absolute(path).map_err(Error::io("find", path))?;
+        tidelock_providers::refuse_inside(&path, dir)?;
         if path.symlink_metadata().is_err() {
-            tidelock_providers::refuse_inside(&path, dir)?;
             let owner = Owner::of(dir)?;
             let another = owner.uid != Owner::caller().uid;
             make_key_file(&path, another.then_some(owner))?;
@@ -69,19 +69,24 @@ pub(super) fn make(
     Ok((choice, provider))
 }
 
-/// Takes out of the configuration what opened slots of this kind and opens none that is left. One
-/// that does not answer may be needed, and stays.
+/// Takes out of the configuration what opened slots of this kind that are gone, and opens none that
+/// is left. One that does not answer, or opens neither, may be needed, and stays.
 pub(super) fn forget(protected: &Protected, keyring: &Keyring, kind: SlotKind) -> Result<()> {
     let Protected { path: dir, keyring: old } = protected;
     let choices = unlock::configured(old, dir)?.providers;
+    let of_kind = |slot: &&Slot| slot.terms.kind == kind;
+    let left: Vec<&Slot> = keyring.slots().iter().filter(of_kind).collect();
+    let is_left = |slot: &&Slot| left.iter().any(|one| one.terms.id == slot.terms.id);
+    let gone: Vec<&Slot> = old.slots().iter().filter(of_kind).filter(|it| !is_left(it)).collect();
     for choice in choices.iter().filter(|choice| choice.kind().slot == kind) {
-        let slots = || keyring.slots().iter().filter(|slot| slot.terms.kind == kind);
-        let opens_none = || {
+        let opened_what_is_gone = || {
             let Ok(provider) = choice.open(dir, None) else { return false };
             let wrong = |why| matches!(why, tidelock_keyring::Error::WrongKey { .. });
-            slots().all(|slot| slot.check(&*provider).is_err_and(wrong))
+            gone.iter().any(|slot| slot.check(&*provider).is_ok())
+                && left.iter().all(|slot| slot.check(&*provider).is_err_and(wrong))
         };
-        if slots().next().is_some() && !(choice.is_unattended() && opens_none()) {
+        let is_over = left.is_empty() || choice.is_unattended() && opened_what_is_gone();
+        if !is_over {
             continue;
         }
         match places(dir)?.remove_provider(keyring.id(), dir, choice) {

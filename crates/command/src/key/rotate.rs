@@ -8,6 +8,7 @@ use tidelock_providers::{Kind, New, ProviderChoice, RecoveryKey, Rotation, has_t
 use super::new_provider::{self, NewPassphrase};
 use super::session::{Change, Opening, Session, short};
 use super::slots::OLD_COPIES;
+use super::unattended;
 use crate::console;
 use crate::error::{Error, Result};
 use crate::protected::Protected;
@@ -24,6 +25,9 @@ pub(crate) struct Rotate {
     /// The new provider; needed where the old one has a key of its own, such as a file
     #[arg(long, value_name = "PROVIDER", requires = "slot")]
     to: Option<ProviderChoice>,
+    /// Replace it although nothing opens the keyring without a person then
+    #[arg(long, requires = "to")]
+    yes: bool,
     #[command(flatten)]
     passphrase: NewPassphrase,
 }
@@ -159,6 +163,9 @@ impl Rotate {
         let new = New { line, instead_of, ..self.passphrase.first() };
         let (choice, provider) = new_provider::make(choice, &session.protected.path, &new)?;
         let new = session.keyring.replace_slot(id, &*provider)?;
+        if !choice.is_unattended() && unattended::depends_on(session, kind)? {
+            unattended::confirm(&Session::name(slot), self.yes)?;
+        }
         new_provider::configure(session, &choice)?;
         // What opens the old slot too, or has its name, is no new key.
         let reference = provider.reference();

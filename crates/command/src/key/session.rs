@@ -169,6 +169,9 @@ impl Session {
         let told = self.tell();
         self.forget_openers();
         let copied = self.copy();
+        if let (Err(_), Err(why)) = (&told, &copied) {
+            console::warn(why, why.hint());
+        }
         Ok(Told(told.and(copied).and(said)))
     }
 
@@ -197,7 +200,14 @@ impl Session {
     /// The copies are old now. The configuration may ask for a new one.
     fn copy(&self) -> Result<()> {
         let Protected { path, keyring } = &self.protected;
-        let asked = unlock::configured(keyring, path)?.keyring.map(|care| care.copy);
+        let asked = match unlock::configured(keyring, path) {
+            Ok(config) => config.keyring.map(|care| care.copy),
+            Err(why) => {
+                // The keyring is replaced whatever becomes of this.
+                console::warn(format!("where the copy goes is not known: {why}"), why.hint());
+                None
+            }
+        };
         let Some(file) = asked else {
             self.warn_of_old_copies();
             return Ok(());

@@ -1,5 +1,5 @@
-//! Would a server still come back by itself? Asked before the last slot is removed that opens
-//! without a person.
+//! Would a server still come back by itself? Asked before the last slot is removed or replaced that
+//! opens without a person.
 
 use std::io::{self, IsTerminal, Write};
 
@@ -11,7 +11,7 @@ use crate::console;
 use crate::error::{Error, Result};
 use crate::unlock;
 
-/// True if a slot of this kind, which is removed here, may have opened without a person, and none
+/// True if a slot of this kind, which is not left here, may have opened without a person, and none
 /// that is left does: each is asked.
 ///
 /// # Errors
@@ -48,7 +48,7 @@ pub(super) fn confirm(name: &str, yes: bool) -> Result<()> {
     }
     console::warn(&what, hint);
     let ask = || -> io::Result<String> {
-        write!(io::stderr(), "Remove it all the same? [y/N] ")?;
+        write!(io::stderr(), "Go on all the same? [y/N] ")?;
         let mut answer = String::new();
         io::stdin().read_line(&mut answer)?;
         Ok(answer)
@@ -56,6 +56,6 @@ pub(super) fn confirm(name: &str, yes: bool) -> Result<()> {
     let answer = ask().map_err(Error::io("ask at", "the terminal"))?;
     match answer.trim() {
         "y" | "Y" | "yes" => Ok(()),
-        _ => Err(Error::refused("nothing was removed", hint)),
+        _ => Err(Error::refused("nothing was changed", hint)),
     }
 }

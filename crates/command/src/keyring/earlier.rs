@@ -1,4 +1,4 @@
-//! Older copies beside a copy: `FILE.generation-N`.
+//! Older copies beside a copy: `FILE.generation-N`; and `FILE.replaced-N`, which are no copies.
 //!
 //! A copy that is replaced is not gone: what replaced it may turn out to be damaged, or to open
 //! with no key that is left.
@@ -7,11 +7,11 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use tidelock_format::KeyringId;
-use tidelock_keyring::SealedKeyring;
+use tidelock_keyring::{REPLACED, SealedKeyring};
 
 use super::MAX;
 use crate::error::Result;
-use crate::folder::Entry;
+use crate::folder::{Entry, Folder};
 
 /// As many stay.
 const KEPT: usize = 8;
@@ -38,6 +38,32 @@ pub(crate) fn keep(file: &Entry, present: &[u8], keyring: &SealedKeyring) -> Res
         }
     }
     Ok(file.path())
+}
+
+/// Keeps, beside `file`, the keyrings that were replaced in a directory: they go with it, and may
+/// have a data key that no other has.
+///
+/// # Errors
+/// As [`keep`].
+pub(crate) fn keep_replaced(control: &Folder, file: &Entry) -> Result<()> {
+    for name in control.names()? {
+        let number = name.to_str().and_then(|name| name.strip_prefix(REPLACED));
+        let Some(number) = number.and_then(|number| number.parse::<u32>().ok()) else { continue };
+        let Some(bytes) = control.entry(name).read(MAX)? else { continue };
+        for again in 1u32.. {
+            let more = if again == 1 { String::new() } else { format!(".{again}") };
+            let beside = beside(file, &format!(".replaced-{number}{more}"));
+            match beside.read(MAX)? {
+                Some(there) if there == bytes => break,
+                Some(_) => {}
+                None => {
+                    beside.replace(&bytes, 0o600, None)?;
+                    break;
+                }
+            }
+        }
+    }
+    Ok(())
 }
 
 fn beside(file: &Entry, mark: &str) -> Entry {

@@ -244,11 +244,7 @@ fn server_log(record: &Record, dir: &Path) -> PathBuf {
 /// Debian's configuration names the new directory, and its unit gets what the keys need.
 fn configure(cluster: &Cluster, to: &Path) -> Result<()> {
     let file = cluster.folder().join("postgresql.conf");
-    let text = fs::read_to_string(&file).map_err(Error::io("read", &file))?;
-    let changed = with_data_directory(&text, to);
-    if changed != text {
-        service::replace(&file, &changed)?;
-    }
+    service::edit(&file, |text| with_data_directory(text, to))?;
     match is_protected(to) {
         true => service::install(&cluster.unit(), to),
         false => service::remove(&cluster.unit()),
@@ -259,7 +255,7 @@ fn configure(cluster: &Cluster, to: &Path) -> Result<()> {
 /// what [`configure`] writes would not count.
 fn refuse_included(folder: &Path, to: &Path) -> Result<()> {
     let file = folder.join("postgresql.conf");
-    let text = fs::read_to_string(&file).map_err(Error::io("read", &file))?;
+    let text = service::text_of(&file)?;
     match service::named_directory_in(folder, &with_data_directory(&text, to)) {
         Some((named, from)) if named != to => Err(Error::refused(
             format!(

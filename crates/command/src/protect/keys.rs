@@ -188,6 +188,7 @@ impl Opening {
             provider: self.provider.as_deref().and_then(|text| text.parse().ok()),
             recovery_file: self.recovery_file.clone(),
             passphrase_fd: self.passphrase_fd.clone(),
+            ..KeyOptions::default()
         })
     }
 

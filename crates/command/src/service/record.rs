@@ -5,6 +5,7 @@
 //! that no link there leads root elsewhere. Each file is replaced whole, and lasts when the next is
 //! begun.
 
+use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -300,7 +301,7 @@ fn changed(path: &Path) -> Error {
     )
 }
 
-fn open(path: &Path) -> Result<Option<std::fs::File>> {
+fn open(path: &Path) -> Result<Option<File>> {
     match Entry::of(path) {
         Ok(entry) => entry.open(),
         Err(why) if why.is_not_found() => Ok(None),
@@ -334,7 +335,7 @@ fn is_program(text: &str) -> bool {
 ///
 /// # Errors
 /// As [`Entry::open`] and [`Entry::replace`].
-pub(crate) fn replace(path: &Path, text: &str) -> Result<()> {
+fn replace(path: &Path, text: &str) -> Result<()> {
     let entry = Entry::of_new_folder(path)?;
     let (mode, owner) = match entry.open()? {
         Some(old) => {
@@ -345,6 +346,38 @@ pub(crate) fn replace(path: &Path, text: &str) -> Result<()> {
         None => (0o644, None),
     };
     entry.replace(text.as_bytes(), mode, owner)
+}
+
+/// The text of a file of somebody whose links root does not follow.
+///
+/// # Errors
+/// As [`Entry::open`]; [`Error::Io`] if there is none, or it is no text.
+pub(crate) fn text_of(path: &Path) -> Result<String> {
+    Ok(open_text(path)?.1)
+}
+
+/// Changes a file, which keeps its owner and mode: what is written is what was read, and no file
+/// that was put in its place meanwhile.
+///
+/// # Errors
+/// As [`text_of`] and [`Entry::replace`].
+pub(crate) fn edit(path: &Path, change: impl FnOnce(&str) -> String) -> Result<()> {
+    let (file, text) = open_text(path)?;
+    let changed = change(&text);
+    if changed == text {
+        return Ok(());
+    }
+    let found = file.metadata().map_err(Error::io("look at", path))?;
+    let owner = Owner { uid: found.uid(), gid: found.gid() };
+    Entry::of(path)?.replace(changed.as_bytes(), found.mode() & 0o777, Some(owner))
+}
+
+fn open_text(path: &Path) -> Result<(File, String)> {
+    let missing = || Error::io("open", path)(io::ErrorKind::NotFound.into());
+    let mut file = open(path)?.ok_or_else(missing)?;
+    let mut text = String::new();
+    file.read_to_string(&mut text).map_err(Error::io("read", path))?;
+    Ok((file, text))
 }
 
 #[cfg(test)]
@@ -527,6 +560,21 @@ mod tests {
             fs::hard_link(world.home.path().join("secret"), &place).unwrap();
             assert!(matches!(world.install("a"), Err(Error::Keys(_))), "{path}");
         }
+    }
+
+    #[test]
+    fn a_configuration_behind_a_link_is_neither_read_nor_written_on() {
+        let world = World::new();
+        world.put("secret", "elsewhere\n");
+        let conf = world.home.path().join("postgresql.conf");
+        symlink(world.home.path().join("secret"), &conf).unwrap();
+        let change = |_: &str| panic!("it was read");
+        assert!(matches!(edit(&conf, change), Err(Error::Refused { .. })));
+        assert!(matches!(text_of(&conf), Err(Error::Refused { .. })));
+        fs::remove_file(&conf).unwrap();
+        fs::write(&conf, "port = 1\n").unwrap();
+        edit(&conf, |text| text.replace('1', "2")).unwrap();
+        assert_eq!(text_of(&conf).unwrap(), "port = 2\n");
     }
 
     #[test]

@@ -180,6 +180,11 @@ pub trait System: Kernel {
     /// Taken before the open, so that a file that cannot be hidden is never created.
     fn reserve_hidden(&self, root: Root) -> Result<Fd, Errno>;
 
+    /// True if the kernel would give the next descriptor a number below `numbers`.
+    fn has_number_below(&self, _numbers: usize) -> bool {
+        true
+    }
+
     /// Closes the file behind a hidden descriptor, whose number stays for the next open; false if
     /// it cannot stay, and is the caller's to close.
     fn keep_as_spare(&self, root: Root, fd: Fd) -> bool;

@@ -3,7 +3,8 @@
 //! Moving a descriptor closes the number that the kernel gave, and closing any descriptor of a file
 //! drops every POSIX record lock that the process holds on it. So from the first record lock on,
 //! real files stay where they were opened. A move is two system calls, which wait for nothing: the
-//! first lock waits until those under way are done. Knows nothing of the locks themselves.
+//! first locks wait until those under way are done, whichever thread has forbidden them. Knows
+//! nothing of the locks themselves.
 
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 
@@ -12,7 +13,10 @@ use crate::words::Actor;
 
 /// Whether real files may move.
 pub(crate) struct Moving {
+    /// None begins any more.
     forbidden: AtomicBool,
+    /// None is under way either.
+    settled: AtomicBool,
 }
 
 /// A move that is under way, in the place where it is announced; over when dropped.
@@ -26,7 +30,7 @@ impl Drop for Move<'_> {
 
 impl Moving {
     pub(crate) const fn new() -> Self {
-        Self { forbidden: AtomicBool::new(false) }
+        Self { forbidden: AtomicBool::new(false), settled: AtomicBool::new(false) }
     }
 
     /// The process may hold record locks.
@@ -44,14 +48,15 @@ impl Moving {
     /// From now on nothing moves: the process is about to take a record lock.
     ///
     /// # Errors
-    /// EDEADLK in a signal handler that interrupted a move of its own thread.
+    /// EDEADLK in a signal handler that interrupted a move of its own thread. Moves stay forbidden:
+    /// another thread may rely on it by then.
     pub(crate) fn forbid<'m>(
         &self,
         places: impl Iterator<Item = &'m AtomicU64>,
         by: Actor,
         pause: impl Fn(u32),
     ) -> Result<(), Errno> {
-        if self.is_forbidden() {
+        if self.settled.load(SeqCst) {
             return Ok(());
         }
         self.forbidden.store(true, SeqCst);
@@ -60,15 +65,13 @@ impl Moving {
             loop {
                 match place.load(SeqCst) {
                     0 => break,
-                    own if own == by.code() => {
-                        self.forbidden.store(false, SeqCst);
-                        return Err(Errno::DEADLK);
-                    }
+                    own if own == by.code() => return Err(Errno::DEADLK),
                     _ => pause(looks),
                 }
                 looks += 1;
             }
         }
+        self.settled.store(true, SeqCst);
         Ok(())
     }
 }
@@ -110,6 +113,27 @@ mod tests {
             moving.forbid(core::iter::once(&place), here, |_| panic!("it would wait for ever"));
         assert_eq!(refused, Err(Errno::DEADLK));
         drop(under_way);
-        assert!(!moving.is_forbidden());
+        let done = moving.forbid(core::iter::once(&place), here, |_| panic!("all are done"));
+        assert_eq!(done, Ok(()));
+    }
+
+    #[test]
+    fn the_second_lock_waits_too_while_a_move_is_under_way() {
+        let moving = Moving::new();
+        let [here, there, opener] = [64, 128, 192].map(|thread| Actor::new(1, thread));
+        let place = AtomicU64::new(0);
+        let under_way = Cell::new(moving.begin(&place, opener));
+        let waited = Cell::new(false);
+        let first = moving.forbid(core::iter::once(&place), here, |looks| {
+            if looks == 0 {
+                // Another thread takes a lock meanwhile.
+                let second = moving.forbid(core::iter::once(&place), there, |_| {
+                    waited.set(true);
+                    drop(under_way.take());
+                });
+                assert_eq!(second, Ok(()));
+            }
+        });
+        assert_eq!((first, waited.get()), (Ok(()), true));
     }
 }

@@ -277,7 +277,7 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
         let key = self.unlock(first, traits).map_err(Missing::Refused)?;
         let flags = OpenFlags(flags);
         let visible = self.table.reserve().and_then(|claim| {
-            let placing = self.place_for(Root::FIRST, flags.is_cloexec())?;
+            let placing = self.place_for(Root::FIRST, flags.is_cloexec(), false)?;
             let concealed = self.conceal(claim, fd, &placing, flags, traits, stat, Some(key));
             concealed.inspect_err(|_| self.give_back(Root::FIRST, &placing))
         });
@@ -309,7 +309,7 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
         let cloexec = OpenFlags(flags).is_cloexec();
         // Whatever may run out is taken first: a file that was made must not be left behind.
         let claim = self.table.reserve()?;
-        let placing = self.place_for(root, cloexec)?;
+        let placing = self.place_for(root, cloexec, flags & O_CREAT != 0)?;
         let opened = self.system.open(lookup.at, lookup.path, real, mode, lookup.links);
         let opened = opened
             .inspect_err(|&error| self.tell_of_more(error, (lookup.at, lookup.path), flags, name));

@@ -358,11 +358,26 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
         self.open_file_of(&stat, |slot| slot.open_flags().access().write)
     }
 
-    /// Numbers for a file that will be opened now: taken before, so that one that cannot be hidden
-    /// is never created.
-    pub(crate) fn place_for(&self, root: Root, cloexec: bool) -> Result<Placing, Errno> {
+    /// Numbers for a file that will be opened now, and perhaps made: taken before, so that one that
+    /// cannot be hidden is never created.
+    ///
+    /// # Errors
+    /// EMFILE if no number is left, or only those that the table has no room for.
+    pub(crate) fn place_for(
+        &self,
+        root: Root,
+        cloexec: bool,
+        makes: bool,
+    ) -> Result<Placing, Errno> {
+        if makes && !self.system.has_number_below(DESCRIPTORS) {
+            return Err(Errno::MFILE);
+        }
         if !self.moving.is_forbidden() {
             let spare = self.system.reserve_hidden(root)?;
+            if !Table::holds(spare) {
+                let _ = self.system.close(spare);
+                return Err(Errno::MFILE);
+            }
             self.table.hide(spare);
             return Ok(Placing::Move(spare));
         }

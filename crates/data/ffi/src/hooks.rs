@@ -75,6 +75,7 @@ pub mod duplicate;
 mod index;
 pub mod limits;
 pub mod listing;
+pub mod load;
 pub mod locks;
 pub mod map;
 pub mod names;

@@ -134,6 +134,18 @@ next! {
     io_uring_setup(entries: c_uint, parameters: *mut c_void) -> c_int, else -libc::ENOSYS;
 }
 
+/// The address of dlopen, to jump to.
+pub(crate) fn dlopen_place() -> *mut c_void {
+    static PLACE: AtomicPtr<c_void> = AtomicPtr::new(NULL);
+    find(&PLACE, c"dlopen")
+}
+
+/// The address of dlmopen, to jump to.
+pub(crate) fn dlmopen_place() -> *mut c_void {
+    static PLACE: AtomicPtr<c_void> = AtomicPtr::new(NULL);
+    find(&PLACE, c"dlmopen")
+}
+
 fn find(place: &AtomicPtr<c_void>, name: &CStr) -> *mut c_void {
     let known = place.load(Acquire);
     if !known.is_null() {

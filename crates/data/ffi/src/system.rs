@@ -344,6 +344,18 @@ impl System for Linux {
         }
     }
 
+    fn has_number_below(&self, numbers: usize) -> bool {
+        // The kernel gives the lowest: where the last one is free, one below is given.
+        let last = i32::try_from(numbers).map_or(i32::MAX, |numbers| numbers - 1);
+        match sys::plain(sys::nr::FCNTL, [i64::from(last), i64::from(libc::F_GETFD), 0, 0, 0, 0]) {
+            Err(_) => true,
+            Ok(_) => self.duplicate(self.anchor(Root::FIRST), 0, true).is_ok_and(|fd| {
+                let _ = self.close(fd);
+                fd.0 <= last
+            }),
+        }
+    }
+
     fn keep_as_spare(&self, root: Root, fd: Fd) -> bool {
         // A low number is the program's.
         fd.0 >= self.hidden_from()

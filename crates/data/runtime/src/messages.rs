@@ -101,6 +101,17 @@ pub(crate) fn profile_kept() {
     );
 }
 
+/// Says, once, why a library is not loaded that would have a libc of its own.
+pub fn own_libc() {
+    static TOLD: AtomicBool = AtomicBool::new(false);
+    if !TOLD.swap(true, Relaxed) {
+        send(
+            b"tidelock: dlmopen into a namespace of its own is refused: such a library would call a \
+              libc of its own, and what it writes would be plain\n",
+        );
+    }
+}
+
 /// Says, once, why a call is refused that would give a part of this process descriptors of its own.
 pub fn one_table(call: &str) {
     static TOLD: AtomicBool = AtomicBool::new(false);

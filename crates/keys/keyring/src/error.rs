@@ -1,6 +1,7 @@
 //! What can go wrong with keys, as sentences with a hint, and the exit code that each kind has.
 
 mod service;
+mod several;
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -12,6 +13,7 @@ use crate::profile::ProfileError;
 use crate::slot::{SlotId, SlotKind};
 
 pub use service::ServiceFault;
+pub use several::Failures;
 
 /// What can go wrong with a keyring, a provider, a profile or their files.
 #[derive(Debug, thiserror::Error)]
@@ -349,6 +351,9 @@ pub enum Error {
         /// The keyring.
         keyring: KeyringId,
     },
+    /// None of several providers opens the keyring.
+    #[error("{0}")]
+    Several(Failures),
     /// A configuration file that cannot be read as such.
     #[error("{} is not a provider configuration: {why}", .path.display())]
     ConfigSyntax {
@@ -478,6 +483,7 @@ impl Error {
             | Self::ConfigOfAnother { .. }
             | Self::NoConfigHome => ExitClass::Refused,
             Self::Interrupted => ExitClass::Interrupted,
+            Self::Several(all) => all.first().exit_class(),
             _ => ExitClass::Key,
         }
     }
@@ -574,6 +580,7 @@ impl Error {
             Self::Pkcs11Uri { .. } => {
                 "pkcs11:token=LABEL;object=KEY?module-path=/usr/lib/MODULE.so&pin-source=file:/PATH"
             }
+            Self::Several(all) => all.first().hint(),
             Self::NoProvider { .. } => {
                 "name it with --provider, or write /etc/tidelock/keyrings/KEYRING.toml or \
                  ~/.config/tidelock/keyrings/KEYRING.toml"

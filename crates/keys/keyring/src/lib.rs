@@ -24,11 +24,11 @@ mod store;
 mod way;
 
 pub use conversion::{Conversion, Direction};
-pub use error::{Error, ExitClass, ServiceFault};
+pub use error::{Error, ExitClass, Failures, ServiceFault};
 pub use keyring::{DataKeyEntry, Keyring, SealedKeyring};
 pub use ownership::check_unshared;
 pub use profile::{Amendment, Profile, ProfileError, Rule as ProfileRule, needs_a_stop};
 pub use provider::{Health, PrincipalKey, Provider, Purpose};
 pub use slot::{Kdf, PAYLOAD, Payload, Slot, SlotId, SlotKind, SlotTerms, Wrapping};
-pub use store::{Held, KEYRING, KeyringDir, WITHOUT_KEYRING, digest};
+pub use store::{Held, KEYRING, KeyringDir, REPLACED, WITHOUT_KEYRING, digest};
 pub use way::{Blocked, walk};

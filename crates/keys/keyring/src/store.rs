@@ -26,6 +26,8 @@ use crate::error::Error;
 use crate::keyring::{Keyring, MAX_FILE, SealedKeyring};
 use crate::ownership::check_unshared;
 
+pub use replaced::PREFIX as REPLACED;
+
 /// The name of the keyring in it.
 pub const KEYRING: &str = "keyring";
 /// Locked by whoever changes the keyring.

@@ -80,13 +80,14 @@ impl PrincipalKey for FileProvider {
     }
 }
 
-/// A key beside its data protects nothing.
+/// A key beside its data protects nothing, nor does one that a link leads to.
 ///
 /// # Errors
 /// [`Error::InsideDirectory`]; [`Error::Io`] if the folder of `path` is not there.
 pub fn refuse_inside(path: &Path, protected: &Path) -> Result<(), Error> {
     let folder = parent(path);
     let folder = fs::canonicalize(folder).map_err(Error::io("find", folder))?;
+    let file = fs::canonicalize(path).ok();
     let dir = match fs::canonicalize(protected) {
         Ok(dir) => dir,
         // It does not exist yet; what will be its parent must.
@@ -96,7 +97,7 @@ pub fn refuse_inside(path: &Path, protected: &Path) -> Result<(), Error> {
             above.join(protected.file_name().unwrap_or_default())
         }
     };
-    if folder.starts_with(&dir) {
+    if folder.starts_with(&dir) || file.is_some_and(|file| file.starts_with(&dir)) {
         return Err(Error::InsideDirectory { path: path.into(), dir });
     }
     Ok(())
@@ -154,6 +155,9 @@ mod tests {
         let inside = refuse_inside(&dir.join("x.key"), &dir);
         assert!(matches!(inside, Err(Error::InsideDirectory { .. })));
         assert!(refuse_inside(&key, &dir).is_ok());
+        fs::rename(&key, dir.join("x.key")).unwrap();
+        std::os::unix::fs::symlink(dir.join("x.key"), &key).unwrap();
+        assert!(matches!(refuse_inside(&key, &dir), Err(Error::InsideDirectory { .. })));
         let later = home.path().join("later");
         assert!(refuse_inside(&home.path().join("later.key"), &later).is_ok());
     }

@@ -6,7 +6,7 @@ use tidelock_servers::Arm;
 use tidelock_servers::mysqld::{Brand, own_is_possible, program_of, sealed_is_possible};
 
 use crate::error::{Error, Result};
-use crate::experiment::{Engine, Experiment, OwnArm, Work};
+use crate::experiment::{Engine, Experiment, Limits, OwnArm, Work};
 use crate::host::{GocryptfsMount, Volume};
 use crate::manifest::{Machine, Planned, PlannedArm};
 use crate::results::instances;
@@ -131,19 +131,23 @@ fn lacks_programs(engine: Engine, own: &OwnArm) -> Option<String> {
     Some(format!("its bin, {}, has no program {lacks}", dir.display()))
 }
 
-/// Refuses a run of which nothing can be measured because a `bin` lacks programs.
+/// Refuses a run that could compare nothing because a `bin` lacks programs: that of the arm with
+/// which others are compared, or those of all arms.
 ///
 /// # Errors
 /// [`Error::Experiment`] with arm, directory and program.
 pub(crate) fn check_programs(all: &[Planned]) -> Result<()> {
-    if all.iter().any(|planned| !instances(planned).is_empty()) {
-        return Ok(());
-    }
+    let nothing = all.iter().all(|planned| instances(planned).is_empty());
     for Planned { experiment, .. } in all {
         let own = experiment.own_arms.iter().filter(|own| experiment.arms.contains(&own.name));
-        let mut lacks = own.filter_map(|own| Some((own, lacks_programs(experiment.engine, own)?)));
-        if let Some((own, why)) = lacks.next() {
-            let why = format!("no arm can be measured; `{}`: {why}", own.name);
+        let lacks = own.filter_map(|own| Some((own, lacks_programs(experiment.engine, own)?)));
+        for (own, why) in lacks {
+            let what = match experiment.arms.first() == Some(&own.name) {
+                _ if nothing => "no arm can be measured",
+                true => "there is nothing to compare the other arms with",
+                false => continue,
+            };
+            let why = format!("{what}; `{}`: {why}", own.name);
             return Err(Error::Experiment { name: experiment.name.clone(), why });
         }
     }
@@ -209,15 +213,33 @@ fn missing(experiment: &Experiment, arm: &Definition, machine: &Machine) -> Opti
 }
 
 /// What the places of this experiment's arms keep from being said on this machine: volumes of the
-/// lab, and directories of the user's.
+/// lab, directories of the user's, and servers elsewhere.
 #[must_use]
-pub(crate) fn limits_of_volumes(experiment: &Experiment, machine: &Machine) -> Vec<String> {
+pub(crate) fn limits_of_places(experiment: &Experiment, machine: &Machine) -> Vec<String> {
     let those = |fits: fn(&OwnArm) -> bool| {
         let all = experiment.own_arms.iter().filter(|own| experiment.arms.contains(&own.name));
         let names: Vec<&str> = all.filter(|own| fits(own)).map(|own| own.name.as_str()).collect();
         (!names.is_empty()).then(|| names.join(", "))
     };
     let mut limits: Vec<String> = Vec::new();
+    if let Some(arms) = those(|own| own.dsn.is_some()) {
+        limits.push(format!(
+            "{arms}: a server elsewhere, with its own machine, settings and network; only \
+             throughput and latency can be compared"
+        ));
+        let limited = experiment.limits != Limits::default();
+        let unreached: Vec<&str> =
+            [("limits", limited), ("settings", !experiment.settings.is_empty())]
+                .into_iter()
+                .filter_map(|(what, has)| has.then_some(what))
+                .collect();
+        if !unreached.is_empty() {
+            limits.push(format!(
+                "{arms}: the {} of this experiment do not reach a server elsewhere",
+                unreached.join(" and ")
+            ));
+        }
+    }
     if let Some(arms) = those(|own| own.on.is_some()) {
         let all: Vec<&str> = experiment.arms.iter().map(String::as_str).collect();
         limits.push(if experiment.uncounted(&all).is_none() {
@@ -312,9 +334,9 @@ mod tests {
         let mut peers = experiment(&["plain", "fork"]);
         let arm = |kind| OwnArm { bin: None, volume: Some(kind), ..own("") };
         peers.own_arms = vec![arm(VolumeType::Ext4)];
-        assert!(limits_of_volumes(&peers, &Machine::default()).is_empty());
+        assert!(limits_of_places(&peers, &Machine::default()).is_empty());
         peers.own_arms = vec![arm(VolumeType::Luks)];
-        let limits = limits_of_volumes(&peers, &Machine::default());
+        let limits = limits_of_places(&peers, &Machine::default());
         assert!(limits.len() == 1 && limits[0].starts_with("fork: the kernel"), "{limits:?}");
     }
 
@@ -328,13 +350,31 @@ mod tests {
             ..own("")
         };
         peers.own_arms = vec![arm("fork")];
-        let limits = limits_of_volumes(&peers, &Machine::default());
+        let limits = limits_of_places(&peers, &Machine::default());
         assert!(limits.len() == 1 && limits[0].starts_with("fork: no control"), "{limits:?}");
         peers.own_arms.push(arm("plain"));
-        let limits = limits_of_volumes(&peers, &Machine::default());
+        let limits = limits_of_places(&peers, &Machine::default());
         assert!(limits.len() == 1 && limits[0].starts_with("all arms lie"), "{limits:?}");
         peers.arms = vec!["sealed".into()];
-        assert!(limits_of_volumes(&peers, &Machine::default()).is_empty(), "it is not measured");
+        assert!(limits_of_places(&peers, &Machine::default()).is_empty(), "it is not measured");
+    }
+
+    #[test]
+    fn what_does_not_reach_a_server_elsewhere_is_said() {
+        let mut peers = experiment(&["plain", "far"]);
+        peers.own_arms =
+            vec![OwnArm { name: "far".into(), dsn: Some("host=far".into()), ..own_arm("far") }];
+        let limits = limits_of_places(&peers, &Machine::default());
+        assert!(
+            limits.len() == 1 && limits[0].starts_with("far: a server elsewhere"),
+            "{limits:?}"
+        );
+        peers.limits.cpus = Some("1".into());
+        let limits = limits_of_places(&peers, &Machine::default());
+        assert!(limits[1].starts_with("far: the limits of this experiment"), "{limits:?}");
+        peers.settings.insert("work_mem".into(), "4MB".into());
+        let limits = limits_of_places(&peers, &Machine::default());
+        assert!(limits[1].starts_with("far: the limits and settings"), "{limits:?}");
     }
 
     #[test]
@@ -366,6 +406,10 @@ mod tests {
         let alone = plan(&fork);
         let error = check_programs(std::slice::from_ref(&alone)).unwrap_err().to_string();
         assert!(error.contains("`fork`: its bin") && error.contains("postgres"), "{error}");
+        fork.arms.push("plain".into());
+        let error = check_programs(&[plan(&fork)]).unwrap_err().to_string();
+        assert!(error.contains("nothing to compare the other arms with; `fork`"), "{error}");
+        fork.arms.pop();
         std::fs::write(bin.join("postgres"), "").unwrap();
         check_programs(&[plan(&fork)]).unwrap();
         fork.arms.insert(0, "plain".into());

@@ -114,7 +114,7 @@ fn limits(experiment: &Experiment, machine: &Machine) -> Vec<String> {
         };
         limits.push(format!("{why}, so everything runs unthrottled"));
     }
-    limits.extend(arm::limits_of_volumes(experiment, machine));
+    limits.extend(arm::limits_of_places(experiment, machine));
     limits
 }
 
@@ -221,6 +221,21 @@ fn clean_up(
     }
 }
 
+/// What of an experiment this machine cannot measure: a sentence for each arm, or for all of it
+/// where its first arm is missing.
+fn unmeasured(planned: &Planned) -> Vec<String> {
+    let name = &planned.experiment.name;
+    let mut lacks = planned.arms.iter().filter_map(|arm| Some((arm, arm.missing.as_ref()?)));
+    if instances(planned).is_empty() {
+        return lacks
+            .next()
+            .map(|(_, why)| format!("{name} is not measured: {why}"))
+            .into_iter()
+            .collect();
+    }
+    lacks.map(|(arm, why)| format!("{name} is measured without {}: {why}", arm.name)).collect()
+}
+
 /// A run that goes on.
 struct Lab<'l> {
     manifest: &'l Manifest,
@@ -245,6 +260,11 @@ impl Lab<'_> {
             }
         }
         progress.planned(all, all - missing);
+        for planned in &self.manifest.experiments {
+            for what in unmeasured(planned) {
+                progress.note(&what);
+            }
+        }
         if missing > 0 {
             results::go_on(&self.options.out)?;
             self.pre_flight(progress)?;
@@ -257,10 +277,6 @@ impl Lab<'_> {
 
     fn experiment(&mut self, planned: &Planned, progress: &mut dyn Progress) -> Result<()> {
         let experiment = &planned.experiment;
-        let lacks = planned.arms.first().and_then(|arm| arm.missing.as_ref());
-        if let Some(why) = lacks.filter(|_| instances(planned).is_empty()) {
-            progress.note(&format!("{} is not measured: {why}", experiment.name));
-        }
         let mut cells = plan::cells(experiment)?;
         cells.retain(|cell| self.steps(planned, cell).iter().any(|s| !self.is_done(planned, s)));
         while let Some(first) = cells.first() {

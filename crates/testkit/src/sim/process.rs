@@ -41,6 +41,7 @@ pub struct SimProcess {
     /// How often signals are blocked.
     blocked: Cell<u64>,
     recovers: Cell<bool>,
+    crowded: Cell<bool>,
     /// Files may have record locks.
     locked: Cell<bool>,
     reports: RefCell<Vec<Refusal>>,
@@ -78,6 +79,7 @@ impl SimProcess {
             blocked: Cell::new(0),
             recovers: Cell::new(false),
             locked: Cell::new(false),
+            crowded: Cell::new(false),
             reports: RefCell::new(Vec::new()),
         }
     }
@@ -115,6 +117,11 @@ impl SimProcess {
     /// Lets the files have record locks.
     pub fn set_locked(&self, locked: bool) {
         self.locked.set(locked);
+    }
+
+    /// Lets the program have taken all descriptors for which the engine has places.
+    pub fn set_crowded(&self, crowded: bool) {
+        self.crowded.set(crowded);
     }
 
     /// True if nobody holds anything.
@@ -475,6 +482,10 @@ impl System for SimProcess {
         let anchor = Rc::clone(&table[&ANCHOR.0]);
         table.insert(fd, anchor);
         Ok(Fd(fd))
+    }
+
+    fn has_number_below(&self, _numbers: usize) -> bool {
+        !self.crowded.get()
     }
 
     fn keep_as_spare(&self, _root: Root, fd: Fd) -> bool {

@@ -259,6 +259,13 @@ hooks {
             parent: *mut c_void, thread: *mut c_void, child: *mut c_void) -> c_int: clone,
             __clone;
     }
+    "Without RTLD_DEEPBIND in a program with keys, so that a library's calls come here too; a \
+        library in a protected directory is sealed and therefore refused." {
+        load::dlopen(...) -> *mut c_void: dlopen;
+    }
+    "The same; in another namespace than the program's, with a libc of its own, refused: null." {
+        load::dlmopen(...) -> *mut c_void: dlmopen;
+    }
     "With CLONE_FILES, where others have the same memory (threads, children of clone), refused: \
         EINVAL, since there is one table; alone a thread keeps it. After \
         CLONE_FS relative paths are judged from the directory of the thread." {
@@ -533,7 +540,8 @@ passes {
         mq_timedsend mq_unlink __shm_get_name __shm_directory sem_close __ptsname_r_chk
     }
     "Only on sockets; a visible descriptor that is sent along is an anchor that the receiver \
-        cannot use." {
+        cannot use. One that is received is not looked at: a sealed file that a program without the \
+        library sends is what the disk has." {
         send sendto sendmsg sendmmsg recv recvfrom recvmsg recvmmsg __recv_chk __recvfrom_chk
         bind connect __connect listen getpeername getsockname getsockopt setsockopt shutdown
         sockatmark isfdtype __send __recv __sendmmsg __socket getsourcefilter
@@ -548,7 +556,6 @@ passes {
         pkey_mprotect process_madvise process_mrelease
     }
     "Loads code within libc; a library in a protected directory is sealed and therefore refused." {
-        dlopen dlmopen
         __libc_dlopen_mode
     }
     "Works on requests that were refused when they were made." {

@@ -14,7 +14,8 @@ use rustix::io::Errno;
 use super::KeyringDir;
 use crate::error::Error;
 
-const PREFIX: &str = "keyring.replaced-";
+/// How their names begin; a number follows.
+pub const PREFIX: &str = "keyring.replaced-";
 /// As many stay.
 const KEPT: u32 = 8;
 

@@ -15,7 +15,7 @@ use super::message::{
 };
 use super::server::Server;
 use super::{KmipChoice, SLOT, describe, fault};
-use crate::two_parts::{CHECK, Sealed, TAG, TwoParts, VERSION, check_data};
+use crate::two_parts::{self, Gcm, Sealed, TAG, TwoParts};
 
 /// Wraps with one key of one server.
 pub(super) struct Encrypting {
@@ -25,11 +25,6 @@ pub(super) struct Encrypting {
 impl Encrypting {
     pub(super) fn new(choice: &KmipChoice) -> Self {
         Self { server: Server::new(choice) }
-    }
-
-    fn protocol(&self, why: &str) -> Error {
-        let (key, place) = (self.server.key(), self.server.place());
-        fault(ServiceFault::Protocol, format!("{why} with key {key} ({place})"))
     }
 
     /// A shorter key would do everything else as well.
@@ -47,6 +42,17 @@ impl Encrypting {
             }
         }
     }
+}
+
+impl Gcm for Encrypting {
+    fn who(&self) -> String {
+        self.describe()
+    }
+
+    fn fault(&self, why: &str) -> Error {
+        let (key, place) = (self.server.key(), self.server.place());
+        fault(ServiceFault::Protocol, format!("{why} with key {key} ({place})"))
+    }
 
     fn seal(&self, plain: &[u8], bound: &[u8], out: &mut Vec<u8>) -> Result<(), Error> {
         let mut iv = [0; IV];
@@ -62,19 +68,18 @@ impl Encrypting {
         let told = told.map_err(|why| self.server.refused(&why))?;
         let iv = told.iv.as_ref().map_or(&iv[..], |iv| iv);
         let Some(tag) = told.tag.filter(|tag| tag.len() == TAG) else {
-            return Err(self.protocol("does not authenticate what it encrypts"));
+            return Err(self.fault("does not authenticate what it encrypts"));
         };
         if told.data.len() != plain.len() || iv.is_empty() {
-            return Err(self.protocol("encrypts to another length"));
+            return Err(self.fault("encrypts to another length"));
         }
-        out.push(u8::try_from(iv.len()).map_err(|_| self.protocol("has too long an IV"))?);
+        out.push(u8::try_from(iv.len()).map_err(|_| self.fault("has too long an IV"))?);
         out.extend_from_slice(iv);
         out.extend_from_slice(&told.data);
         out.extend_from_slice(&tag);
         Ok(())
     }
 
-    /// `None` if the tag does not verify.
     fn open(&self, sealed: &Sealed<'_>, bound: &[u8]) -> Result<Option<Zeroizing<Vec<u8>>>, Error> {
         let (data, tag) = sealed.bytes.split_at(sealed.bytes.len() - TAG);
         let asked = Decrypt(
@@ -120,20 +125,14 @@ impl Provider for Encrypting {
 
     fn wrap(&self, terms: &SlotTerms, payload: &Payload) -> Result<Vec<u8>, Error> {
         self.check_length()?;
-        let mut out = vec![VERSION];
-        self.seal(payload.expose(), &terms.associated_data(), &mut out)?;
-        self.seal(&CHECK, &check_data(LABEL, terms), &mut out)?;
-        Ok(out)
+        two_parts::wrap(terms, LABEL, payload, self)
     }
 
     fn unwrap(&self, terms: &SlotTerms, wrapped: &[u8]) -> Result<Payload, Error> {
         if terms.wrapping != Wrapping::Remote {
             return Err(Error::NoSlot { keyring: terms.keyring, kind: SLOT });
         }
-        let parts = TwoParts::parse(wrapped)?;
-        let (bound, who) = (check_data(LABEL, terms), || self.describe());
-        let opened = parts.open(terms, &bound, who, |sealed, bound| self.open(sealed, bound))?;
-        opened.ok_or_else(|| self.protocol("decrypts to another length"))
+        TwoParts::parse(wrapped)?.open(terms, LABEL, self)
     }
 
     fn check(&self, terms: &SlotTerms, wrapped: &[u8]) -> Result<Health, Error> {

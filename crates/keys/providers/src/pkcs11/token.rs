@@ -23,7 +23,7 @@ use super::{PinSource, Pkcs11Choice, SLOT};
 use crate::descriptor::Descriptor;
 use crate::terminal::ask;
 use crate::trust::{check_code, read_secret_line};
-use crate::two_parts::{CHECK, Sealed, TAG, TwoParts, VERSION, check_data};
+use crate::two_parts::{self, Gcm, Sealed, TAG, TwoParts};
 
 const IV: usize = 12;
 const LABEL: &str = "tidelock v1 token key check";
@@ -219,52 +219,6 @@ impl Pkcs11Provider {
         Ok(())
     }
 
-    fn seal(
-        &self,
-        (session, key): (&Session, ObjectHandle),
-        plain: &[u8],
-        bound: &[u8],
-        out: &mut Vec<u8>,
-    ) -> Result<(), Error> {
-        let mut iv = [0; IV];
-        session
-            .generate_random_slice(&mut iv)
-            .map_err(|why| self.token_error("gives no random bytes", &why))?;
-        let mechanism = Mechanism::AesGcm(self.parameters(&mut iv, bound)?);
-        let sealed = session
-            .encrypt(&mechanism, key, plain)
-            .map_err(|why| self.token_error("does not encrypt with the key", &why))?;
-        if sealed.len() != plain.len() + TAG {
-            return Err(self.fault(ServiceFault::Protocol, "wraps to another length"));
-        }
-        out.push(u8::try_from(IV).expect("12 fits"));
-        out.extend_from_slice(&iv);
-        out.extend_from_slice(&sealed);
-        Ok(())
-    }
-
-    /// `None` if the tag does not verify.
-    fn open(
-        &self,
-        (session, key): (&Session, ObjectHandle),
-        sealed: &Sealed<'_>,
-        bound: &[u8],
-    ) -> Result<Option<Zeroizing<Vec<u8>>>, Error> {
-        let mut iv = sealed.iv.to_vec();
-        let mechanism = Mechanism::AesGcm(self.parameters(&mut iv, bound)?);
-        match session.decrypt(&mechanism, key, sealed.bytes) {
-            Ok(plain) => Ok(Some(Zeroizing::new(plain))),
-            // The standard names the first; SoftHSM says the second.
-            Err(TokenError::Pkcs11(
-                RvError::EncryptedDataInvalid
-                | RvError::GeneralError
-                | RvError::EncryptedDataLenRange,
-                _,
-            )) => Ok(None),
-            Err(why) => Err(self.token_error("does not decrypt with the key", &why)),
-        }
-    }
-
     fn parameters<'a>(&self, iv: &'a mut [u8], bound: &'a [u8]) -> Result<GcmParams<'a>, Error> {
         let bits = cryptoki::types::Ulong::from(128);
         GcmParams::new(iv, bound, bits)
@@ -316,6 +270,60 @@ impl Attempt {
     }
 }
 
+/// The key, in a session that is logged in.
+#[derive(Clone, Copy)]
+struct OpenKey<'s> {
+    provider: &'s Pkcs11Provider,
+    session: &'s Session,
+    key: ObjectHandle,
+}
+
+impl Gcm for OpenKey<'_> {
+    fn who(&self) -> String {
+        self.provider.describe()
+    }
+
+    fn fault(&self, why: &str) -> Error {
+        self.provider.fault(ServiceFault::Protocol, why)
+    }
+
+    fn seal(&self, plain: &[u8], bound: &[u8], out: &mut Vec<u8>) -> Result<(), Error> {
+        let Self { provider, session, key } = *self;
+        let mut iv = [0; IV];
+        session
+            .generate_random_slice(&mut iv)
+            .map_err(|why| provider.token_error("gives no random bytes", &why))?;
+        let mechanism = Mechanism::AesGcm(provider.parameters(&mut iv, bound)?);
+        let sealed = session
+            .encrypt(&mechanism, key, plain)
+            .map_err(|why| provider.token_error("does not encrypt with the key", &why))?;
+        if sealed.len() != plain.len() + TAG {
+            return Err(self.fault("wraps to another length"));
+        }
+        out.push(u8::try_from(IV).expect("12 fits"));
+        out.extend_from_slice(&iv);
+        out.extend_from_slice(&sealed);
+        Ok(())
+    }
+
+    fn open(&self, sealed: &Sealed<'_>, bound: &[u8]) -> Result<Option<Zeroizing<Vec<u8>>>, Error> {
+        let Self { provider, session, key } = *self;
+        let mut iv = sealed.iv.to_vec();
+        let mechanism = Mechanism::AesGcm(provider.parameters(&mut iv, bound)?);
+        match session.decrypt(&mechanism, key, sealed.bytes) {
+            Ok(plain) => Ok(Some(Zeroizing::new(plain))),
+            // The standard names the first; SoftHSM says the second.
+            Err(TokenError::Pkcs11(
+                RvError::EncryptedDataInvalid
+                | RvError::GeneralError
+                | RvError::EncryptedDataLenRange,
+                _,
+            )) => Ok(None),
+            Err(why) => Err(provider.token_error("does not decrypt with the key", &why)),
+        }
+    }
+}
+
 impl Provider for Pkcs11Provider {
     fn kind(&self) -> SlotKind {
         SLOT
@@ -336,20 +344,14 @@ impl Provider for Pkcs11Provider {
     fn wrap(&self, terms: &SlotTerms, payload: &Payload) -> Result<Vec<u8>, Error> {
         self.with_key(|session, key| {
             self.check_key(session, key)?;
-            let mut out = vec![VERSION];
-            self.seal((session, key), payload.expose(), &terms.associated_data(), &mut out)?;
-            self.seal((session, key), &CHECK, &check_data(LABEL, terms), &mut out)?;
-            Ok(out)
+            two_parts::wrap(terms, LABEL, payload, &OpenKey { provider: self, session, key })
         })
     }
 
     fn unwrap(&self, terms: &SlotTerms, wrapped: &[u8]) -> Result<Payload, Error> {
         let parts = TwoParts::parse(wrapped)?;
         self.with_key(|session, key| {
-            let (bound, who) = (check_data(LABEL, terms), || self.describe());
-            let open = |sealed: &Sealed<'_>, bound: &[u8]| self.open((session, key), sealed, bound);
-            let opened = parts.open(terms, &bound, who, open)?;
-            opened.ok_or_else(|| self.fault(ServiceFault::Protocol, "unwraps to another length"))
+            parts.open(terms, LABEL, &OpenKey { provider: self, session, key })
         })
     }
 }

@@ -44,7 +44,10 @@ fn an_own_arm_runs_all_programs_of_its_directory() {
     fs::remove_file(bin.join("postgres")).unwrap();
     let why = format!("its bin, {}, has no program postgres", bin.display());
     let other = bench.path("other");
-    succeeded(&bench.measuring(&["run", &file]).arg("--out").arg(&other).output().unwrap());
+    let output = bench.measuring(&["run", &file]).arg("--out").arg(&other).output().unwrap();
+    succeeded(&output);
+    let without = format!("is measured without fork: {why}");
+    assert!(told(&output).contains(&without), "{}", told(&output));
     let results = fs::read_to_string(other.join("results.jsonl")).unwrap();
     assert!(trials_of(&results).iter().all(|trial| trial["arm"] == "plain"), "{results}");
     assert!(fs::read_to_string(other.join("report.md")).unwrap().contains(&why));

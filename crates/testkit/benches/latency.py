@@ -1,0 +1,266 @@
+#!/usr/bin/env python3
+"""Where the latency of a sealed PostgreSQL comes from.
+
+Four arms get pgbench's load at a fixed rate, one after the other, in slices whose order is drawn:
+a plain server, another one as control, a sealed one, and `busier`. That is a plain server at a rate
+that is higher by a factor R, with each latency multiplied by R. A queue whose every service takes R
+times as long is such a queue, only slower. So `busier` shows what CPU time alone does to latencies,
+and sealed over busier is what remains for anything else: waits, wake-ups, page faults.
+
+A transaction's latency counts from its scheduled moment. The middle of each slice counts: its ends
+have new connections in them. For that time the kernel says, of the server's backends, the time on a
+CPU, the time in which they were ready and had none, and how often they slept, were put aside and
+met page faults. Prints ratios: geometric means over
+the rounds, with Student's 95 % interval of their logarithms. `--rows FILE` keeps each slice as a
+line of JSON: times of a transaction in microseconds.
+"""
+
+import argparse
+import contextlib
+import json
+import math
+import os
+import random
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+CLIENTS = 4
+WARM = 60
+# pgbench's options of each load, its scale, and whether full-page images are used up first.
+LOADS = {
+    "read_only": (["-S"], 25, False),
+    "tpcb": ([], 25, False),
+    "tpcb_warm": ([], 10, True),
+}
+SETTINGS = """
+shared_buffers = 128MB
+max_connections = 20
+autovacuum = off
+checkpoint_timeout = 1h
+max_wal_size = 16GB
+listen_addresses = ''
+"""
+# Student's t, two-sided 95 %, for 1 to 29 degrees of freedom, then for more.
+T = (
+    [12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228]
+    + [2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086]
+    + [2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042]
+)
+COUNTED = ["cpu", "ready", "slept", "preempted", "faults"]
+
+
+class Server:
+    """A private server, reached by its socket."""
+
+    def __init__(self, place, name, programs, environment, tidelock=None):
+        self.data = place / name
+        self.sockets = place / f"{name}-socket"
+        self.sockets.mkdir()
+        self.programs = programs
+        self.environment = dict(environment, PGHOST=str(self.sockets), PGDATABASE="postgres")
+        self.log = place / f"{name}.log"
+        self.before = []
+        if tidelock:
+            key = f"file:{place}/home/key"
+            init = [tidelock, "init", self.data, "--no-recovery", "--provider", key]
+            subprocess.run(init, check=True, env=self.environment, capture_output=True)
+            self.before = [tidelock, "exec", "-D", str(self.data), "--"]
+        self.run("initdb", "-D", self.data, "-A", "trust", "-U", "postgres")
+        with open(self.data / "postgresql.conf", "a") as settings:
+            settings.write(SETTINGS + f"unix_socket_directories = '{self.sockets}'\n")
+        self.run("pg_ctl", "-D", self.data, "-l", self.log, "-w", "start")
+
+    def run(self, program, *options):
+        command = [*self.before, str(self.programs / program), *map(str, options)]
+        quiet = subprocess.DEVNULL
+        ended = subprocess.run(
+            command, env=self.environment, stdin=quiet, stdout=quiet, stderr=subprocess.PIPE
+        )
+        if ended.returncode != 0:
+            sys.exit(f"error: {command} ended with {ended.returncode}: {ended.stderr.decode()}")
+
+    def sql(self, statement):
+        command = [self.programs / "psql", "-XAtqc", statement, "-U", "postgres"]
+        done = subprocess.run(command, env=self.environment, check=True, capture_output=True)
+        return done.stdout.decode().split()
+
+    def pgbench(self, *options):
+        """Started at once; its standard output is kept."""
+        command = [self.programs / "pgbench", "-n", "-U", "postgres", *map(str, options)]
+        pipe, quiet = subprocess.PIPE, subprocess.DEVNULL
+        return subprocess.Popen(command, env=self.environment, stdout=pipe, stderr=quiet)
+
+    def loaded(self, *options):
+        """What a whole pgbench printed."""
+        bench = self.pgbench(*options)
+        text = bench.communicate()[0].decode()
+        if bench.returncode != 0:
+            sys.exit(f"error: pgbench {options} ended with {bench.returncode}: {text}")
+        return text
+
+    def stop(self):
+        self.run("pg_ctl", "-D", self.data, "-m", "fast", "-w", "stop")
+
+
+def used(pids):
+    """Of each of these processes: microseconds on a CPU and ready, and counts."""
+    total = dict.fromkeys(COUNTED, 0)
+    for pid in pids:
+        on, ready, _ = map(int, Path(f"/proc/{pid}/schedstat").read_text().split())
+        status = Path(f"/proc/{pid}/status").read_text()
+        # The name of the program is in brackets and may have blanks.
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        total["cpu"] += on / 1e3
+        total["ready"] += ready / 1e3
+        total["slept"] += int(re.search(r"^voluntary_ctxt_switches:\s+(\d+)", status, re.M)[1])
+        total["preempted"] += int(re.search(r"nonvoluntary_ctxt_switches:\s+(\d+)", status)[1])
+        total["faults"] += int(fields[7])
+    return total
+
+
+def slice_of(server, options, scale, rate, seconds, logs):
+    """One slice at `rate` transactions a second: what each of them took, on the average."""
+    for left in logs.iterdir():
+        left.unlink()
+    prefix = logs / "slice"
+    bench = server.pgbench(
+        *options, "-s", scale, "-c", CLIENTS, "-j", 2, "-T", seconds, "-R", f"{rate:.3f}",
+        "-l", "--log-prefix", prefix, "--random-seed", random.randrange(1 << 30),
+    )  # fmt: skip
+    time.sleep(0.5)
+    pids = server.sql(
+        "SELECT pid FROM pg_stat_activity WHERE application_name = 'pgbench' ORDER BY pid"
+    )
+    if len(pids) != CLIENTS:
+        sys.exit(f"error: {len(pids)} connections instead of {CLIENTS}")
+    begin, before = time.time(), used(pids)
+    time.sleep(seconds - 1.2)
+    end, after = time.time(), used(pids)
+    text = bench.communicate()[0].decode()
+    if bench.returncode != 0:
+        sys.exit(f"error: pgbench ended with {bench.returncode}: {text}")
+    latencies = []
+    for log in logs.iterdir():
+        for line in log.read_text().splitlines():
+            _, _, took, _, epoch, micros, *_ = line.split()
+            if begin <= int(epoch) + int(micros) / 1e6 < end:
+                latencies.append(int(took))
+    latencies.sort()
+    if len(latencies) < 100:
+        sys.exit(f"error: {len(latencies)} transactions in a slice say nothing")
+    found = {key: (after[key] - before[key]) / len(latencies) for key in COUNTED}
+    found["mean"] = statistics.fmean(latencies)
+    for share in (50, 95, 99):
+        found[f"p{share}"] = latencies[min(len(latencies) - 1, len(latencies) * share // 100)]
+    # Asleep: in the network, a lock, the disk; and all that passed before the backend was reached.
+    found["elsewhere"] = found["mean"] - found["cpu"] - found["ready"]
+    return found
+
+
+def interval(pairs):
+    """Geometric mean of the ratios with its 95 % interval; no word where one side has a zero."""
+    logs = [math.log(one / other) for one, other in pairs if one > 0 and other > 0]
+    if len(logs) < max(2, len(pairs)):
+        return "-"
+    mean = statistics.fmean(logs)
+    half = T[min(len(logs), len(T) + 1) - 2] * statistics.stdev(logs) / math.sqrt(len(logs))
+    low, middle, high = (math.exp(mean + off) for off in (-half, 0, half))
+    return f"{middle:.3f} [{low:.3f}, {high:.3f}]"
+
+
+def measure(servers, given, load, share, keep, logs):
+    options, scale, warm = LOADS[load]
+    plain = servers["plain"]
+    for server in servers.values():
+        server.loaded("-i", "-s", scale, "-q")
+        server.sql("CHECKPOINT")
+        if warm:
+            server.loaded(*options, "-s", scale, "-c", CLIENTS, "-j", 2, "-T", WARM)
+        else:
+            server.loaded(*options, "-s", scale, "-c", CLIENTS, "-j", 2, "-T", 10)
+    speeds = [
+        float(re.search(r"tps = ([\d.]+)", plain.loaded(*options, "-s", scale, "-c", CLIENTS,
+                                                        "-j", 2, "-T", 3))[1])
+        for _ in range(3)
+    ]  # fmt: skip
+    rate = share * statistics.median(speeds)
+    print(f"{load}, {share:.0%} of {statistics.median(speeds):.0f} a second", flush=True)
+    arms = ["plain", "control", "sealed", "busier"]
+    found = {arm: [] for arm in arms}
+    for block in range(given.rounds):
+        random.shuffle(arms)
+        for arm in arms:
+            more = given.factor if arm == "busier" else 1.0
+            # Both plain servers stand for the busier one, in turns.
+            name = ("plain", "control")[block % 2] if arm == "busier" else arm
+            if not warm and load != "read_only":
+                servers[name].sql("CHECKPOINT")
+            row = slice_of(servers[name], options, scale, rate * more, given.seconds, logs)
+            if arm == "busier":
+                for key in ("mean", "p50", "p95", "p99", "cpu", "ready", "elsewhere"):
+                    row[key] *= more
+            found[arm].append(row)
+            if keep:
+                named = {"load": load, "share": share, "block": block, "arm": arm, **row}
+                print(json.dumps(named), file=keep, flush=True)
+    print(f"{'':12}" + "".join(f"{arm:>12}" for arm in found))
+    keys = ["mean", "p50", "p95", "p99", "elsewhere", *COUNTED]
+    for key in keys:
+        medians = [statistics.median(row[key] for row in rows) for rows in found.values()]
+        print(f"{key:12}" + "".join(f"{value:12.3f}" for value in medians))
+    base = [
+        {key: math.sqrt(max(0, a[key]) * max(0, b[key])) for key in keys}
+        for a, b in zip(found["plain"], found["control"])
+    ]
+    for name, one, other in (
+        ("control / plain", found["control"], found["plain"]),
+        ("sealed / both plain", found["sealed"], base),
+        ("busier / both plain", found["busier"], base),
+        ("sealed / busier", found["sealed"], found["busier"]),
+    ):
+        print(name)
+        for key in keys:
+            print(f"    {key:12}" + interval([(a[key], b[key]) for a, b in zip(one, other)]))
+
+
+def main():
+    options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    options.add_argument("--tidelock", default="target/release/tidelock")
+    options.add_argument("--bin", default="/usr/lib/postgresql/15/bin", help="of PostgreSQL")
+    options.add_argument("--rounds", type=int, default=20)
+    options.add_argument("--seconds", type=int, default=4, help="of a slice")
+    options.add_argument("--loads", default=",".join(LOADS))
+    options.add_argument("--shares", default="0.4,0.7", help="of a plain server's capacity")
+    options.add_argument("--factor", type=float, default=1.03, help="of the CPU time of `busier`")
+    options.add_argument("--seed", type=int, default=1)
+    options.add_argument("--rows", type=argparse.FileType("x"), help="a new file of all slices")
+    options.add_argument("--under", default="/var/tmp", help="a folder of the file system")
+    given = options.parse_args()
+    if unknown := set(given.loads.split(",")) - set(LOADS):
+        options.error(f"no such load: {', '.join(unknown)}")
+    if os.geteuid() == 0:
+        sys.exit("error: PostgreSQL refuses root: run this as another user")
+    random.seed(given.seed)
+    tidelock = str(Path(given.tidelock).resolve())
+    with tempfile.TemporaryDirectory(dir=given.under) as place, contextlib.ExitStack() as ends:
+        place = Path(place)
+        for name in ("home", "run", "logs"):
+            (place / name).mkdir(mode=0o700)
+        kept = {name: os.environ[name] for name in ("PATH", "LANG") if name in os.environ}
+        environment = dict(kept, HOME=f"{place}/home", TIDELOCK_RUN_DIR=f"{place}/run")
+        servers = {}
+        for name in ("plain", "control", "sealed"):
+            own = tidelock if name == "sealed" else None
+            servers[name] = Server(place, name, Path(given.bin), environment, own)
+            ends.callback(servers[name].stop)
+        for load in given.loads.split(","):
+            for share in given.shares.split(","):
+                measure(servers, given, load, float(share), given.rows, place / "logs")
+
+
+main()
