@@ -34,7 +34,7 @@ tests = @rm -f $(SKIPPED); ended=0; \
 
 .PHONY: build debug library portable deb deb-check boot-check container-check packages
 .PHONY: reachable sqlite-packages test-packages demo demo-sqlite fetch test test-full check fmt
-.PHONY: bench bench-calls bench-scale bench-conversion bench-sqlcipher lab install
+.PHONY: bench bench-calls bench-scale bench-latency bench-conversion bench-sqlcipher lab install
 build:
 	$(CARGO) build --release --locked -p tidelock -p tidelock-lab
 	$(CARGO) build --release $(LIBRARY)
@@ -196,6 +196,11 @@ bench-calls: build
 # TMPDIR. BENCH="--only files" and others.
 bench-scale: build
 	$(CARGO) bench --locked -p tidelock-testkit --bench scale -- $(BENCH)
+
+# Where a transaction's latency comes from: CPU, queues, waits; half an hour on a quiet machine, as
+# another user than root. BENCH="--loads tpcb_warm --shares 0.4", BENCH="--rounds 0 --calls".
+bench-latency: build
+	python3 crates/testkit/benches/latency.py $(BENCH)
 
 # Conversion beside cp: 100,000 files of 8 KiB, then 16 of 64 MiB.
 bench-conversion: build

@@ -22,6 +22,7 @@ import math
 import os
 import random
 import re
+import signal
 import statistics
 import subprocess
 import sys
@@ -89,6 +90,14 @@ class Server:
         done = subprocess.run(command, env=self.environment, check=True, capture_output=True)
         return done.stdout.decode().split()
 
+    def backends(self):
+        """The process ids of pgbench's connections."""
+        all_of = "SELECT pid FROM pg_stat_activity WHERE application_name = 'pgbench' ORDER BY pid"
+        pids = self.sql(all_of)
+        if len(pids) != CLIENTS:
+            sys.exit(f"error: {len(pids)} connections instead of {CLIENTS}")
+        return pids
+
     def pgbench(self, *options):
         """Started at once; its standard output is kept."""
         command = [self.programs / "pgbench", "-n", "-U", "postgres", *map(str, options)]
@@ -123,6 +132,49 @@ def used(pids):
     return total
 
 
+def ended_between(logs, begin, end):
+    """Microseconds that each transaction of that time took, in their order by length."""
+    latencies = []
+    for log in logs.iterdir():
+        for line in log.read_text().splitlines():
+            _, _, took, _, epoch, micros, *_ = line.split()
+            if begin <= int(epoch) + int(micros) / 1e6 < end:
+                latencies.append(int(took))
+    return sorted(latencies)
+
+
+def calls_of(server, options, scale, rate, logs):
+    """The backends' system calls by strace: how many of each a transaction makes."""
+    for left in logs.iterdir():
+        left.unlink()
+    bench = server.pgbench(
+        *options, "-s", scale, "-c", CLIENTS, "-j", 2, "-T", 6, "-R", f"{rate:.3f}",
+        "-l", "--log-prefix", logs / "calls",
+    )  # fmt: skip
+    time.sleep(1)
+    table = server.data.parent / "calls"
+    traced = ["strace", "-qq", "-f", "-c", "-U", "name,calls", "-o", table]
+    traced += [word for pid in server.backends() for word in ("-p", pid)]
+    begin = time.time()
+    strace = subprocess.Popen(traced, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    time.sleep(3)
+    strace.send_signal(signal.SIGINT)
+    strace.wait()
+    end = time.time()
+    bench.communicate()
+    transactions = len(ended_between(logs, begin, end))
+    rows = (line.split() for line in table.read_text().splitlines())
+    return {row[0]: int(row[1]) / transactions for row in rows if row[-1].isdigit()}
+
+
+def tell_calls(servers, options, scale, rate, logs):
+    plain, sealed = (calls_of(servers[n], options, scale, rate, logs) for n in ("plain", "sealed"))
+    for name in sorted((plain | sealed).keys() - {"total"}, key=lambda n: -sealed.get(n, 0)):
+        one, other = plain.get(name, 0), sealed.get(name, 0)
+        if max(one, other) >= 0.001:
+            print(f"    {name:20} plain {one:8.3f}, sealed {other:8.3f} a transaction")
+
+
 def slice_of(server, options, scale, rate, seconds, logs):
     """One slice at `rate` transactions a second: what each of them took, on the average."""
     for left in logs.iterdir():
@@ -133,24 +185,14 @@ def slice_of(server, options, scale, rate, seconds, logs):
         "-l", "--log-prefix", prefix, "--random-seed", random.randrange(1 << 30),
     )  # fmt: skip
     time.sleep(0.5)
-    pids = server.sql(
-        "SELECT pid FROM pg_stat_activity WHERE application_name = 'pgbench' ORDER BY pid"
-    )
-    if len(pids) != CLIENTS:
-        sys.exit(f"error: {len(pids)} connections instead of {CLIENTS}")
+    pids = server.backends()
     begin, before = time.time(), used(pids)
     time.sleep(seconds - 1.2)
     end, after = time.time(), used(pids)
     text = bench.communicate()[0].decode()
     if bench.returncode != 0:
         sys.exit(f"error: pgbench ended with {bench.returncode}: {text}")
-    latencies = []
-    for log in logs.iterdir():
-        for line in log.read_text().splitlines():
-            _, _, took, _, epoch, micros, *_ = line.split()
-            if begin <= int(epoch) + int(micros) / 1e6 < end:
-                latencies.append(int(took))
-    latencies.sort()
+    latencies = ended_between(logs, begin, end)
     if len(latencies) < 100:
         sys.exit(f"error: {len(latencies)} transactions in a slice say nothing")
     found = {key: (after[key] - before[key]) / len(latencies) for key in COUNTED}
@@ -190,8 +232,12 @@ def measure(servers, given, load, share, keep, logs):
     ]  # fmt: skip
     rate = share * statistics.median(speeds)
     print(f"{load}, {share:.0%} of {statistics.median(speeds):.0f} a second", flush=True)
+    if given.calls:
+        tell_calls(servers, options, scale, rate, logs)
     arms = ["plain", "control", "sealed", "busier"]
     found = {arm: [] for arm in arms}
+    if not given.rounds:
+        return
     for block in range(given.rounds):
         random.shuffle(arms)
         for arm in arms:
@@ -232,11 +278,12 @@ def main():
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     options.add_argument("--tidelock", default="target/release/tidelock")
     options.add_argument("--bin", default="/usr/lib/postgresql/15/bin", help="of PostgreSQL")
-    options.add_argument("--rounds", type=int, default=20)
+    options.add_argument("--rounds", type=int, default=20, help="0 for the calls alone")
     options.add_argument("--seconds", type=int, default=4, help="of a slice")
     options.add_argument("--loads", default=",".join(LOADS))
     options.add_argument("--shares", default="0.4,0.7", help="of a plain server's capacity")
     options.add_argument("--factor", type=float, default=1.03, help="of the CPU time of `busier`")
+    options.add_argument("--calls", action="store_true", help="count system calls first (strace)")
     options.add_argument("--seed", type=int, default=1)
     options.add_argument("--rows", type=argparse.FileType("x"), help="a new file of all slices")
     options.add_argument("--under", default="/var/tmp", help="a folder of the file system")
