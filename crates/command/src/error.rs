@@ -155,6 +155,9 @@ pub(crate) enum Error {
         /// The server's process.
         pid: u32,
     },
+    /// A server has left its mark, and who looks may not see processes.
+    #[error("it is unknown whether a server runs, and whether the library is loaded in it")]
+    ServerUnseen,
     /// No server has the directory open.
     #[error("no server runs on {}", .dir.display())]
     NoServer {
@@ -301,6 +304,7 @@ impl Error {
             Self::Verification { .. } | Self::WithoutLibrary { .. } => VERIFICATION,
             Self::NotHandedOver { .. } | Self::NotCopied { .. } | Self::SlotsLeft { .. } => PARTLY,
             Self::LibraryUnknown { .. }
+            | Self::ServerUnseen
             | Self::NoServer { .. }
             | Self::SealedUnknown(_)
             | Self::Unread { .. }
@@ -365,7 +369,7 @@ impl Error {
                 dir.display()
             ),
             Self::SlotsLeft { .. } => "do for each what is said above".to_owned(),
-            Self::LibraryUnknown { .. } => {
+            Self::LibraryUnknown { .. } | Self::ServerUnseen => {
                 "run it as the user of the server, or as root".to_owned()
             }
             Self::NoServer { .. } => "see the log of the server".to_owned(),

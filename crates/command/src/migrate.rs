@@ -231,6 +231,9 @@ impl Migrate {
             refuse_for_shells(new)?;
             tablespaces.push((old.clone(), new.clone()));
         }
+        // Kept for later calls, which may be made elsewhere.
+        let waldir = self.waldir.as_deref().map(new_path).transpose()?;
+        waldir.iter().try_for_each(|dir| refuse_for_shells(dir))?;
         let config = source.config();
         let record = Record {
             from: from.clone(),
@@ -248,7 +251,7 @@ impl Migrate {
             config,
             at_least: source.at_least(),
             tablespaces,
-            waldir: self.waldir.clone(),
+            waldir,
         };
         for dir in record.filled() {
             refuse_filled(&dir, &record)?;
@@ -379,7 +382,7 @@ impl Migrate {
             .and_then(|mut there| standby::catch_up(&mut source, &mut there));
         caught_up.map_err(stopped("catching up"))?;
         if matches!(self.check, Check::Counts | Check::Sums) {
-            standby::compare(&mut source, &target, record, self.check)
+            standby::compare(&mut source, &target, record, (self.check, self.switch))
                 .map_err(stopped("comparison"))?;
         }
         if !self.switch {
@@ -437,19 +440,8 @@ impl Migrate {
         if record.stage == Stage::Switching {
             switch::take_back(&source, &mut record)?;
         }
-        if Running::on(&source.dir).is_some() {
-            let address = crate::postgres::Address {
-                host: record.host.clone(),
-                port: record.port,
-                user: record.user.clone(),
-            };
-            let mut session = Session::open(&source.programs, &address, "postgres")?;
-            session.ask(&format!(
-                "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots \
-                 WHERE slot_name = '{}'",
-                record.slot
-            ))?;
-        } else {
+        // Its port may be another one by now, and its old one another server's.
+        if !source::drop_slot(&source, &record.user, &record.slot)? {
             console::warn(
                 format!("the source does not run, so its slot {} stays", record.slot),
                 format!("start it, then SELECT pg_drop_replication_slot('{}')", record.slot),

@@ -160,12 +160,20 @@ pub(crate) fn unseal(input: &mut impl Read, keys: &Keys, out: &mut impl Write) -
     }
     let ahead = AHEAD + if mac.is_some() { END_LEN } else { 0 };
     let mut held = vec![0u8; CHUNK + ahead];
-    let (mut at, mut have) = (0, 0);
+    let (mut at, mut have, mut gone) = (0, 0, false);
+    let mut put = |bytes: &[u8], gone: &mut bool| -> Result<()> {
+        if let Some(why) = (!*gone).then(|| out.write_all(bytes)).and_then(std::result::Result::err)
+        {
+            console::finish_output(Err(why))?;
+            *gone = true;
+        }
+        Ok(())
+    };
     loop {
         have += fill(input, held.get_mut(have..).unwrap_or_default())?;
         if have < CHUNK + ahead {
             let end = last(&header, at, held.get_mut(..have).unwrap_or_default(), mac)?;
-            console::finish_output(out.write_all(end))?;
+            put(end, &mut gone)?;
             return Ok(header.form);
         }
         let chunk = held.get_mut(..CHUNK).unwrap_or_default();
@@ -174,8 +182,9 @@ pub(crate) fn unseal(input: &mut impl Read, keys: &Keys, out: &mut impl Write) -
         }
         refuse_zeros(chunk)?;
         sealed::open_body(&header, at, chunk);
-        if let Err(why) = out.write_all(chunk) {
-            console::finish_output(Err(why))?;
+        put(chunk, &mut gone)?;
+        // A reader that has seen enough has believed what it saw: a stream is still proven.
+        if gone && mac.is_none() {
             return Ok(header.form);
         }
         held.copy_within(CHUNK.., 0);

@@ -227,6 +227,7 @@ fn verdict(report: &Output, locked: Option<Error>) -> Result<ExitCode> {
         (Server::Running { pid, library: Loaded::CannotBeTold, .. }, None) => {
             Err(Error::LibraryUnknown { pid: *pid })
         }
+        (Server::Unseen, None) => Err(Error::ServerUnseen),
         _ => Ok(ExitCode::SUCCESS),
     }
 }

@@ -252,6 +252,41 @@ fn abort_leaves_the_source_running_as_before() -> Result<()> {
     }
 }
 
+/// A user who may make functions, casts and tables has none of it called by a superuser, and no
+/// name of his ends a statement or reaches psql as a command.
+#[test]
+fn what_users_of_the_source_have_made_is_not_run_by_a_migration() -> Result<()> {
+    const MADE: &str = r#"
+        CREATE TABLE ran (what text);
+        CREATE FUNCTION public.pg_relation_size(oid) RETURNS bigint LANGUAGE plpgsql AS
+            $$BEGIN INSERT INTO public.ran VALUES ('size'); RETURN 0; END$$;
+        CREATE UNLOGGED TABLE quick (a int);
+        CREATE FUNCTION public.hashtextextended(text, integer) RETURNS bigint LANGUAGE plpgsql AS
+            $$BEGIN INSERT INTO public.ran VALUES ('hash'); RETURN 0; END$$;
+        CREATE TABLE mine (a int);
+        INSERT INTO mine VALUES (1);
+        CREATE FUNCTION own(mine) RETURNS text LANGUAGE plpgsql AS
+            $$BEGIN INSERT INTO public.ran VALUES ('cast'); RETURN ''; END$$;
+        CREATE CAST (mine AS text) WITH FUNCTION own(mine);
+        CREATE TABLE "a\'b" ();
+        ALTER DATABASE postgres SET search_path = public, pg_catalog;
+        ALTER DATABASE postgres SET standard_conforming_strings = off;"#;
+    let place = Workspace::new()?;
+    let from = Cluster::started(&place, "from", Arm::Plain)?;
+    let to = Cluster::at(&place, "to", Arm::Sealed)?;
+    let ran = from.dir().join("ran");
+    let table = format!(r"$lock$\! touch {} #", ran.display());
+    // A name has no more bytes.
+    ensure(table.len() < 64, || format!("{table} is too long"))?;
+    from.sql(&format!(r#"CREATE TABLE "{table}" ()"#))?;
+    from.sql(MADE)?;
+    let output = migrate(&place, from.dir(), to.dir(), &["--check", "sums", "--yes"])?.run()?;
+    ensure(output.stdout.contains("4 tables, 1 rows"), || output.text())?;
+    from.expect("SELECT count(*) FROM ran", "0")?;
+    ensure(!ran.exists(), || "a command was run".into())?;
+    migrate(&place, from.dir(), to.dir(), &["--abort"])?.run().map(drop)
+}
+
 /// As the line `by hand` says it, and then whatever the operator tries.
 #[test]
 fn abort_after_a_switchover_by_hand_does_not_stop_the_new_server() -> Result<()> {
@@ -458,8 +493,18 @@ fn what_stands_in_the_way_is_refused_with_the_line_to_change() -> Result<()> {
     from.sql("DROP TABLESPACE s")?;
     // A standby has no rows of theirs.
     from.sql("CREATE UNLOGGED TABLE quick AS SELECT 1 AS a; CREATE UNLOGGED TABLE none (a int)")?;
-    refused("1 unlogged table of the database postgres would be empty", "--leave-behind")?;
+    let one = "1 unlogged table or sequence of the database postgres would be empty";
+    refused(one, "--leave-behind")?;
     from.sql("DROP TABLE quick")?;
+    if number(&from.sql("SHOW server_version_num")?)? >= 150_000 {
+        from.sql("CREATE UNLOGGED SEQUENCE counted")?;
+        refused(one, "--leave-behind")?;
+        from.sql("DROP SEQUENCE counted")?;
+    }
+    from.sql("CREATE DATABASE shut")?;
+    from.sql("ALTER DATABASE shut ALLOW_CONNECTIONS false")?;
+    refused("the database shut lets nobody in", "ALLOW_CONNECTIONS true")?;
+    from.sql("DROP DATABASE shut")?;
     place.make_dir("to")?;
     place.write(&to.join("file"), "")?;
     let output = migrate(&place, from.dir(), &to, &["--yes"])?.fails()?;

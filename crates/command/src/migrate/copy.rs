@@ -116,6 +116,10 @@ fn clear(programs: &Programs, record: &Record) -> Result<()> {
         if is_empty {
             continue;
         }
+        if !dir.is_absolute() {
+            let what = format!("{} is no absolute path: where it leads is unknown", dir.display());
+            return Err(Error::refused(what, "--abort, then begin again with the absolute path"));
+        }
         let mut command = programs.run_as().program(Path::new("find"))?;
         command
             .arg(&dir)

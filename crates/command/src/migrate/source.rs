@@ -44,8 +44,10 @@ pub(super) struct Facts {
     /// Other standbys, by name and address.
     pub(super) standbys: Vec<String>,
     pub(super) clients: usize,
-    /// Databases with unlogged tables that have rows, and how many such tables.
+    /// Databases with unlogged sequences, or tables that have rows, and how many such.
     unlogged: Vec<(String, usize)>,
+    /// Databases that let nobody in.
+    closed: Vec<String>,
     pub(super) slot_exists: bool,
     /// The file that the server writes its log to.
     pub(super) log: Option<PathBuf>,
@@ -126,6 +128,9 @@ impl Source {
         source.facts.no_replication = source.try_replication()?;
         if source.facts.superuser && !source.facts.in_recovery {
             source.facts.unlogged = source.find_unlogged()?;
+            let closed = "SELECT datname FROM pg_database \
+                          WHERE NOT datallowconn AND datname <> 'template0' ORDER BY 1";
+            source.facts.closed = source.session.ask(closed)?.into_iter().flatten().collect();
         }
         Ok(source)
     }
@@ -173,14 +178,15 @@ impl Source {
         Ok(self.session.ask(names)?.into_iter().flatten().collect())
     }
 
-    /// A base backup leaves the rows of unlogged tables out, and a promoted standby has none.
+    /// A base backup leaves the rows of unlogged tables out, and a promoted standby has none; a
+    /// sequence begins again.
     fn find_unlogged(&mut self) -> Result<Vec<(String, usize)>> {
         let mut found = Vec::new();
         for database in self.databases()? {
             let mut session = Session::open(&self.instance.programs, &self.address, &database)?;
             let count = session.value(
-                "SELECT count(*) FROM pg_class WHERE relpersistence = 'u' \
-                 AND relkind IN ('r', 'm') AND pg_relation_size(oid) > 0",
+                "SELECT count(*) FROM pg_class WHERE relpersistence = 'u' AND (relkind = 'S' \
+                 OR relkind IN ('r', 'm') AND pg_catalog.pg_relation_size(oid::regclass) > 0)",
             )?;
             // What is no number is not none.
             let count = count.parse().unwrap_or(usize::MAX);
@@ -389,11 +395,22 @@ impl Source {
             for (database, count) in &facts.unlogged {
                 add(
                     format!(
-                        "{} of the database {database} would be empty at the new server",
-                        console::count(*count, "unlogged table")
+                        "{} of the database {database} would be empty at the new server, or begin \
+                         again",
+                        console::count(*count, "unlogged table or sequence")
                     ),
-                    "ALTER TABLE ... SET LOGGED; or TRUNCATE what is not needed; with \
-                     --leave-behind their rows are left behind"
+                    "ALTER TABLE ... SET LOGGED, ALTER SEQUENCE ... SET LOGGED; or TRUNCATE what is \
+                     not needed; with --leave-behind what they have is left behind"
+                        .into(),
+                );
+            }
+            for database in &facts.closed {
+                add(
+                    format!(
+                        "the database {database} lets nobody in: its tables cannot be looked at"
+                    ),
+                    "ALTER DATABASE ... ALLOW_CONNECTIONS true for the while; with --leave-behind \
+                     what its unlogged tables have is left behind"
                         .into(),
                 );
             }
@@ -421,6 +438,27 @@ impl Source {
 
 /// Refuses a server that works on another directory than `dir`: where one has crashed, another may
 /// have its port by now.
+/// Drops the slot at the server that runs on the directory; false if none does.
+///
+/// # Errors
+/// [`Error::Tool`]; [`Error::Refused`] if another server answers, or the slot is still there.
+pub(super) fn drop_slot(instance: &Instance, user: &str, slot: &str) -> Result<bool> {
+    let Some(running) = Running::on(&instance.dir) else { return Ok(false) };
+    let address = Address { host: running.host.clone(), port: running.port, user: user.to_owned() };
+    let mut session = Session::open(&instance.programs, &address, "postgres")?;
+    let named = session.value("SHOW data_directory")?;
+    refuse_another(&BTreeMap::from([("data_directory".to_owned(), named)]), &instance.dir)?;
+    let of_slot = format!("FROM pg_replication_slots WHERE slot_name = '{slot}'");
+    session.ask(&format!("SELECT pg_drop_replication_slot(slot_name) {of_slot}"))?;
+    match session.value(&format!("SELECT count(*) {of_slot}"))?.as_str() {
+        "0" => Ok(true),
+        _ => Err(Error::refused(
+            format!("the slot {slot} is still at the source, where it keeps WAL"),
+            format!("SELECT pg_drop_replication_slot('{slot}'), then the same command"),
+        )),
+    }
+}
+
 fn refuse_another(settings: &BTreeMap<String, String>, dir: &Path) -> Result<()> {
     let Some(named) = settings.get("data_directory").map(Path::new) else { return Ok(()) };
     match (Identity::of(named), Identity::of(dir)) {

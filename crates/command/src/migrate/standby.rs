@@ -98,15 +98,16 @@ pub(super) fn catch_up(source: &mut Source, standby: &mut Session) -> Result<()>
 }
 
 /// Compares every table. Each is locked against writers at the source while it is counted there and
-/// at the standby: so both see the same rows.
+/// at the standby: so both see the same rows. One that cannot be locked is named, and stops a
+/// `switch`.
 ///
 /// # Errors
-/// [`Error::Verification`] if they differ; [`Error::Tool`].
+/// [`Error::Verification`] if they differ; [`Error::Refused`]; [`Error::Tool`].
 pub(super) fn compare(
     source: &mut Source,
     target: &Instance,
     record: &Record,
-    check: Check,
+    (check, switch): (Check, bool),
 ) -> Result<()> {
     let (mut tables, mut rows, mut held) = (0usize, 0u64, Vec::new());
     for database in source.databases()? {
@@ -139,7 +140,10 @@ pub(super) fn compare(
             source.session.value(commit)?;
             wait_for(&mut there, place)?;
             let sum = match check {
-                Check::Sums => "sum(hashtextextended(counted_row::text, 0)::numeric)",
+                // Not a cast, which the owner of the table may have made.
+                Check::Sums => {
+                    "sum(hashtextextended(format('%s', ROW(counted_row.*)), 0::bigint)::numeric)"
+                }
                 _ => "0",
             };
             let count =
@@ -160,13 +164,14 @@ pub(super) fn compare(
         }
     }
     if let Some(first) = held.first() {
-        console::warn(
-            format!(
-                "{} not compared, because other transactions write to it: {first}",
-                console::count(held.len(), "table")
-            ),
-            "end them, or compare once more: the same command",
+        let what = format!(
+            "{} not compared, because other transactions write to it: {first}",
+            console::count(held.len(), "table")
         );
+        if switch {
+            return Err(Error::refused(what, "end them; or leave --check out"));
+        }
+        console::warn(what, "end them, or compare once more: the same command");
     }
     console::print(format_args!(
         "compared      {}, {rows} rows: the same at source and standby\n",
@@ -177,20 +182,29 @@ pub(super) fn compare(
 /// Locks a table against writers, if it can be had soon: whoever waits for it holds up all that
 /// come later.
 fn lock(here: &mut Session, table: &str) -> Result<bool> {
-    let statement = literal(&format!("LOCK TABLE ONLY {table} IN SHARE MODE"));
+    let statement = statement_to_lock(table);
     for _ in 0..TRIES {
-        let locked = here.value(&format!(
-            "SET LOCAL lock_timeout = '500ms'; SET LOCAL tidelock.locked = ''; \
-             DO $lock$ BEGIN EXECUTE {statement}; PERFORM set_config('tidelock.locked', 't', true); \
-             EXCEPTION WHEN lock_not_available THEN NULL; END $lock$; \
-             SELECT current_setting('tidelock.locked')"
-        ))?;
+        let locked = here.value(&statement)?;
         if locked == "t" {
             return Ok(true);
         }
         sleep(Duration::from_millis(500));
     }
     Ok(false)
+}
+
+/// The name of a table may have whatever ends other quotes than those of strings.
+fn statement_to_lock(table: &str) -> String {
+    let lock = literal(&format!("LOCK TABLE ONLY {table} IN SHARE MODE"));
+    let block = format!(
+        "BEGIN EXECUTE {lock}; PERFORM set_config('tidelock.locked', 't', true); \
+         EXCEPTION WHEN lock_not_available THEN NULL; END"
+    );
+    format!(
+        "SET LOCAL lock_timeout = '500ms'; SET LOCAL tidelock.locked = ''; DO {}; \
+         SELECT current_setting('tidelock.locked')",
+        literal(&block)
+    )
 }
 
 fn shown(lsn: u64) -> String {
@@ -200,6 +214,15 @@ fn shown(lsn: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_table_s_name_ends_no_quote_of_the_statement_that_locks_it() {
+        let statement = statement_to_lock(r#""public"."$lock$\! touch 'x' #""#);
+        // All of it between quotes: an odd number of them before, and no other kind.
+        let at = statement.find(r"\!").unwrap();
+        assert_eq!(statement[..at].matches('\'').count() % 2, 1);
+        assert!(statement.contains("x") && !statement.contains("DO $"));
+    }
 
     #[test]
     fn places_in_the_wal_are_numbers() {

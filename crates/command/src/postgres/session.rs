@@ -12,6 +12,11 @@ const FIELD: char = '\u{1f}';
 const ROW: char = '\u{1e}';
 const END: u8 = 0x1d;
 
+/// What counts more than the settings of a role or a database. Whoever may make functions in a
+/// database must not have them called by a superuser, and texts end where we end them.
+const OPTIONS: &str = "-c search_path= -c standard_conforming_strings=on -c \
+                       client_min_messages=error";
+
 /// Where a server listens, and as whom it is asked.
 #[derive(Clone, Debug)]
 pub(crate) struct Address {
@@ -46,8 +51,11 @@ impl Session {
     /// # Errors
     /// [`Error::Tool`] with the server's reason; [`Error::Io`].
     pub(crate) fn open(programs: &Programs, address: &Address, database: &str) -> Result<Self> {
-        let conninfo =
-            address.conninfo(&[("dbname", database), ("application_name", "tidelock migrate")]);
+        let conninfo = address.conninfo(&[
+            ("dbname", database),
+            ("application_name", "tidelock migrate"),
+            ("options", OPTIONS),
+        ]);
         let mut command = programs.bare("psql")?;
         command
             .args(["-X", "-A", "-t", "-q", "-w", "-v", "ON_ERROR_STOP=1"])
@@ -129,7 +137,7 @@ fn broken(why: std::io::Error) -> Error {
     Error::io("ask the server by", "psql")(why)
 }
 
-/// A string of SQL.
+/// A string of SQL, in a [`Session`].
 pub(crate) fn literal(text: &str) -> String {
     format!("'{}'", text.replace('\'', "''"))
 }

@@ -3,16 +3,18 @@
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fmt::Write as _;
+use std::io::Read as _;
 use std::process::ExitCode;
 
 use serde::Serialize;
 use tidelock_contract::control::FOLDER;
+use tidelock_format::{PROBE_LEN, looks_sealed};
 
 use crate::console;
 use crate::error::{Error, Result};
 use crate::wal::lineage::Lineage;
 use crate::wal::name::{Kind, SegmentName, WalName};
-use crate::wal::place::{Archive, ArchiveOptions, Form};
+use crate::wal::place::{Archive, ArchiveOptions, Form, Want};
 use crate::wal::segment::{FirstPage, HEAD};
 use crate::wal::source::{CHUNK, Source, damaged};
 
@@ -111,8 +113,7 @@ impl Output {
     fn look(&mut self, archive: &Archive, file: &OsStr, found: &mut Found) {
         let shown = file.display().to_string();
         let Some(name) = WalName::parse(file) else {
-            let what = "it does not have the name of a file of WAL".to_owned();
-            self.notes.push(Finding { file: shown, kind: "foreign", what });
+            self.look_at_foreign(archive, file, shown);
             return;
         };
         match self.read(archive, &name, found) {
@@ -138,6 +139,28 @@ impl Output {
             }
             _ => self.others += 1,
         }
+    }
+
+    /// Nobody restores it, but what is plain there may be WAL under another name.
+    fn look_at_foreign(&mut self, archive: &Archive, file: &OsStr, shown: String) {
+        let foreign = "it does not have the name of a file of WAL";
+        let is_sealed = matches!(archive.want(&file.to_string_lossy(), None), Want::Sealed(..));
+        let mut begins = Vec::new();
+        let read = match archive.folder.entry(file).open() {
+            Ok(Some(file)) => file.take(PROBE_LEN as u64).read_to_end(&mut begins).is_ok(),
+            Ok(None) => return,
+            Err(_) => false,
+        };
+        let what = match read {
+            true if !is_sealed || begins.is_empty() || looks_sealed(&begins) => foreign.to_owned(),
+            true => {
+                let what = format!("{foreign}, and is plain");
+                self.problems.push(Finding { file: shown, kind: "plain_where_sealed", what });
+                return;
+            }
+            false => format!("{foreign}, and was not looked into: `tidelock verify` does"),
+        };
+        self.notes.push(Finding { file: shown, kind: "foreign", what });
     }
 
     fn read(&mut self, archive: &Archive, name: &WalName, found: &mut Found) -> Result<bool> {

@@ -15,8 +15,12 @@ const MOUNTS: usize = 128;
 const MOUNT_PATH: usize = 1024;
 const MOUNT_PREFIX: usize = 256;
 const VERSIONS: usize = 256;
-/// SQLite follows a link to a database by itself, and makes these beside what the link leads to.
-const BESIDE: [&[u8]; 3] = [b"-journal", b"-wal", b"-shm"];
+/// SQLite and DuckDB follow a link to a database by themselves, and make these beside what the link
+/// leads to.
+const BESIDE: [&[u8]; 6] =
+    [b"-journal", b"-wal", b"-shm", b".wal", b".wal.checkpoint", b".wal.recovery"];
+/// And DuckDB this folder, for what does not fit into memory.
+const FOLDER_BESIDE: &[u8] = b".tmp";
 
 /// What the policy says of a name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -88,7 +92,7 @@ struct Mount {
     root: Root,
     path: Fixed<MOUNT_PATH>,
     prefix: Fixed<MOUNT_PREFIX>,
-    /// Not a directory: what SQLite makes beside it comes along.
+    /// Not a directory: what SQLite and DuckDB make beside it comes along.
     file: bool,
     /// Device and inode.
     identity: Once<(u64, u64)>,
@@ -106,7 +110,8 @@ enum Rest<'p> {
 impl Mount {
     /// What of `path` lies below it, or beside it.
     fn rest<'p>(&self, path: &'p [u8]) -> Option<Rest<'p>> {
-        let beside = |rest: &&[u8]| self.file && BESIDE.contains(rest);
+        let in_folder = |rest: &[u8]| path::strip_prefix(rest, FOLDER_BESIDE).is_some();
+        let beside = |rest: &&[u8]| self.file && (BESIDE.contains(rest) || in_folder(rest));
         match path::strip_prefix(path, self.path.get()) {
             Some(below) => Some(Rest::Below(below)),
             None => path.strip_prefix(self.path.get()).filter(beside).map(Rest::Beside),
@@ -182,8 +187,8 @@ impl<P: Decide> Roots<P> {
         Err(Errno::NFILE)
     }
 
-    /// Lets the canonical path `path` be judged as `prefix` of directory `root`, and what SQLite
-    /// makes beside it if it is a `file`.
+    /// Lets the canonical path `path` be judged as `prefix` of directory `root`, and what engines
+    /// make beside it if it is a `file`.
     ///
     /// # Errors
     /// ENAMETOOLONG, or ENFILE if there are too many.
@@ -433,7 +438,9 @@ mod tests {
     impl Decide for Names {
         fn decide(&self, relative: &[u8]) -> Sealing {
             match relative {
-                b"app.db" | b"app.db-wal" => Sealing::Sealed(Class::Paged),
+                b"app.db" | b"app.db-wal" | b"app.db.wal" | b"app.db.tmp/1" => {
+                    Sealing::Sealed(Class::Paged)
+                }
                 b"space/1" => Sealing::Sealed(Class::Log),
                 _ => Sealing::Plain,
             }
@@ -459,6 +466,9 @@ mod tests {
             (&b"/far/app.db"[..], Decided::Sealed(root, Class::Paged)),
             (b"/far/app.db-wal", Decided::Sealed(root, Class::Paged)),
             (b"/far/app.db-wal2", Decided::Outside),
+            (b"/far/app.db.wal", Decided::Sealed(root, Class::Paged)),
+            (b"/far/app.db.tmp/1", Decided::Sealed(root, Class::Paged)),
+            (b"/far/app.db.tmp1", Decided::Outside),
             (b"/far/app.dbx", Decided::Outside),
             (b"/gone/1", Decided::Sealed(root, Class::Log)),
             (b"/dir-wal", Decided::Outside),

@@ -349,10 +349,10 @@ impl System for Linux {
         let last = i32::try_from(numbers).map_or(i32::MAX, |numbers| numbers - 1);
         match sys::plain(sys::nr::FCNTL, [i64::from(last), i64::from(libc::F_GETFD), 0, 0, 0, 0]) {
             Err(_) => true,
-            Ok(_) => self.duplicate(self.anchor(Root::FIRST), 0, true).is_ok_and(|fd| {
-                let _ = self.close(fd);
-                fd.0 <= last
-            }),
+            Ok(_) => match self.duplicate(self.anchor(Root::FIRST), 0, true) {
+                Ok(fd) => self.close(fd).is_ok() && fd.0 <= last,
+                Err(_) => false,
+            },
         }
     }
 

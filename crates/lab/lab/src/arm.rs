@@ -108,12 +108,14 @@ pub(crate) const fn programs(engine: Engine) -> Programs {
     }
 }
 
-/// Makes the `bin` of each own arm absolute, relative to `base`.
-pub(crate) fn find_programs(experiment: &mut Experiment, base: &Path) {
-    for bin in experiment.own_arms.iter_mut().filter_map(|own| own.bin.as_mut()) {
-        let dir = base.join(&*bin);
+/// Makes `bin` and `on` of each own arm absolute, relative to `base`, and without links where they
+/// are there: the kernel tells without links where a server works.
+pub(crate) fn find_directories(experiment: &mut Experiment, base: &Path) {
+    let all = experiment.own_arms.iter_mut();
+    for named in all.flat_map(|own| [own.bin.as_mut(), own.on.as_mut()]).flatten() {
+        let dir = base.join(&*named);
         let dir = dir.canonicalize().or_else(|_| std::path::absolute(&dir)).unwrap_or(dir);
-        *bin = dir.display().to_string();
+        *named = dir.display().to_string();
     }
 }
 
@@ -382,7 +384,7 @@ mod tests {
         let base = tempfile::tempdir().unwrap();
         let mut fork = experiment(&["plain", "fork"]);
         fork.own_arms.push(own("bin"));
-        find_programs(&mut fork, base.path());
+        find_directories(&mut fork, base.path());
         let here = Machine {
             versions: [("postgresql".to_owned(), "15".to_owned())].into(),
             ..Machine::default()
@@ -417,5 +419,24 @@ mod tests {
         let definition = Definition::of(&fork, "fork");
         assert_eq!(definition.bin, Some(bin.canonicalize().unwrap()));
         assert_eq!(Definition::of(&fork, "plain").bin, None);
+    }
+
+    #[test]
+    fn a_server_is_found_again_on_a_directory_that_was_named_by_a_link_or_from_the_file() {
+        let base = tempfile::tempdir().unwrap();
+        let real = base.path().canonicalize().unwrap().join("real");
+        std::fs::create_dir(&real).unwrap();
+        let link = base.path().join("link");
+        std::os::unix::fs::symlink(&real, &link).unwrap();
+        let found = |on: &str| {
+            let mut peers = experiment(&["plain", "fork"]);
+            peers.own_arms = vec![OwnArm { on: Some(on.into()), ..own_arm("fork") }];
+            find_directories(&mut peers, base.path());
+            PathBuf::from(peers.own_arms.remove(0).on.unwrap())
+        };
+        for on in [link.to_str().unwrap(), "link", "real", "link/../real"] {
+            assert_eq!(found(on), real, "{on}");
+        }
+        assert_eq!(found("absent"), base.path().join("absent"));
     }
 }

@@ -29,8 +29,8 @@ pub fn find(name: &str, size: Size) -> Result<Experiment> {
     }
     let text = std::fs::read_to_string(path).map_err(Error::io(format!("reading {name}")))?;
     let mut experiment = read(name, &text, size)?;
-    // A directory of programs is relative to the file that names it.
-    crate::arm::find_programs(&mut experiment, path.parent().unwrap_or(Path::new("")));
+    // A directory of an arm is relative to the file that names it.
+    crate::arm::find_directories(&mut experiment, path.parent().unwrap_or(Path::new("")));
     crate::plan::cells(&experiment)?;
     Ok(experiment)
 }

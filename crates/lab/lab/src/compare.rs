@@ -17,6 +17,7 @@ use differences::Differences;
 pub use relation::{Condition, Relation};
 
 use crate::analysis::{self, CONTROL};
+use crate::phrase::ENDED_BY_HAND;
 use crate::results::Results;
 use crate::statistics::{Estimate, Interval, holm};
 use crate::trial::{Cell, Phase};
@@ -104,6 +105,9 @@ pub fn compare(a: &Results, b: &Results) -> SideBySide {
         Row { key: key.clone(), sides: [a.clone(), b.clone()], relation, conditions }
     };
     lines.extend(limits(&sides));
+    let ended =
+        |(run, of): (&str, &Results)| of.ended_by_hand().then(|| format!("{run}: {ENDED_BY_HAND}"));
+    lines.extend([("A", a), ("B", b)].into_iter().filter_map(ended));
     SideBySide {
         names: [a, b].map(|run| run.dir.display().to_string()),
         differences: lines,

@@ -3,11 +3,12 @@
 //! A cell is judged by CPU time for a unit of work, the lab's first figure. A cell in which no arm
 //! has CPU time is judged by its throughput. Other metrics are judged only if they are named.
 //!
-//! Families of cells decide, each from all of its blocks; single cells fail it where they surely
-//! lose more. These are two tests, each adjusted for its own lines (Holm). Each is wrong in at most
-//! one of forty cases, so a build whose arms cost exactly the limit fails in at most one of twenty.
-//! What lost no more passes, if the measurement was narrow enough to see it: the control, which
-//! knows nothing of the arm, and the arm's own interval, which has what its servers differ by.
+//! Families of cells decide, each from all blocks of its cells that lack none; single cells fail it
+//! where they surely lose more. These are two tests, each adjusted for its own lines (Holm). Each
+//! is wrong in at most one of forty cases, so a build whose arms cost exactly the limit fails in at
+//! most one of twenty. What lost no more passes, if the measurement was narrow enough to see it:
+//! the control, which knows nothing of the arm, and the arm's own interval, which has what its
+//! servers differ by.
 //!
 //! What is too wide, a loss beyond the limit that could be chance, a family whose control is not 1,
 //! more void cells than chance explains, and whatever was planned and not measured, was measured
@@ -17,7 +18,7 @@
 //! ```text
 //!   asked      metrics that were named, and which of them a cell has
 //!   lines      what each family and each cell says by itself
-//!   planned    what a cell lacks of its planned blocks
+//!   planned    what a cell lacks of its planned blocks, and what lacks none
 //!   settle     all lines together: which fail, which are open
 //! ```
 
@@ -183,7 +184,7 @@ pub fn gate(results: &Results, options: &Options) -> Result<Gate> {
         return Ok(Gate::of_miniature(options));
     }
     let (mut lines, mut skipped) = (Vec::new(), Vec::new());
-    let mut compared: Vec<(&Experiment, Vec<Comparison>)> = Vec::new();
+    let mut compared: Vec<(&Experiment, Vec<Comparison>, Vec<Comparison>)> = Vec::new();
     for planned in planned {
         let experiment = &planned.experiment;
         if by_default && experiment.engine == Engine::None {
@@ -194,12 +195,16 @@ pub fn gate(results: &Results, options: &Options) -> Result<Gate> {
             // A family then holds only what its cells are judged by.
             all.retain(|c| basis.of(&c.cell).iter().flatten().any(|metric| *metric == c.metric));
             lines.extend(lines::of_experiment(planned, results, options, &basis, &all)?);
-            compared.push((experiment, all));
+            let whole = planned::of_whole((experiment, results), &all);
+            compared.push((experiment, all, whole));
         }
     }
     let all: Vec<(&Experiment, &[Comparison])> =
-        compared.iter().map(|(experiment, all)| (*experiment, &**all)).collect();
-    let mut lines: Vec<Line> = lines::of_families(&all, options).into_iter().chain(lines).collect();
+        compared.iter().map(|(experiment, all, _)| (*experiment, &**all)).collect();
+    let whole: Vec<(&Experiment, &[Comparison])> =
+        compared.iter().map(|(experiment, _, whole)| (*experiment, &**whole)).collect();
+    let families = lines::of_families(&all, &whole, options);
+    let mut lines: Vec<Line> = families.into_iter().chain(lines).collect();
     settle::settle(&mut lines, &all);
     let any = |outcome| lines.iter().any(|line| line.outcome == outcome);
     let outcome = if any(Outcome::Failed) {

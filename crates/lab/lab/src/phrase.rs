@@ -6,6 +6,10 @@
 
 use crate::statistics::Interval;
 
+/// What weakens a run whose precision was to end it, and that was ended before.
+pub const ENDED_BY_HAND: &str = "The run did not come to the end of its plan; whoever ended it may \
+                                 have looked";
+
 /// A measured difference, if the ratio `differs` from 1 by more than chance; else how far its
 /// interval reaches from 1. Where nothing can be said of it: see [`untold`].
 #[must_use]

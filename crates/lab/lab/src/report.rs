@@ -52,6 +52,9 @@ pub fn write_side_by_side(a: &Results, b: &Results, path: &Path) -> Result<()> {
     fs::write(path, page).map_err(Error::io(format!("writing {}", path.display())))
 }
 
+/// Names of the files of a report.
+pub const FILES: [&str; 4] = ["report.html", "report.md", "report.json", "report.csv"];
+
 /// Writes `report.html`, `report.md`, `report.json` and `report.csv` into `out`, all or none, and
 /// returns their paths.
 ///
@@ -70,11 +73,12 @@ pub fn write(results: &Results, out: &Path) -> Result<Vec<PathBuf>> {
     for (all, planned) in compared.iter_mut().zip(&results.manifest.experiments) {
         all.extend(beside_own(planned));
     }
+    let [html, markdown, json, csv] = FILES;
     let files = [
-        ("report.html", page::html(&view)?),
-        ("report.md", page::markdown(&view)?),
-        ("report.json", machine::json(results, &view, compared)?),
-        ("report.csv", machine::csv(results)),
+        (html, page::html(&view)?),
+        (markdown, page::markdown(&view)?),
+        (json, machine::json(results, &view, compared)?),
+        (csv, machine::csv(results)),
     ];
     fs::create_dir_all(out).map_err(Error::io(format!("making {}", out.display())))?;
     replaced(out, &files)?;

@@ -106,6 +106,14 @@ impl Results {
 }
 
 impl Results {
+    /// Whether a precision was to end it, and it did not come to the end of its plan: how many
+    /// blocks it has may be due to what they said.
+    #[must_use]
+    pub fn ended_by_hand(&self) -> bool {
+        let mut all = self.manifest.experiments.iter().map(|planned| &planned.experiment.stop);
+        !self.finished && all.any(|stop| stop.control_precision.is_some())
+    }
+
     /// How many lines are no trials, and the first of them: `3 lines of results.jsonl are no
     /// trials: line 5 (EOF while ...), 7, 9`. `None` where all are.
     #[must_use]

@@ -2,7 +2,8 @@
 //!
 //! Switching uses the uid and gid of the child process; no sudo, su or runuser is needed.
 
-use std::os::unix::fs::chown;
+use std::fs::File;
+use std::os::unix::fs::{fchown, lchown};
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::Command;
@@ -65,18 +66,26 @@ impl Account {
         }
     }
 
-    /// Gives `path` (not what is below it) to this account.
+    /// Gives `path` (not what is below it) to this account. Of a link that is the link itself, not
+    /// what it leads to: whoever owns its directory could have put it there.
     ///
     /// # Errors
     /// When the owner cannot be changed.
     pub fn give(&self, path: &Path) -> Result<()> {
-        match self.switch_to {
-            Some((uid, gid)) => chown(path, Some(uid), Some(gid)).map_err(Error::io(format!(
-                "giving {} to {}",
-                path.display(),
-                self.name
-            ))),
-            None => Ok(()),
-        }
+        let Some((uid, gid)) = self.switch_to else { return Ok(()) };
+        lchown(path, Some(uid), Some(gid)).map_err(self.not_given(path))
+    }
+
+    /// Gives an open file to this account; `path` is for the error.
+    ///
+    /// # Errors
+    /// When the owner cannot be changed.
+    pub(crate) fn give_open(&self, file: &File, path: &Path) -> Result<()> {
+        let Some((uid, gid)) = self.switch_to else { return Ok(()) };
+        fchown(file, Some(uid), Some(gid)).map_err(self.not_given(path))
+    }
+
+    fn not_given(&self, path: &Path) -> impl FnOnce(std::io::Error) -> Error {
+        Error::io(format!("giving {} to {}", path.display(), self.name))
     }
 }

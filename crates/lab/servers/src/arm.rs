@@ -10,6 +10,7 @@ use object::read::elf::{ElfFile64, ElfSymbol64};
 use object::{Endianness, Object as _, ObjectSymbol as _, ReadCache};
 
 use crate::error::{Error, Result, ensure};
+use crate::unlinked;
 
 /// One side of a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -74,9 +75,7 @@ impl Programs {
             let to = shelf.join(from.file_name().unwrap_or_default());
             if !to.exists() {
                 let what = format!("copying {} to {}", from.display(), to.display());
-                fs::copy(from, &to).map_err(Error::io(what.clone()))?;
-                fs::set_permissions(&to, fs::Permissions::from_mode(0o755))
-                    .map_err(Error::io(what))?;
+                unlinked::copy_program(from, &to).map_err(Error::io(what))?;
             }
             Ok(to)
         };

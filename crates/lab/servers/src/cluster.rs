@@ -15,7 +15,7 @@ use crate::error::{Error, Result};
 use crate::process::Process;
 use crate::tool::{Output, Tool};
 use crate::workspace::Workspace;
-use crate::{Arm, ensure};
+use crate::{Arm, ensure, unlinked};
 
 /// A data directory with its socket directory and the log of `pg_ctl -l`, which lies outside it.
 #[derive(Debug)]
@@ -214,10 +214,10 @@ impl<'p> Cluster<'p> {
     /// Appends one setting to postgresql.conf; the last one counts.
     ///
     /// # Errors
-    /// When the file cannot be written.
+    /// When the file cannot be written, or is a link.
     pub fn set(&self, name: &str, value: &str) -> Result<()> {
         let path = self.dir.join("postgresql.conf");
-        let mut text = fs::read_to_string(&path)
+        let mut text = unlinked::read(&path)
             .map_err(Error::io(format!("reading {} (is it sealed?)", path.display())))?;
         text += &format!("{name} = '{}'\n", value.replace('\'', "''"));
         self.workspace.write(&path, &text)
@@ -319,7 +319,8 @@ impl<'p> Cluster<'p> {
         let text = fs::read_to_string(self.dir.join("postmaster.pid")).ok()?;
         let process = Process::new(text.lines().next()?.trim().parse().ok()?)?;
         let works_in = fs::read_link(format!("/proc/{}/cwd", process.id())).ok()?;
-        (works_in == self.dir && process.lives()).then_some(process)
+        let dir = self.dir.canonicalize().ok()?;
+        (works_in == dir && process.lives()).then_some(process)
     }
 
     /// Runs SQL in the database postgres; each statement is a transaction of its own.
@@ -483,6 +484,8 @@ impl Drop for Cluster<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::{MetadataExt as _, symlink};
+
     use super::*;
 
     #[test]
@@ -502,5 +505,54 @@ mod tests {
         assert!(settings(&under_test("tested")).contains("io_method = 'sync'\n"));
         let measured = under_test("measured").with_its_own_io_method();
         assert!(!settings(&measured).contains("io_method"));
+    }
+
+    /// What a file of root's has after `work` was done, in a directory of the servers' account,
+    /// with a link to the file in each way there is.
+    fn through_links(name: &str, work: impl Fn(&Cluster<'_>, &Path) -> Result<()>) {
+        let place = Workspace::new().unwrap();
+        let theirs = tempfile::tempdir_in(env::temp_dir()).unwrap();
+        let links: [fn(&Path, &Path) -> std::io::Result<()>; 2] =
+            [|file, link| symlink(file, link), |file, link| fs::hard_link(file, link)];
+        for (number, link) in links.into_iter().enumerate() {
+            let cluster = Cluster::at(&place, &format!("{name}-{number}"), Arm::Plain).unwrap();
+            fs::create_dir(cluster.dir()).unwrap();
+            place.account().give(cluster.dir()).unwrap();
+            let file = theirs.path().join(number.to_string());
+            fs::write(&file, "mine\n").unwrap();
+            let at = cluster.dir().join("postgresql.conf");
+            link(&file, &at).unwrap();
+            let error = work(&cluster, &at).unwrap_err().to_string();
+            assert!(error.contains("postgresql.conf"), "{error}");
+            assert_eq!(fs::read_to_string(&file).unwrap(), "mine\n");
+            assert_eq!(fs::metadata(&file).unwrap().uid(), 0);
+        }
+    }
+
+    #[test]
+    fn root_does_not_write_settings_through_a_link_of_the_servers_account() {
+        if crate::skip::unless_root("a file of root's") {
+            return;
+        }
+        through_links("set", |cluster, _| cluster.set("port", "1"));
+        through_links("write", |cluster, at| cluster.workspace().write(at, "port = 1\n"));
+    }
+
+    #[test]
+    fn root_does_not_give_away_what_a_link_leads_to() {
+        if crate::skip::unless_root("a file of root's") {
+            return;
+        }
+        let place = Workspace::new().unwrap();
+        let theirs = tempfile::tempdir_in(env::temp_dir()).unwrap();
+        symlink(theirs.path(), place.join("link")).unwrap();
+        place.account().give(&place.join("link")).unwrap();
+        let of = |path: &Path| fs::symlink_metadata(path).unwrap().uid();
+        assert_eq!(of(theirs.path()), 0);
+        assert_eq!(Some(of(&place.join("link"))), place.account().uid());
+        let before = fs::metadata(theirs.path()).unwrap().mode();
+        place.make_dir("link").unwrap_err();
+        let meta = fs::metadata(theirs.path()).unwrap();
+        assert_eq!((meta.uid(), meta.mode()), (0, before));
     }
 }

@@ -9,6 +9,7 @@
 //!       Service  how clients reach a server that is not ours
 //!     Load     pgbench on it          cpu_seconds  what all its processes have used
 //!     Mysqld   the same for MariaDB and MySQL, with their own encryption or without
+//!   unlinked   files and directories that are opened, but never through a link
 //!   skip       what a test says that cannot run here
 //!   Bounded    any other program, to its end or to a limit
 //! ```
@@ -30,6 +31,7 @@ pub mod mysqld;
 mod process;
 pub mod skip;
 mod tool;
+mod unlinked;
 mod workspace;
 
 pub use account::Account;

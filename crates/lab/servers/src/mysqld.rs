@@ -22,6 +22,7 @@ use crate::Arm;
 use crate::error::{Error, Result, ensure};
 use crate::process::Process;
 use crate::tool::{Running, Tool};
+use crate::unlinked;
 use crate::workspace::Workspace;
 
 pub use brand::{Brand, program_of};
@@ -154,7 +155,7 @@ impl<'p> Mysqld<'p> {
     /// # Errors
     /// When the value has a line end, or the file cannot be written.
     pub fn set(&self, name: &str, value: &str) -> Result<()> {
-        let mut text = fs::read_to_string(&self.options)
+        let mut text = unlinked::read(&self.options)
             .map_err(Error::io(format!("reading {}", self.options.display())))?;
         text += &options::line(name, value)?;
         self.workspace.write(&self.options, &text)

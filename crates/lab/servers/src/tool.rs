@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use crate::bounded::{Bounded as _, Started, printed};
 use crate::error::{Error, Result};
 use crate::workspace::{ROOTS_HOME, Workspace};
-use crate::{Arm, BINDIR, home};
+use crate::{Arm, BINDIR, home, unlinked};
 
 /// A program about to be run.
 #[derive(Debug)]
@@ -223,8 +223,9 @@ impl<'p> Tool<'p> {
         let mut stdout = tempfile::tempfile().map_err(failed())?;
         let stderr = tempfile::tempfile().map_err(failed())?;
         if let Some(path) = &self.stdout {
-            stdout = File::create(path).map_err(failed())?;
-            self.workspace.account().give(path)?;
+            stdout = unlinked::to_write(path).map_err(failed())?;
+            stdout.set_len(0).map_err(failed())?;
+            self.workspace.account().give_open(&stdout, path)?;
         }
         let stdin = match &self.stdin {
             None => Stdio::null(),

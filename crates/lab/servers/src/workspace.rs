@@ -5,6 +5,7 @@
 
 use std::env;
 use std::fs;
+use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -18,6 +19,7 @@ use crate::error::{Error, Result, ensure};
 use crate::home::{agents_listen, end_agents, free_memory};
 use crate::process::Process;
 use crate::tool::Tool;
+use crate::unlinked;
 
 /// A private directory, owned by the servers' account.
 #[derive(Debug)]
@@ -74,20 +76,44 @@ impl Workspace {
     /// When it cannot be made.
     pub fn make_dir(&self, name: &str) -> Result<PathBuf> {
         let dir = self.join(name);
-        let what = format!("making {}", dir.display());
-        fs::create_dir_all(&dir).map_err(Error::io(what.clone()))?;
-        fs::set_permissions(&dir, fs::Permissions::from_mode(0o700)).map_err(Error::io(what))?;
-        self.account.give(&dir)?;
+        let made = fs::create_dir_all(&dir).and_then(|()| {
+            let opened = unlinked::directory(&dir)?;
+            opened.set_permissions(fs::Permissions::from_mode(0o700))?;
+            Ok(opened)
+        });
+        let opened = made.map_err(Error::io(format!("making {}", dir.display())))?;
+        self.account.give_open(&opened, &dir)?;
         Ok(dir)
     }
 
     /// Writes a file that belongs to the servers' account.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// When it cannot be written, is a link, or has another name as well: the directory may be that
+    /// account's, which is not to choose what root writes.
     pub fn write(&self, path: &Path, text: &str) -> Result<()> {
-        fs::write(path, text).map_err(Error::io(format!("writing {}", path.display())))?;
-        self.account.give(path)
+        self.write_as(path, text, None)
+    }
+
+    /// The same with a file that nobody else may read.
+    ///
+    /// # Errors
+    /// As [`Workspace::write`].
+    pub(crate) fn write_private(&self, path: &Path, text: &str) -> Result<()> {
+        self.write_as(path, text, Some(fs::Permissions::from_mode(0o600)))
+    }
+
+    fn write_as(&self, path: &Path, text: &str, mode: Option<fs::Permissions>) -> Result<()> {
+        let written = unlinked::to_write(path).and_then(|mut file| {
+            if let Some(mode) = mode {
+                file.set_permissions(mode)?;
+            }
+            file.set_len(0)?;
+            file.write_all(text.as_bytes())?;
+            Ok(file)
+        });
+        let file = written.map_err(Error::io(format!("writing {}", path.display())))?;
+        self.account.give_open(&file, path)
     }
 
     /// Who runs servers here.
@@ -102,7 +128,8 @@ impl Workspace {
     /// [`Error::Missing`] when they are not built.
     pub fn programs(&self) -> Result<Programs> {
         let shelf = self.join("shelf");
-        fs::set_permissions(&shelf, fs::Permissions::from_mode(0o755))
+        unlinked::directory(&shelf)
+            .and_then(|dir| dir.set_permissions(fs::Permissions::from_mode(0o755)))
             .map_err(Error::io(format!("opening {}", shelf.display())))?;
         Programs::find(&shelf)
     }

@@ -17,7 +17,8 @@ pub(super) enum Load {
 /// Load, validate and charge a month of an electricity market, in three phases
 #[derive(clap::Args)]
 pub(super) struct Billing {
-    /// The database, as libpq writes it: "host=/run/postgresql user=me dbname=test"
+    /// The database, as libpq writes it: "host=/run/postgresql user=me dbname=test". Its password
+    /// is best in PGPASSWORD: others can read a command line. The connection has no TLS
     #[arg(long, value_name = "CONNINFO")]
     connection: String,
     /// Directory of the market's files; they are made if it is empty or not there

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde_json::Value;
 use tidelock_lab::results::{MANIFEST, Results};
-use tidelock_lab::run;
+use tidelock_lab::{report, run};
 
 use super::error::{Error, Result};
 
@@ -30,14 +30,14 @@ pub(super) fn check_for_run(dir: &Path) -> Result<()> {
     }
 }
 
-/// A report does not take the place of another run's.
+/// A report does not take the place of another run's, or of what is no report of the lab's.
 pub(super) fn check_for_report(dir: &Path, results: &Results) -> Result<()> {
     check_directory(dir)?;
     let is_own = || Some(dir.canonicalize().ok()? == results.dir.canonicalize().ok()?);
     if is_own() == Some(true) {
         return Ok(());
     }
-    for name in [MANIFEST, "report.json"] {
+    for name in [MANIFEST, TOLD] {
         let path = dir.join(name);
         if path.exists() && !is_of(&path, results) {
             return Err(Error::Refused {
@@ -46,7 +46,19 @@ pub(super) fn check_for_report(dir: &Path, results: &Results) -> Result<()> {
             });
         }
     }
-    Ok(())
+    // With one of this run, the others are its own.
+    if dir.join(TOLD).exists() {
+        return Ok(());
+    }
+    // A link that leads nowhere is somebody's too.
+    let is_there = |name: &&str| dir.join(name).symlink_metadata().is_ok();
+    match report::FILES.into_iter().find(is_there) {
+        Some(name) => Err(Error::Refused {
+            what: format!("{} is there, and no report of this run's", dir.join(name).display()),
+            hint: "--out names a directory without such a file, or move the file away",
+        }),
+        None => Ok(()),
+    }
 }
 
 /// Whether a file of a run is one of this run, by when it began and what it drew from.
@@ -67,8 +79,14 @@ fn check_directory(dir: &Path) -> Result<()> {
     }
 }
 
+/// The file of a report that says which run it is of.
+const TOLD: &str = "report.json";
+
 #[cfg(test)]
 mod tests {
+    use tidelock_lab::experiment::Size;
+    use tidelock_lab::manifest::{Machine, Manifest};
+
     use super::*;
 
     fn refused(checked: Result<()>) -> (u8, String) {
@@ -93,5 +111,40 @@ mod tests {
         fs::write(dir.path().join(MANIFEST), "").unwrap();
         let (code, why) = refused(check_for_run(dir.path()));
         assert!(code == 3 && why.ends_with("has a run already"), "{why}");
+    }
+
+    #[test]
+    fn a_report_does_not_take_the_place_of_files_of_the_user_s() {
+        let run = tempfile::tempdir().unwrap();
+        let manifest = Manifest {
+            format: 1,
+            tidelock: "0.1.0".into(),
+            commit: String::new(),
+            created: 7,
+            seed: 1,
+            size: Size::Small,
+            machine: Machine::default(),
+            experiments: Vec::new(),
+        };
+        let text = serde_json::to_string(&manifest).unwrap();
+        fs::write(run.path().join(MANIFEST), text).unwrap();
+        let results = Results::read(run.path()).unwrap();
+        for name in ["report.md", "report.html", "report.csv"] {
+            let dir = tempfile::tempdir().unwrap();
+            let file = dir.path().join(name);
+            fs::write(&file, "mine").unwrap();
+            let (code, why) = refused(check_for_report(dir.path(), &results));
+            assert!(code == 3 && why.contains(name), "{why}");
+            assert_eq!(fs::read_to_string(&file).unwrap(), "mine");
+        }
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("notes"), "mine").unwrap();
+        for _ in 0..2 {
+            check_for_report(dir.path(), &results).unwrap();
+            report::write(&results, dir.path()).unwrap();
+        }
+        // A run's own directory has whatever its owner put there.
+        fs::write(run.path().join("report.md"), "an earlier one").unwrap();
+        check_for_report(run.path(), &results).unwrap();
     }
 }

@@ -121,3 +121,17 @@ fn runs_without_a_common_experiment_have_nothing_in_common() {
     assert!(both.rows.is_empty() && both.to_string().contains("nothing in common"));
     assert_eq!(both.only, [vec!["experiment synthetic"], vec!["experiment other"]]);
 }
+
+#[test]
+fn a_precise_run_that_was_ended_by_hand_is_told() {
+    let a = run(0.95, &["select"]);
+    let mut b = a.clone();
+    b.manifest.experiments[0].experiment.stop.control_precision = Some(0.02);
+    let told = |b: &Results| {
+        let text = compare(&a, b).to_string();
+        text.contains(&format!("  B: {}\n", crate::phrase::ENDED_BY_HAND))
+    };
+    assert!(!told(&b));
+    b.finished = false;
+    assert!(told(&b));
+}

@@ -14,12 +14,42 @@ use crate::results::Results;
 use crate::statistics::{Estimate, Interval};
 use crate::trial::{Cell, Phase};
 
-/// A line for each family of what is judged.
+/// A line for each family of what is judged, `all`, from what lacks no planned blocks, `whole`.
 pub(super) fn of_families(
-    compared: &[(&Experiment, &[Comparison])],
+    all: &[(&Experiment, &[Comparison])],
+    whole: &[(&Experiment, &[Comparison])],
     options: &Options,
 ) -> Vec<Line> {
-    families(compared, &options.arm).iter().map(|family| of_family(family, options)).collect()
+    let whole = families(whole, &options.arm);
+    let line = |family: &Family| {
+        let same = |other: &&Family| (other.kind, other.aspect) == (family.kind, family.aspect);
+        match whole.iter().find(same) {
+            Some(family) => of_family(family, options),
+            None => of_nothing(family),
+        }
+    };
+    families(all, &options.arm).iter().map(line).collect()
+}
+
+/// A family whose cells all lack planned blocks, or say nothing anyhow.
+fn of_nothing(family: &Family) -> Line {
+    let cells = family.cells + family.left_out;
+    let cells = match cells {
+        1 => "its only cell is".into(),
+        _ => format!("all of its {cells} cells are"),
+    };
+    Line {
+        experiment: "all experiments".into(),
+        family: Some(family.kind),
+        cell: None,
+        metric: Some(name(family.aspect)),
+        ratio: None,
+        control: None,
+        outcome: Outcome::Undecided,
+        why: format!("nothing can be said: {cells} left out"),
+        chance: None,
+        is_void: false,
+    }
 }
 
 fn of_family(family: &Family, options: &Options) -> Line {

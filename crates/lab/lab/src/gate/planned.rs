@@ -27,6 +27,21 @@ pub(super) fn lacks(
     (measured < planned).then(|| format!("{measured} of {planned} planned blocks were measured"))
 }
 
+/// The comparisons, of which those that lack planned blocks have no estimate: no family counts
+/// what has no chance as a cell.
+pub(super) fn of_whole(
+    of_run: (&Experiment, &Results),
+    comparisons: &[Comparison],
+) -> Vec<Comparison> {
+    let mut whole = comparisons.to_vec();
+    for comparison in &mut whole {
+        if lacks(of_run, comparison).is_some() {
+            comparison.estimate = None;
+        }
+    }
+    whole
+}
+
 fn lacks_of_precision(
     experiment: &Experiment,
     results: &Results,

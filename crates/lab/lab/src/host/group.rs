@@ -59,6 +59,19 @@ impl Group {
         Self::create_in(Hierarchy::here(), name)
     }
 
+    /// One that counts nothing any more: somebody removed its directories.
+    #[cfg(test)]
+    pub(crate) fn vanished() -> Self {
+        Self {
+            hierarchy: Hierarchy::default(),
+            dirs: BTreeMap::new(),
+            seats: Vec::new(),
+            caps: Caps::default(),
+            limits_memory: false,
+            throttle: None,
+        }
+    }
+
     fn create_in(hierarchy: Hierarchy, name: &str) -> Result<Self, Unlimited> {
         let mut group = Self {
             hierarchy: hierarchy.clone(),

@@ -1,11 +1,15 @@
 //! Names that tell which lab made something, so that what a dead lab left can be told from the
 //! living.
 //!
-//! `tidelock-lab-PID-START-WHAT`: START is the lab's start time in clock ticks since boot (proc(5),
-//! field 22 of /proc/PID/stat), without which a later process with the same id would be taken for
-//! it.
+//! `tidelock-lab-PID-START-nsSPACE-WHAT`: START is the lab's start time in clock ticks since boot
+//! (proc(5), field 22 of /proc/PID/stat), without which a later process with the same id would be
+//! taken for it. SPACE is the inode of its PID namespace (pid_namespaces(7)): in another one its id
+//! says nothing, so a lab in a container and one beside it leave each other alone. Names of earlier
+//! builds lack it, and are taken for ours.
 
+use std::fs;
 use std::io;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
 use procfs::process::Process;
@@ -13,11 +17,14 @@ use tempfile::TempDir;
 
 /// Start of the name of every directory and control group that a lab makes.
 const PREFIX: &str = "tidelock-lab-";
+/// What a PID namespace begins with in it.
+const SPACE: &str = "ns";
 
 /// A name of this lab.
 pub(super) fn name(what: &str) -> String {
     let lab = std::process::id();
-    format!("{PREFIX}{lab}-{}-{what}", start_of(lab).unwrap_or(0))
+    let space = space().map(|space| format!("{SPACE}{space}-")).unwrap_or_default();
+    format!("{PREFIX}{lab}-{}-{space}{what}", start_of(lab).unwrap_or(0))
 }
 
 /// A directory of this lab in `base`, which belongs to us and is removed on drop.
@@ -28,16 +35,25 @@ pub(crate) fn private_dir(base: &Path, what: &str) -> io::Result<TempDir> {
     tempfile::Builder::new().prefix(&name(&format!("{what}-"))).tempdir_in(base)
 }
 
-/// Whether a lab made this and no longer lives.
+/// Whether a lab of this PID namespace made this and no longer lives.
 pub(super) fn is_left(name: &str) -> bool {
     let Some((lab, rest)) = name.strip_prefix(PREFIX).and_then(|rest| rest.split_once('-')) else {
         return false;
     };
-    let start = rest.split_once('-').and_then(|(start, _)| start.parse::<u64>().ok());
-    match (lab.parse(), start) {
-        (Ok(lab), Some(start)) => start_of(lab) != Some(start),
-        _ => false,
-    }
+    let Some((start, what)) = rest.split_once('-') else { return false };
+    let (Ok(lab), Ok(start)) = (lab.parse(), start.parse::<u64>()) else { return false };
+    let is_here = space_of(what).is_none_or(|made_in| space() == Some(made_in));
+    is_here && start_of(lab) != Some(start)
+}
+
+/// The namespace that a name has after its start.
+fn space_of(what: &str) -> Option<u64> {
+    what.strip_prefix(SPACE)?.split_once('-')?.0.parse().ok()
+}
+
+/// The PID namespace that we are in; `None` where /proc does not tell.
+fn space() -> Option<u64> {
+    Some(fs::metadata("/proc/self/ns/pid").ok()?.ino())
 }
 
 /// When a process started, in clock ticks since boot; `None` if there is none.
@@ -67,5 +83,17 @@ mod tests {
         {
             assert!(!is_left(other), "{other}");
         }
+    }
+
+    #[test]
+    fn what_a_lab_of_another_pid_namespace_made_is_not_left() {
+        let ours = name("group");
+        let namespace = fs::metadata("/proc/self/ns/pid").unwrap().ino();
+        assert!(ours.contains(&format!("-ns{namespace}-group")), "{ours}");
+        let dead = ours.replacen(&std::process::id().to_string(), "4194305", 1);
+        assert!(is_left(&dead), "{dead}");
+        // There its process id means another process, or none.
+        let elsewhere = dead.replacen(&format!("-ns{namespace}-"), "-ns1-", 1);
+        assert!(!is_left(&elsewhere), "{elsewhere}");
     }
 }

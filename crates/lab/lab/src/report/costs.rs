@@ -14,7 +14,7 @@ use crate::analysis::{Aspect, Comparison, Family, Kind, PLAIN, SEALED, families}
 use crate::experiment::{Engine, Experiment, Size};
 use crate::manifest::Planned;
 use crate::metric::Better;
-use crate::phrase::{self, LEAST_FOR_PUBLICATION};
+use crate::phrase::{self, ENDED_BY_HAND, LEAST_FOR_PUBLICATION};
 use crate::results::Results;
 use crate::trial::{Cell, Phase};
 use crate::verdict::Conclusion;
@@ -243,6 +243,7 @@ impl Costs {
     fn caveats(&self, results: &Results, counted: &[Counted<'_>]) -> Vec<String> {
         let mut caveats = Vec::new();
         caveats.extend(not_measured(results));
+        caveats.extend(results.ended_by_hand().then(|| ENDED_BY_HAND.into()));
         caveats.extend(results.manifest.experiments.iter().filter_map(not_compared));
         if self.hidden < self.cells - self.untold {
             let noise = self.noise().map(|noise| format!("Not counted: {noise}"));

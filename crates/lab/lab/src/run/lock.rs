@@ -4,10 +4,13 @@
 //! and remove what one that was killed left behind.
 
 use std::cell::RefCell;
-use std::fs::{File, OpenOptions, TryLockError};
+use std::fs::{File, TryLockError};
 use std::io::{Read as _, Seek as _, Write as _};
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+
+use rustix::fs::{Mode, OFlags, open};
+use rustix::io::Errno;
 
 use crate::error::{Error, Result};
 
@@ -46,23 +49,32 @@ impl Drop for Only {
 /// Takes the lock of `work`.
 ///
 /// # Errors
-/// [`Error::Busy`] while another lab holds it.
+/// [`Error::Busy`] while another lab holds it. When what lies in its place is no file of ours with
+/// this name alone; that is left as it is.
 pub(super) fn take(work: &Path) -> Result<Only> {
     let uid = rustix::process::geteuid().as_raw();
     let path = work.join(format!("tidelock-lab-{uid}.lock"));
     let failed = || Error::io(format!("locking {}", path.display()));
-    let mut file = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .mode(0o600)
-        .open(&path)
-        .map_err(failed())?;
-    // What it names is ended and removed: it has to be ours alone.
+    let foreign = |what: &str| {
+        let path = path.display();
+        Error::Other(format!("{path} {what}: remove it, or name another directory with --work"))
+    };
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NONBLOCK | OFlags::NOFOLLOW;
+    let mut file: File = match open(&path, flags | OFlags::CLOEXEC, Mode::RUSR | Mode::WUSR) {
+        Ok(file) => file.into(),
+        Err(Errno::LOOP) => return Err(foreign("is a symbolic link, not a lock of the lab's")),
+        // So the kernel says of another account's file in a directory like /tmp, even to root.
+        Err(Errno::ACCESS) if path.exists() => return Err(foreign("cannot be opened by us")),
+        Err(errno) => return Err(failed()(errno.into())),
+    };
+    // What it names is ended and removed: it has to be ours alone. In a directory like /tmp anybody
+    // can put a name of another file into its place, which is then emptied.
     let meta = file.metadata().map_err(failed())?;
+    if !meta.is_file() || meta.nlink() != 1 {
+        return Err(foreign("is no file, or has another name as well: it is no lock of the lab's"));
+    }
     if meta.uid() != uid || meta.mode() & 0o022 != 0 {
-        return Err(Error::Other(format!("{} belongs to somebody else", path.display())));
+        return Err(foreign("belongs to somebody else, or others may write it"));
     }
     match file.try_lock() {
         Ok(()) => {}
@@ -140,5 +152,31 @@ mod tests {
         fs::remove_dir(&servers).unwrap();
         drop(last);
         assert!(take(dir.path()).unwrap().left.is_empty());
+    }
+
+    #[test]
+    fn a_link_in_the_lock_s_place_does_not_empty_what_it_leads_to() {
+        let dir = tempfile::tempdir().unwrap();
+        let uid = rustix::process::geteuid().as_raw();
+        let path = dir.path().join(format!("tidelock-lab-{uid}.lock"));
+        let target = dir.path().join("target");
+        fs::write(&target, "content").unwrap();
+        let links: [fn(&Path, &Path) -> std::io::Result<()>; 2] = [
+            |target, path| std::os::unix::fs::symlink(target, path),
+            |t, path| fs::hard_link(t, path),
+        ];
+        for link in links {
+            link(&target, &path).unwrap();
+            let error = take(dir.path()).unwrap_err().to_string();
+            assert!(error.contains(&path.display().to_string()), "{error}");
+            assert!(error.contains("remove it, or name another directory"), "{error}");
+            assert_eq!(fs::read_to_string(&target).unwrap(), "content");
+            fs::remove_file(&path).unwrap();
+        }
+        // Nor does one that leads nowhere make a file there.
+        let nowhere = dir.path().join("nowhere");
+        std::os::unix::fs::symlink(&nowhere, &path).unwrap();
+        take(dir.path()).unwrap_err();
+        assert!(!nowhere.exists());
     }
 }

@@ -323,9 +323,15 @@ impl<'p> Server<'p> {
     /// processes and of gocryptfs, in ticks; see `coarse`.
     ///
     /// # Errors
-    /// When the server does not run.
+    /// When the server does not run, or its group counted before and does not now: ticks in its
+    /// place would be taken for a difference.
     pub(super) fn cpu_seconds(&self) -> Result<f64> {
-        if let Some(seconds) = self.group.as_ref().and_then(Group::cpu_seconds) {
+        if let Some(group) = self.group.as_ref().filter(|_| self.coarse.is_none()) {
+            let vanished = || {
+                let what = "does not count CPU time any more: did something remove it?";
+                Error::Other(format!("the control group of {} {what}", self.name()))
+            };
+            let seconds = group.cpu_seconds().ok_or_else(vanished)?;
             self.database.process()?;
             return Ok(seconds);
         }
@@ -464,3 +470,22 @@ fn filling(arm: &Definition, ground: &Ground) -> String {
 const VOLUME_MIB: u64 = 4096;
 /// The longest time to fill a server.
 const LIMIT: Duration = Duration::from_secs(24 * 3600);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::synthetic::experiment;
+
+    #[test]
+    fn a_group_that_vanished_is_an_error_and_not_the_clock_of_the_processes() {
+        let arm = Definition::of(&experiment(&["plain"]), "plain");
+        let mut server = Server::over(arm, Database::None);
+        server.group = Some(Group::vanished());
+        let why = server.cpu_seconds().unwrap_err().to_string();
+        assert!(why.starts_with("the control group of plain does not count"), "{why}");
+        // One that never counted has the processes', which here are none.
+        server.coarse = Some(coarse("it never did"));
+        let why = server.cpu_seconds().unwrap_err().to_string();
+        assert_eq!(why, "there is no server");
+    }
+}

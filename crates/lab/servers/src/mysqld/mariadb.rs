@@ -4,9 +4,8 @@
 //! Source: MariaDB's documentation, "Data-at-Rest Encryption" and "File Key Management Encryption
 //! Plugin".
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::Read as _;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use data_encoding::HEXLOWER;
@@ -47,8 +46,5 @@ pub(super) fn write_key(workspace: &Workspace, path: &Path) -> Result<()> {
     File::open("/dev/urandom")
         .and_then(|mut file| file.read_exact(&mut key))
         .map_err(Error::io("reading /dev/urandom"))?;
-    workspace.write(path, "")?;
-    fs::set_permissions(path, fs::Permissions::from_mode(0o600))
-        .map_err(Error::io(format!("closing {} to others", path.display())))?;
-    workspace.write(path, &format!("1;{}\n", HEXLOWER.encode(&key)))
+    workspace.write_private(path, &format!("1;{}\n", HEXLOWER.encode(&key)))
 }

@@ -4,7 +4,6 @@
 //! Source: MySQL's manual, "InnoDB Data-at-Rest Encryption", "Keyring Component Installation" and
 //! "Encrypting Binary Log Files and Relay Log Files".
 
-use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -12,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use super::{Brand, Mysqld, program_of};
 use crate::error::{Error, Result, ensure};
+use crate::unlinked;
 
 /// Settings of every private server.
 pub(super) const SETTINGS: [(&str, &str); 3] = [
@@ -40,7 +40,7 @@ pub(super) fn with_keyring(mysqld: &mut Mysqld<'_>) -> Result<()> {
     let beside = mysqld.workspace.make_dir(&format!("own-{}", mysqld.name))?;
     let server = beside.join(Brand::MySql.server());
     let what = |from: &Path| Error::io(format!("putting {} beside it", from.display()));
-    fs::copy(&installed, &server).map_err(what(&installed))?;
+    unlinked::copy_program(&installed, &server).map_err(what(&installed))?;
     symlink(&component, beside.join(COMPONENT)).map_err(what(&component))?;
     let keys = mysqld.workspace.join(&format!("home/{}.mysql-keys", mysqld.name));
     let files = [
@@ -128,6 +128,8 @@ const WRITE_OUT: Duration = Duration::from_secs(3600);
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]

@@ -54,6 +54,43 @@ fn blocks_that_are_left_out_of_a_precise_run_do_not_pass() {
     }
 }
 
+/// What has no chance as a cell is not shown to lose more by its family either.
+#[test]
+fn cells_that_lack_planned_blocks_do_not_fail_their_family() {
+    let mut results = four_cells(0.90, 0.005);
+    assert_eq!(judge(&results, 0.02).outcome, Outcome::Failed);
+    results.trials.retain(|trial| trial.block < 6);
+    let gate = judge(&results, 0.02);
+    assert_eq!((gate.outcome, gate.outcome.exit_code()), (Outcome::Undecided, 7), "{gate}");
+    let families: Vec<&Line> = gate.lines.iter().filter(|line| line.family.is_some()).collect();
+    assert_eq!(families.len(), 2, "{gate}");
+    for family in families {
+        assert_eq!((family.outcome, family.ratio), (Outcome::Undecided, None), "{gate}");
+        assert_eq!(family.why, "nothing can be said: all of its 4 cells are left out", "{gate}");
+    }
+    // One that has all of its blocks is enough for its family.
+    let mut results = four_cells(0.90, 0.005);
+    results.trials.retain(|trial| trial.block < 6 || trial.cell.0["level"] == "a");
+    let gate = judge(&results, 0.02);
+    assert_eq!(gate.outcome, Outcome::Failed, "{gate}");
+    let family = gate.lines.iter().find(|line| line.family.is_some()).unwrap();
+    assert!(family.why.ends_with("(1 cell, 3 left out)"), "{gate}");
+}
+
+#[test]
+fn a_precise_run_that_was_ended_by_hand_does_not_fail_its_family() {
+    let mut results = precise();
+    for trial in results.trials.iter_mut().filter(|trial| trial.arm == "sealed") {
+        *trial.metrics.get_mut("cpu_per_unit").unwrap() *= 1.1;
+    }
+    assert_eq!(judge(&results, 0.02).outcome, Outcome::Failed);
+    results.finished = false;
+    let gate = judge(&results, 0.02);
+    assert_eq!((gate.outcome, gate.outcome.exit_code()), (Outcome::Undecided, 7), "{gate}");
+    let why = "the run did not come to the end of its plan";
+    assert!(line_of(&gate, "select").why.contains(why), "{gate}");
+}
+
 #[test]
 fn a_last_block_that_was_cut_does_not_pass_as_one_that_never_was() {
     let mut results = precise();

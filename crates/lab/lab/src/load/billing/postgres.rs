@@ -1,6 +1,9 @@
 //! PostgreSQL's dialect: arrays with unnest for many rows at once, ON CONFLICT, advisory locks.
 
+use std::env;
 use std::error::Error as _;
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt as _;
 use std::time::Duration;
 
 use ::postgres::error::SqlState;
@@ -25,7 +28,7 @@ pub(super) struct Postgres {
 
 impl Store for Postgres {
     fn connect(connection: &str) -> Result<Self, Trouble> {
-        let mut config: Config = connection.parse().map_err(trouble)?;
+        let mut config = config_of(connection, env::var_os("PGPASSWORD"))?;
         if config.get_connect_timeout().is_none() {
             config.connect_timeout(Duration::from_secs(10));
         }
@@ -423,4 +426,35 @@ fn trouble(error: Error) -> Trouble {
     }
     let io = error.source().is_some_and(|source| source.is::<std::io::Error>());
     if error.is_closed() || io { Trouble::Lost(why) } else { Trouble::Refused(why) }
+}
+
+/// The parameters, with the password of the environment where they have none.
+fn config_of(connection: &str, password: Option<OsString>) -> Result<Config, Trouble> {
+    let mut config: Config = connection.parse().map_err(trouble)?;
+    // As for libpq, an empty one is none.
+    if let Some(password) = password.filter(|password| !password.is_empty())
+        && config.get_password().is_none()
+    {
+        config.password(password.into_vec());
+    }
+    Ok(config)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_password_comes_from_the_environment_where_the_connection_has_none() {
+        let of = |connection: &str, password: Option<&str>| {
+            let config = config_of(connection, password.map(Into::into)).ok().unwrap();
+            config.get_password().map(|password| String::from_utf8_lossy(password).into_owned())
+        };
+        assert_eq!(of("host=a", Some("secret")), Some("secret".into()));
+        assert_eq!(of("host=a password=own", Some("secret")), Some("own".into()));
+        assert_eq!(of("postgresql://u:own@a/b", Some("secret")), Some("own".into()));
+        assert_eq!(of("host=a", None), None);
+        // As libpq: an empty one is none.
+        assert_eq!(of("host=a", Some("")), None);
+    }
 }

@@ -264,3 +264,19 @@ fn rows_that_do_not_count_are_among_what_weakens_a_run() {
     results.outside = vec!["2 rows are of an arm that the plan does not have".into()];
     assert!(costs_of(&results).caveats.contains(&results.outside[0]));
 }
+
+#[test]
+fn a_precise_run_that_was_ended_by_hand_says_so() {
+    let mut results = bulk(1.0);
+    results.manifest.experiments[0].experiment.stop.control_precision = Some(0.02);
+    let says = |results: &Results| {
+        let caveats = costs_of(results).caveats;
+        caveats.iter().any(|caveat| caveat == crate::phrase::ENDED_BY_HAND)
+    };
+    assert!(!says(&results));
+    results.finished = false;
+    assert!(says(&results));
+    // The number of blocks of any other run was fixed before it began.
+    results.manifest.experiments[0].experiment.stop.control_precision = None;
+    assert!(!says(&results));
+}
