@@ -345,7 +345,7 @@ impl System for Linux {
     }
 
     fn has_number_below(&self, numbers: usize) -> bool {
-        // The kernel gives the lowest: where the last one is free, one below is given.
+        // The kernel gives the lowest.
         let last = i32::try_from(numbers).map_or(i32::MAX, |numbers| numbers - 1);
         match sys::plain(sys::nr::FCNTL, [i64::from(last), i64::from(libc::F_GETFD), 0, 0, 0, 0]) {
             Err(_) => true,
