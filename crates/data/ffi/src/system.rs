@@ -345,15 +345,14 @@ impl System for Linux {
     }
 
     fn has_number_below(&self, numbers: usize) -> bool {
-        // The kernel gives the lowest.
+        // The kernel gives the lowest number that is free, so the last one tells.
         let last = i32::try_from(numbers).map_or(i32::MAX, |numbers| numbers - 1);
-        match sys::plain(sys::nr::FCNTL, [i64::from(last), i64::from(libc::F_GETFD), 0, 0, 0, 0]) {
-            Err(_) => true,
-            Ok(_) => match self.duplicate(self.anchor(Root::FIRST), 0, true) {
-                Ok(fd) => self.close(fd).is_ok() && fd.0 <= last,
-                Err(_) => false,
-            },
+        let asked = [i64::from(last), i64::from(libc::F_GETFD), 0, 0, 0, 0];
+        if sys::plain(sys::nr::FCNTL, asked).is_err() {
+            return true;
         }
+        let next = self.duplicate(self.anchor(Root::FIRST), 0, true);
+        next.is_ok_and(|fd| self.close(fd).is_ok() && fd.0 <= last)
     }
 
     fn keep_as_spare(&self, root: Root, fd: Fd) -> bool {
