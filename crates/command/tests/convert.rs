@@ -121,7 +121,7 @@ fn a_file_that_is_changed_before_its_rename_keeps_what_was_written() {
     let script = "mkdir -p h d; echo first > d/a; alone strace -f -qq -o /dev/null \
                   -e trace=fsync -e inject=fsync:delay_enter=1000000 \
                   tidelock encrypt d --profile generic --no-recovery --no-compare > out 2>&1 & \
-                  until ls -A d | grep -q convert; do sleep 0.05; done; sleep 0.3; \
+                  until ls -A d | grep -q convert; do kill -0 $! || break; sleep 0.05; done; sleep 0.3; \
                   echo second >> d/a; wait $!; echo $?; cat d/a; grep -o 'was changed.*' out; \
                   ls -A d";
     let said = run(&Shell::new(), script);

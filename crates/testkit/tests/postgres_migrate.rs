@@ -497,7 +497,7 @@ fn what_stands_in_the_way_is_refused_with_the_line_to_change() -> Result<()> {
     refused(one, "--leave-behind")?;
     from.sql("DROP TABLE quick")?;
     if number(&from.sql("SHOW server_version_num")?)? >= 150_000 {
-        from.sql("CREATE UNLOGGED SEQUENCE counted")?;
+        from.sql("CREATE UNLOGGED SEQUENCE counted; SELECT nextval('counted')")?;
         refused(one, "--leave-behind")?;
         from.sql("DROP SEQUENCE counted")?;
     }

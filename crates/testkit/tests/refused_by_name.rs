@@ -113,7 +113,9 @@ fn a_library_that_binds_deeply_writes_sealed_files_and_a_libc_of_its_own_is_refu
          load = ctypes.CDLL(None).dlmopen\n\
          load.argtypes = [ctypes.c_long, ctypes.c_char_p, ctypes.c_int]\n\
          load.restype = ctypes.c_void_p\n\
-         assert load(-1, b'{0}', os.RTLD_NOW) is None\n\
+         said = ctypes.CDLL(None).dlerror\n\
+         said.restype = ctypes.c_char_p\n\
+         assert load(-1, b'{0}', os.RTLD_NOW) is None and b'invalid mode' in said()\n\
          assert load(0, b'{0}', os.RTLD_NOW | os.RTLD_DEEPBIND) is not None\n\
          try: ctypes.CDLL('no-such-library.so'); sys.exit(3)\n\
          except OSError as why: assert 'no-such-library.so' in str(why), why\n",

@@ -73,8 +73,12 @@ impl Item {
 /// # Errors
 /// The system's.
 pub(super) fn first(path: &Path) -> io::Result<Vec<u8>> {
+    first_of(&open_only_file(path)?)
+}
+
+fn first_of(file: &File) -> io::Result<Vec<u8>> {
     let mut first = vec![0u8; PROBE_LEN];
-    let count = walk::read_first(&open_only_file(path)?, &mut first)?;
+    let count = walk::read_first(file, &mut first)?;
     first.truncate(count);
     Ok(first)
 }
@@ -84,7 +88,11 @@ pub(super) fn first(path: &Path) -> io::Result<Vec<u8>> {
 /// # Errors
 /// The system's; ELOOP for a link.
 pub(super) fn open_only_file(path: &Path) -> io::Result<File> {
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    open_file_by(path, OFlags::NOFOLLOW)
+}
+
+fn open_file_by(path: &Path, links: OFlags) -> io::Result<File> {
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | links;
     refuse_no_file(rustix::fs::open(path, flags, Mode::empty())?.into())
 }
 
@@ -399,11 +407,13 @@ impl Scan {
 }
 
 /// The first of these files that is sealed with a key of this keyring, so far as they may be read.
+/// One that is plain by the profile may be a link.
 fn sealed_among<'p>(
     mut paths: impl Iterator<Item = &'p PathBuf>,
     keyring: &Keyring,
 ) -> Result<Option<&'p Path>> {
-    let found = paths.find_map(|path| match first(path) {
+    let begins = |path: &Path| first_of(&open_file_by(path, OFlags::empty())?);
+    let found = paths.find_map(|path| match begins(path) {
         Ok(first) => {
             let is_ours = Probe::parse(&first).copies().any(|copy| {
                 copy.outline.keyring == keyring.id()

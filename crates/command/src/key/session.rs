@@ -90,6 +90,9 @@ impl Told {
     }
 }
 
+/// Of a copy whose file is not known.
+const NAMED: &str = "that the configuration names";
+
 /// An unlocked keyring that is being changed.
 pub(super) struct Session {
     pub(super) protected: Protected,
@@ -200,15 +203,10 @@ impl Session {
     /// The copies are old now. The configuration may ask for a new one.
     fn copy(&self) -> Result<()> {
         let Protected { path, keyring } = &self.protected;
-        let asked = match unlock::configured(keyring, path) {
-            Ok(config) => config.keyring.map(|care| care.copy),
-            Err(why) => {
-                // The keyring is replaced whatever becomes of this.
-                console::warn(format!("where the copy goes is not known: {why}"), why.hint());
-                None
-            }
-        };
-        let Some(file) = asked else {
+        // The keyring is replaced, whatever becomes of this.
+        let unknown = |why| Error::NotCopied { file: NAMED.into(), why: Box::new(why) };
+        let config = unlock::configured(keyring, path).map_err(unknown)?;
+        let Some(file) = config.keyring.map(|care| care.copy) else {
             self.warn_of_old_copies();
             return Ok(());
         };

@@ -3,6 +3,7 @@
 //! What is copied is opened first: a damaged keyring never takes the place of a good copy.
 
 use std::fs;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -147,11 +148,18 @@ fn write(directory: &Folder, keyring: &SealedKeyring, bytes: &[u8], file: &Path)
     let file = std::path::absolute(file).map_err(Error::io("find", file))?;
     let present = refuse_place(directory.path(), &file, keyring)?;
     let entry = Entry::of(&file)?;
+    let is_new = present.is_none();
     let earlier = match present {
         Some((older, found)) if found != bytes => Some(earlier::keep(&entry, &found, &older)?),
         _ => None,
     };
-    entry.replace(bytes, 0o600, None)?;
+    match is_new {
+        // A copy of another keyring that has come meanwhile is not replaced.
+        true => {
+            entry.create_whole(|new| new.write_all(bytes).map_err(Error::io("write", &file)))?
+        }
+        false => entry.replace(bytes, 0o600, None)?,
+    }
     Copies::record(directory, &Copy::new(&file, keyring.generation()))?;
     Ok(Copied { path: file, earlier })
 }

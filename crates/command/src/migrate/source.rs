@@ -44,7 +44,7 @@ pub(super) struct Facts {
     /// Other standbys, by name and address.
     pub(super) standbys: Vec<String>,
     pub(super) clients: usize,
-    /// Databases with unlogged sequences, or tables that have rows, and how many such.
+    /// Databases with unlogged sequences that were used, or tables that have rows, and how many.
     unlogged: Vec<(String, usize)>,
     /// Databases that let nobody in.
     closed: Vec<String>,
@@ -186,7 +186,7 @@ impl Source {
             let mut session = Session::open(&self.instance.programs, &self.address, &database)?;
             let count = session.value(
                 "SELECT count(*) FROM pg_class WHERE relpersistence = 'u' AND (relkind = 'S' \
-                 OR relkind IN ('r', 'm') AND pg_catalog.pg_relation_size(oid::regclass) > 0)",
+                 AND pg_sequence_last_value(oid::regclass) IS NOT NULL OR relkind IN ('r', 'm') AND pg_catalog.pg_relation_size(oid::regclass) > 0)",
             )?;
             // What is no number is not none.
             let count = count.parse().unwrap_or(usize::MAX);
@@ -399,8 +399,9 @@ impl Source {
                          again",
                         console::count(*count, "unlogged table or sequence")
                     ),
-                    "ALTER TABLE ... SET LOGGED, ALTER SEQUENCE ... SET LOGGED; or TRUNCATE what is \
-                     not needed; with --leave-behind what they have is left behind"
+                    "ALTER TABLE ... SET LOGGED, ALTER SEQUENCE ... SET LOGGED; or TRUNCATE ... \
+                     RESTART IDENTITY what is not needed; with --leave-behind what they have is left \
+                     behind"
                         .into(),
                 );
             }
@@ -436,8 +437,6 @@ impl Source {
     }
 }
 
-/// Refuses a server that works on another directory than `dir`: where one has crashed, another may
-/// have its port by now.
 /// Drops the slot at the server that runs on the directory; false if none does.
 ///
 /// # Errors
@@ -459,6 +458,8 @@ pub(super) fn drop_slot(instance: &Instance, user: &str, slot: &str) -> Result<b
     }
 }
 
+/// Refuses a server that works on another directory than `dir`: where one has crashed, another may
+/// have its port by now.
 fn refuse_another(settings: &BTreeMap<String, String>, dir: &Path) -> Result<()> {
     let Some(named) = settings.get("data_directory").map(Path::new) else { return Ok(()) };
     match (Identity::of(named), Identity::of(dir)) {

@@ -369,21 +369,24 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
         cloexec: bool,
         makes: bool,
     ) -> Result<Placing, Errno> {
-        if makes && !self.system.has_number_below(DESCRIPTORS) {
-            return Err(Errno::MFILE);
-        }
-        if !self.moving.is_forbidden() {
+        let placing = if self.moving.is_forbidden() {
+            let visible = self.system.duplicate(self.system.anchor(root), 0, cloexec)?;
+            self.forget(visible.0);
+            Placing::Stay(visible)
+        } else {
             let spare = self.system.reserve_hidden(root)?;
             if !Table::holds(spare) {
                 let _ = self.system.close(spare);
                 return Err(Errno::MFILE);
             }
             self.table.hide(spare);
-            return Ok(Placing::Move(spare));
+            Placing::Move(spare)
+        };
+        if makes && !self.system.has_number_below(DESCRIPTORS) {
+            self.give_back(root, &placing);
+            return Err(Errno::MFILE);
         }
-        let visible = self.system.duplicate(self.system.anchor(root), 0, cloexec)?;
-        self.forget(visible.0);
-        Ok(Placing::Stay(visible))
+        Ok(placing)
     }
 
     /// Gives the numbers back: the file was not opened, or is not to be hidden.

@@ -45,6 +45,8 @@ macro_rules! next {
         /// Looks all of them up; called when the library starts.
         pub(crate) fn find_all() {
             $(find(&places::$name, name!($name));)*
+            dlopen_place();
+            dlmopen_place();
         }
     };
 }

@@ -9,7 +9,6 @@
 
 use core::arch::naked_asm;
 use core::ffi::{c_int, c_long, c_void};
-use core::ptr::null_mut;
 
 use tidelock_runtime::messages;
 
@@ -76,7 +75,8 @@ extern "C" fn how(flags: c_int) -> Loader {
 extern "C" fn how_in(namespace: c_long, flags: c_int) -> Loader {
     if namespace != libc::LM_ID_BASE && process().is_some() {
         messages::own_libc();
-        return Loader { function: null_mut(), flags: 0 };
+        // libc refuses such flags, and has words for dlerror then.
+        return Loader { function: next::dlmopen_place(), flags: 0 };
     }
     Loader { function: next::dlmopen_place(), flags: shallow(flags) }
 }
