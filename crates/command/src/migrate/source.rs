@@ -185,8 +185,9 @@ impl Source {
         for database in self.databases()? {
             let mut session = Session::open(&self.instance.programs, &self.address, &database)?;
             let count = session.value(
-                "SELECT count(*) FROM pg_class WHERE relpersistence = 'u' AND (relkind = 'S' \
-                 AND pg_sequence_last_value(oid::regclass) IS NOT NULL OR relkind IN ('r', 'm') AND pg_catalog.pg_relation_size(oid::regclass) > 0)",
+                "SELECT count(*) FROM pg_class WHERE relpersistence = 'u' AND \
+                 (relkind = 'S' AND pg_sequence_last_value(oid::regclass) IS NOT NULL OR \
+                 relkind IN ('r', 'm') AND pg_relation_size(oid::regclass) > 0)",
             )?;
             // What is no number is not none.
             let count = count.parse().unwrap_or(usize::MAX);

@@ -221,7 +221,7 @@ mod tests {
         // All of it between quotes: an odd number of them before, and no other kind.
         let at = statement.find(r"\!").unwrap();
         assert_eq!(statement[..at].matches('\'').count() % 2, 1);
-        assert!(statement.contains("x") && !statement.contains("DO $"));
+        assert!(statement.contains("''''x''''") && !statement.contains("DO $"));
     }
 
     #[test]
