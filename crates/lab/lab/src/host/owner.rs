@@ -1,11 +1,11 @@
 //! Names that tell which lab made something, so that what a dead lab left can be told from the
 //! living.
 //!
-//! `tidelock-lab-PID-START-nsSPACE-WHAT`: START is the lab's start time in clock ticks since boot
-//! (proc(5), field 22 of /proc/PID/stat), without which a later process with the same id would be
-//! taken for it. SPACE is the inode of its PID namespace (pid_namespaces(7)): in another one its id
-//! says nothing, so a lab in a container and one beside it leave each other alone. Names of earlier
-//! builds lack it, and are taken for ours.
+//! `tidelock-lab-PID-START-WHAT`: START is the lab's start time in clock ticks since boot (proc(5),
+//! field 22 of /proc/PID/stat), without which a later process with the same id would be taken for
+//! it. In a container it is `tidelock-lab-PID-START-nsSPACE-WHAT`, with the number of the PID
+//! namespace (pid_namespaces(7)): in another one its id says nothing, so a lab in a container and
+//! one beside it leave each other alone. Sockets lie below such names, so they are short.
 
 use std::fs;
 use std::io;
@@ -19,6 +19,8 @@ use tempfile::TempDir;
 const PREFIX: &str = "tidelock-lab-";
 /// What a PID namespace begins with in it.
 const SPACE: &str = "ns";
+/// The inode of the machine's own PID namespace (Linux, `PROC_PID_INIT_INO`); others come after it.
+const MACHINE: u64 = 0xEFFF_FFFC;
 
 /// A name of this lab.
 pub(super) fn name(what: &str) -> String {
@@ -42,8 +44,7 @@ pub(super) fn is_left(name: &str) -> bool {
     };
     let Some((start, what)) = rest.split_once('-') else { return false };
     let (Ok(lab), Ok(start)) = (lab.parse(), start.parse::<u64>()) else { return false };
-    let is_here = space_of(what).is_none_or(|made_in| space() == Some(made_in));
-    is_here && start_of(lab) != Some(start)
+    space_of(what) == space() && start_of(lab) != Some(start)
 }
 
 /// The namespace that a name has after its start.
@@ -51,9 +52,10 @@ fn space_of(what: &str) -> Option<u64> {
     what.strip_prefix(SPACE)?.split_once('-')?.0.parse().ok()
 }
 
-/// The PID namespace that we are in; `None` where /proc does not tell.
+/// The PID namespace that we are in; `None` for the machine's own, and where /proc does not tell.
 fn space() -> Option<u64> {
-    Some(fs::metadata("/proc/self/ns/pid").ok()?.ino())
+    let inode = fs::metadata("/proc/self/ns/pid").ok()?.ino();
+    (inode != MACHINE).then(|| inode.wrapping_sub(MACHINE))
 }
 
 /// When a process started, in clock ticks since boot; `None` if there is none.
@@ -77,8 +79,9 @@ mod tests {
         let me = std::process::id();
         let dead = made.replacen(&me.to_string(), "4194305", 1);
         assert!(is_left(&dead), "{dead}");
-        assert!(is_left(&format!("{PREFIX}{me}-1-volume-x")), "another process had this id");
-        assert!(is_left(&format!("{PREFIX}4194305-77-group")), "no process has this id");
+        let start = start_of(me).unwrap();
+        let before = made.replacen(&format!("-{start}-"), "-1-", 1);
+        assert!(is_left(&before), "another process had this id: {before}");
         for other in ["tidelock-lab", "tidelock-lab-", "tidelock-lab-x-1-y", "tidelock-lab-7", "a"]
         {
             assert!(!is_left(other), "{other}");
@@ -87,13 +90,12 @@ mod tests {
 
     #[test]
     fn what_a_lab_of_another_pid_namespace_made_is_not_left() {
-        let ours = name("group");
-        let namespace = fs::metadata("/proc/self/ns/pid").unwrap().ino();
-        assert!(ours.contains(&format!("-ns{namespace}-group")), "{ours}");
-        let dead = ours.replacen(&std::process::id().to_string(), "4194305", 1);
+        let dead = name("group").replacen(&std::process::id().to_string(), "4194305", 1);
         assert!(is_left(&dead), "{dead}");
         // There its process id means another process, or none.
-        let elsewhere = dead.replacen(&format!("-ns{namespace}-"), "-ns1-", 1);
-        assert!(!is_left(&elsewhere), "{elsewhere}");
+        let made_in = |space: &str| is_left(&format!("{PREFIX}4194305-77-{space}group"));
+        assert_eq!(made_in(""), space().is_none());
+        assert!(!(made_in("ns509-") && made_in("ns510-")));
+        assert!(!(made_in("") && made_in("ns509-")));
     }
 }
