@@ -58,7 +58,6 @@ use descriptors::Descriptors;
 use file::{Conditions, Task};
 pub(crate) use foresee::{Foreseen, Opened};
 use progress::Progress;
-pub(crate) use scan::without_holes;
 use scan::{Item, Scan};
 use throttle::{Rate, Throttle};
 use workers::{Manner, Tally};

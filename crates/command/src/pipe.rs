@@ -161,19 +161,11 @@ pub(crate) fn unseal(input: &mut impl Read, keys: &Keys, out: &mut impl Write) -
     let ahead = AHEAD + if mac.is_some() { END_LEN } else { 0 };
     let mut held = vec![0u8; CHUNK + ahead];
     let (mut at, mut have, mut gone) = (0, 0, false);
-    let mut put = |bytes: &[u8], gone: &mut bool| -> Result<()> {
-        if let Some(why) = (!*gone).then(|| out.write_all(bytes)).and_then(std::result::Result::err)
-        {
-            console::finish_output(Err(why))?;
-            *gone = true;
-        }
-        Ok(())
-    };
     loop {
         have += fill(input, held.get_mut(have..).unwrap_or_default())?;
         if have < CHUNK + ahead {
             let end = last(&header, at, held.get_mut(..have).unwrap_or_default(), mac)?;
-            put(end, &mut gone)?;
+            put(out, end, &mut gone)?;
             return Ok(header.form);
         }
         let chunk = held.get_mut(..CHUNK).unwrap_or_default();
@@ -182,7 +174,7 @@ pub(crate) fn unseal(input: &mut impl Read, keys: &Keys, out: &mut impl Write) -
         }
         refuse_zeros(chunk)?;
         sealed::open_body(&header, at, chunk);
-        put(chunk, &mut gone)?;
+        put(out, chunk, &mut gone)?;
         // A reader that has seen enough has believed what it saw: a stream is still proven.
         if gone && mac.is_none() {
             return Ok(header.form);
@@ -190,6 +182,16 @@ pub(crate) fn unseal(input: &mut impl Read, keys: &Keys, out: &mut impl Write) -
         held.copy_within(CHUNK.., 0);
         (at, have) = (at + CHUNK as u64, ahead);
     }
+}
+
+/// Writes to a reader until it is `gone`.
+fn put(out: &mut impl Write, bytes: &[u8], gone: &mut bool) -> Result<()> {
+    if *gone {
+        return Ok(());
+    }
+    let written = out.write_all(bytes);
+    *gone = written.is_err();
+    console::finish_output(written)
 }
 
 /// The MAC of a stream at its beginning; a file has none.

@@ -2,12 +2,17 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{OFlags, SeekFrom, seek};
+use rustix::io::Errno;
+use tidelock_format::UNIT;
+
 use crate::console;
-use crate::convert::without_holes;
 use crate::error::{Error, Result};
+use crate::walk;
 
 /// A sealed file takes at most so much more than a plain one: the written part of its header.
 const HEADER: u64 = 4096;
@@ -54,6 +59,24 @@ impl Size {
     pub(crate) fn copied(self) -> u64 {
         self.bytes + self.growth()
     }
+}
+
+/// How many bytes of a file are in no hole, by whole units; all, where that cannot be told.
+pub(crate) fn without_holes(path: &Path, size: u64) -> u64 {
+    let count = || -> io::Result<u64> {
+        let file = walk::open_file(path, OFlags::NOFOLLOW)?;
+        let (mut bytes, mut at) = (0, 0);
+        while at < size {
+            let found = match seek(&file, SeekFrom::Data(at)) {
+                Err(Errno::NXIO) => break,
+                found => found?,
+            };
+            at = seek(&file, SeekFrom::Hole(found))?.next_multiple_of(UNIT);
+            bytes += at - found / UNIT * UNIT;
+        }
+        Ok(bytes)
+    };
+    count().map_or(size, |bytes| size.min(bytes + UNIT))
 }
 
 /// What goes where.

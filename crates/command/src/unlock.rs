@@ -192,9 +192,8 @@ impl KeyOptions {
             source,
         };
         if file != Path::new(STANDARD_INPUT) {
-            return Ok(RecoveryKey::parse(
-                &text_of(File::open(file).map_err(failed)?).map_err(failed)?,
-            )?);
+            let text = File::open(file).and_then(text_of).map_err(failed)?;
+            return Ok(RecoveryKey::parse(&text)?);
         }
         let text = match self.standard_input.get() {
             Some(text) => text,

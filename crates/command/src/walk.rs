@@ -22,6 +22,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
 use std::path::{Component, Path, PathBuf};
 
+use rustix::fs::{Mode, OFlags};
 use tidelock_contract::control::FOLDER;
 use tidelock_contract::postgres::TABLESPACES;
 use tidelock_format::{Header, PROBE_LEN, Probe};
@@ -134,6 +135,20 @@ pub(crate) fn is_all_zeros(path: &Path) -> io::Result<bool> {
             return Ok(is_zero);
         }
         at += count as u64;
+    }
+}
+
+/// Opens a regular file and nothing else: who owns the directory may put a pipe in its place at any
+/// moment, which nobody waits for, or a link, which [`OFlags::NOFOLLOW`] refuses.
+///
+/// # Errors
+/// The system's; [`io::ErrorKind::InvalidInput`] for what is no regular file.
+pub(crate) fn open_file(path: &Path, flags: OFlags) -> io::Result<File> {
+    let flags = flags | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
+    match file.metadata()?.is_file() {
+        true => Ok(file),
+        false => Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file")),
     }
 }
 

@@ -32,7 +32,7 @@ hide() {
         --ambient-caps=-all,+ipc_lock -- "$@" > /dev/null 2>&1 &
     hidden=$!
     trap 'kill $hidden 2> /dev/null' EXIT
-    until [ "$(cat /proc/$hidden/comm)" = mariadbd ]; do
+    until [ "$(cat /proc/$hidden/comm)" = "${server:-mariadbd}" ]; do
         kill -0 $hidden || exit 9
         sleep 0.05
     done
@@ -54,7 +54,7 @@ impl Machine {
         if skip::unless_root("a capability") {
             return None;
         }
-        let user = 20_000 + 2 * (std::process::id() % 20_000) + number;
+        let user = 20_000 + 3 * (std::process::id() % 13_000) + number;
         let machine = Self { place: Shell::new(), others: Others::new(), user };
         let hidden = machine.run("cp /bin/sleep mariadbd; chmod 755 .; hide ./mariadbd 60");
         if !hidden.is_empty() {
@@ -98,4 +98,21 @@ fn a_hidden_server_that_locks_files_elsewhere_is_not_this_directorys() {
          hide flock --no-fork ibdata1 ./mariadbd 60; told status -D own/ours",
     );
     assert_eq!(said, "ended with 0\nserver       none runs\n");
+}
+
+/// As in a container: `postmaster.pid` has a number that nobody has here.
+#[test]
+fn a_hidden_postgres_that_may_be_this_directorys_leaves_it_open_whether_one_runs() {
+    let Some(machine) = Machine::new(2) else { return };
+    let said = machine.run(
+        "cp /bin/sleep postgres; mkdir own/pg; echo 15 > own/pg/PG_VERSION; chown -R $user:$user own/pg; \
+         mine tidelock encrypt own/pg --profile generic --no-recovery > said 2>&1 || cat said; \
+         echo 4194305 > own/pg/postmaster.pid; server=postgres; hide ./postgres 60; told status -D own/pg",
+    );
+    assert_eq!(
+        said,
+        "ended with 7\n\
+         server       unknown: processes cannot be looked at\n\
+         error: it is unknown whether a server runs, and whether the library is loaded in it\n"
+    );
 }

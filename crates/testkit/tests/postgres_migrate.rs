@@ -1,6 +1,9 @@
 //! `tidelock migrate`: a running server moves into a protected directory and out of one, while
 //! clients write, and wherever it is killed.
 
+#[path = "postgres_migrate/refusals.rs"]
+mod refusals;
+
 use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -231,7 +234,12 @@ fn abort_leaves_the_source_running_as_before() -> Result<()> {
     let writer = from.psql("postgres", "BEGIN; INSERT INTO busy VALUES (1); SELECT pg_sleep(60)");
     let writer = writer.spawn()?;
     from.wait_for("SELECT count(*) > 0 FROM pg_locks WHERE relation = 'busy'::regclass", "t")?;
-    let output = migrate(&place, from.dir(), one.dir(), &["--check", "counts", "--yes"])?.run()?;
+    let counted = ["--check", "counts", "--yes"];
+    let switched = [&counted[..], &["--switch"]].concat();
+    let output = migrate(&place, from.dir(), one.dir(), &switched)?.fails()?;
+    ensure(output.stderr.contains("1 table not compared"), || output.text())?;
+    ensure(from.postmaster().is_ok(), || "the source was stopped".into())?;
+    let output = migrate(&place, from.dir(), one.dir(), &counted)?.run()?;
     drop(writer);
     ensure(output.stdout.contains("--switch"), || output.text())?;
     ensure(output.stderr.contains("1 table not compared"), || output.text())?;
@@ -250,41 +258,6 @@ fn abort_leaves_the_source_running_as_before() -> Result<()> {
     } else {
         ensure(output.stderr.contains("is promoted"), || output.text())
     }
-}
-
-/// A user who may make functions, casts and tables has none of it called by a superuser, and no
-/// name of his ends a statement or reaches psql as a command.
-#[test]
-fn what_users_of_the_source_have_made_is_not_run_by_a_migration() -> Result<()> {
-    const MADE: &str = r#"
-        CREATE TABLE ran (what text);
-        CREATE FUNCTION public.pg_relation_size(oid) RETURNS bigint LANGUAGE plpgsql AS
-            $$BEGIN INSERT INTO public.ran VALUES ('size'); RETURN 0; END$$;
-        CREATE UNLOGGED TABLE quick (a int);
-        CREATE FUNCTION public.hashtextextended(text, integer) RETURNS bigint LANGUAGE plpgsql AS
-            $$BEGIN INSERT INTO public.ran VALUES ('hash'); RETURN 0; END$$;
-        CREATE TABLE mine (a int);
-        INSERT INTO mine VALUES (1);
-        CREATE FUNCTION own(mine) RETURNS text LANGUAGE plpgsql AS
-            $$BEGIN INSERT INTO public.ran VALUES ('cast'); RETURN ''; END$$;
-        CREATE CAST (mine AS text) WITH FUNCTION own(mine);
-        CREATE TABLE "a\'b" ();
-        ALTER DATABASE postgres SET search_path = public, pg_catalog;
-        ALTER DATABASE postgres SET standard_conforming_strings = off;"#;
-    let place = Workspace::new()?;
-    let from = Cluster::started(&place, "from", Arm::Plain)?;
-    let to = Cluster::at(&place, "to", Arm::Sealed)?;
-    let ran = from.dir().join("ran");
-    let table = format!(r"$lock$\! touch {} #", ran.display());
-    // A name has no more bytes.
-    ensure(table.len() < 64, || format!("{table} is too long"))?;
-    from.sql(&format!(r#"CREATE TABLE "{table}" ()"#))?;
-    from.sql(MADE)?;
-    let output = migrate(&place, from.dir(), to.dir(), &["--check", "sums", "--yes"])?.run()?;
-    ensure(output.stdout.contains("4 tables, 1 rows"), || output.text())?;
-    from.expect("SELECT count(*) FROM ran", "0")?;
-    ensure(!ran.exists(), || "a command was run".into())?;
-    migrate(&place, from.dir(), to.dir(), &["--abort"])?.run().map(drop)
 }
 
 /// As the line `by hand` says it, and then whatever the operator tries.
@@ -438,84 +411,6 @@ fn wal_that_no_archive_has_is_told_before_the_old_directory_is_removed() -> Resu
     ensure(output.stdout.contains("when these are archived"), || output.text())?;
     std::mem::forget(from);
     to.stop("immediate")
-}
-
-#[test]
-fn what_stands_in_the_way_is_refused_with_the_line_to_change() -> Result<()> {
-    let place = Workspace::new()?;
-    let from = Cluster::new(&place, "from", Arm::Plain)?;
-    let to = place.join("to");
-    let refused = |said: &str, hint: &str| -> Result<()> {
-        let output = migrate(&place, from.dir(), &to, &["--yes"])?.fails()?;
-        ensure(output.status.code() == Some(3), || output.text())?;
-        ensure(output.stderr.contains(said) && output.stderr.contains(hint), || {
-            format!("{said}: {}", output.text())
-        })?;
-        ensure(!to.exists(), || "something was made".into())
-    };
-    // One that has run tells where its programs are.
-    from.start()?;
-    from.stop("fast")?;
-    refused("no server runs", "start it")?;
-    from.set("wal_level", "minimal")?;
-    from.set("max_wal_senders", "0")?;
-    from.start()?;
-    refused("wal_level is minimal", "wal_level = 'replica'")?;
-    refused("max_wal_senders is 0", "max_wal_senders = 10")?;
-    from.set("wal_level", "replica")?;
-    from.set("max_wal_senders", "4")?;
-    from.set("max_replication_slots", "1")?;
-    from.restart()?;
-    from.sql("SELECT pg_create_physical_replication_slot('other')")?;
-    refused("max_replication_slots is 1", "max_replication_slots = 11")?;
-    refused("replication slot other", "--leave-behind")?;
-    from.sql("SELECT pg_drop_replication_slot('other')")?;
-    from.sql("ALTER SYSTEM SET synchronous_standby_names = '*'; ALTER SYSTEM SET synchronous_commit = 'local'; SELECT pg_reload_conf()")?;
-    from.wait_for("SHOW synchronous_standby_names", "*")?;
-    refused("synchronous_standby_names is *", "name the standbys")?;
-    from.sql("ALTER SYSTEM RESET ALL; SELECT pg_reload_conf()")?;
-    let hba = from.dir().join("pg_hba.conf");
-    let lines = fs::read_to_string(&hba).map_err(Error::io("reading pg_hba.conf"))?;
-    let without: Vec<&str> = lines.lines().filter(|line| !line.contains("replication")).collect();
-    place.write(&hba, &without.join("\n"))?;
-    from.sql("SELECT pg_reload_conf()")?;
-    from.wait_for("SHOW synchronous_standby_names", "")?;
-    refused("refuses a connection for replication", "local replication postgres peer")?;
-    place.write(&hba, &lines)?;
-    from.sql("SELECT pg_reload_conf()")?;
-    let space = place.make_dir("space")?;
-    from.sql(&format!("CREATE TABLESPACE s LOCATION '{}'", space.display()))?;
-    refused("has no new place", "-T ")?;
-    let patronis = from.dir().join("patroni.dynamic.json");
-    place.write(&patronis, "{}")?;
-    refused("Patroni has the source", "auto_init")?;
-    fs::remove_file(&patronis).map_err(Error::io("removing"))?;
-    from.sql("DROP TABLESPACE s")?;
-    // A standby has no rows of theirs.
-    from.sql("CREATE UNLOGGED TABLE quick AS SELECT 1 AS a; CREATE UNLOGGED TABLE none (a int)")?;
-    let one = "1 unlogged table or sequence of the database postgres would be empty";
-    refused(one, "--leave-behind")?;
-    from.sql("DROP TABLE quick")?;
-    if number(&from.sql("SHOW server_version_num")?)? >= 150_000 {
-        from.sql("CREATE UNLOGGED SEQUENCE counted; SELECT nextval('counted')")?;
-        refused(one, "--leave-behind")?;
-        from.sql("DROP SEQUENCE counted")?;
-    }
-    from.sql("CREATE DATABASE shut")?;
-    from.sql("ALTER DATABASE shut ALLOW_CONNECTIONS false")?;
-    refused("the database shut lets nobody in", "ALLOW_CONNECTIONS true")?;
-    from.sql("DROP DATABASE shut")?;
-    place.make_dir("to")?;
-    place.write(&to.join("file"), "")?;
-    let output = migrate(&place, from.dir(), &to, &["--yes"])?.fails()?;
-    ensure(output.stderr.contains("is not empty"), || output.text())?;
-    fs::remove_dir_all(&to).map_err(Error::io("removing"))?;
-    let output = migrate(&place, from.dir(), &to, &[])?.fails()?;
-    ensure(
-        output.stderr.contains("--yes") && output.stdout.contains("protected, with new keys"),
-        || output.text(),
-    )?;
-    from.expect("SELECT count(*) FROM pg_replication_slots", "0")
 }
 
 /// The copy would run them, beside the source, before it has taken its place.

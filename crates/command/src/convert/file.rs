@@ -21,11 +21,11 @@ use tidelock_format::{Front, PROBE_LEN, PlainSize, UNIT_USIZE, looks_sealed};
 use tidelock_keyring::Direction;
 
 use super::content::{Source, Target};
-use super::scan::{Item, NEXT, open_only_file};
+use super::scan::{Item, NEXT};
 use super::throttle::Throttle;
 use crate::error::{Error, Result};
 use crate::sealed::{Content, EndFault, Fault, Keys, SealedFile, Wanted};
-use crate::walk::read_first;
+use crate::walk::{self, read_first};
 
 /// Read, sealed and written at once.
 const CHUNK: usize = 64 * UNIT_USIZE;
@@ -361,7 +361,7 @@ const RESTORE: &str =
     "`tidelock verify` says more; restore the file from a backup, then run this again";
 
 fn open_file(path: &Path) -> Result<File> {
-    open_only_file(path).map_err(Error::io("open", path))
+    walk::open_file(path, OFlags::NOFOLLOW).map_err(Error::io("open", path))
 }
 
 /// The name of the file that will take the place of `path`.

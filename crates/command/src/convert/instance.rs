@@ -10,17 +10,16 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use procfs::process::{Process, all_processes};
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::OFlags;
 use tidelock_contract::Policy;
 use tidelock_keyring::Keyring;
 
-use super::scan::refuse_no_file;
 use crate::error::{Error, Result};
 use crate::mysqld::{Brand, refuse_socket};
 use crate::sealed::Keys;
 use crate::server::Server;
 use crate::status::ControlFile;
-use crate::walk::read_first;
+use crate::walk::{self, read_first};
 use crate::whereabouts::{DELETED, used_below, works_below};
 
 const CONTROL: &str = "global/pg_control";
@@ -85,10 +84,8 @@ pub(super) fn lock_out(dir: &Path) -> Result<Vec<File>> {
     let Some(brand) = Brand::of(dir) else { return Ok(Vec::new()) };
     let mut locked = Vec::new();
     for path in brand.locked().map(|name| dir.join(name)) {
-        let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let opened = rustix::fs::open(&path, flags, Mode::empty()).map_err(io::Error::from);
         // The server's user may have put anything there, and root would open it.
-        let file = match opened.and_then(|file| refuse_no_file(file.into())) {
+        let file = match walk::open_file(&path, OFlags::RDWR | OFlags::NOFOLLOW) {
             Err(why) if why.kind() == io::ErrorKind::NotFound => continue,
             opened => opened.map_err(Error::io("open", &path))?,
         };

@@ -7,11 +7,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{Mode, OFlags, SeekFrom, seek};
-use rustix::io::Errno;
+use rustix::fs::OFlags;
 use tidelock_contract::control::FOLDER;
 use tidelock_contract::{Decision, MEMORY_FOLDERS, Policy};
-use tidelock_format::{Class, PROBE_LEN, Probe, UNIT, looks_sealed};
+use tidelock_format::{Class, PROBE_LEN, Probe, looks_sealed};
 use tidelock_keyring::{Direction, Keyring};
 
 use super::file::broken;
@@ -19,6 +18,7 @@ use super::filesystem::is_written;
 use crate::console;
 use crate::error::{Error, Result};
 use crate::sealed::{Fault, Keys, Wanted};
+use crate::space::without_holes;
 use crate::walk::{self, Found};
 
 /// What a file is called until it takes the place of the one that it was made from; then the number
@@ -67,13 +67,12 @@ impl Item {
     }
 }
 
-/// Where a header would be: the first bytes of a file. Its owner may put a link or a pipe in its
-/// place at any moment, which is not followed, and nobody waits for.
+/// Where a header would be: the first bytes of a file, which is no link.
 ///
 /// # Errors
-/// The system's.
+/// As [`walk::open_file`].
 pub(super) fn first(path: &Path) -> io::Result<Vec<u8>> {
-    first_of(&open_only_file(path)?)
+    first_of(&walk::open_file(path, OFlags::NOFOLLOW)?)
 }
 
 fn first_of(file: &File) -> io::Result<Vec<u8>> {
@@ -81,28 +80,6 @@ fn first_of(file: &File) -> io::Result<Vec<u8>> {
     let count = walk::read_first(file, &mut first)?;
     first.truncate(count);
     Ok(first)
-}
-
-/// Opens a regular file for reading, and nothing else.
-///
-/// # Errors
-/// The system's; ELOOP for a link.
-pub(super) fn open_only_file(path: &Path) -> io::Result<File> {
-    open_file_by(path, OFlags::NOFOLLOW)
-}
-
-fn open_file_by(path: &Path, links: OFlags) -> io::Result<File> {
-    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | links;
-    refuse_no_file(rustix::fs::open(path, flags, Mode::empty())?.into())
-}
-
-/// # Errors
-/// [`io::ErrorKind::InvalidInput`] for what is open and no regular file.
-pub(super) fn refuse_no_file(opened: File) -> io::Result<File> {
-    match opened.metadata()?.is_file() {
-        true => Ok(opened),
-        false => Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file")),
-    }
 }
 
 /// What was found.
@@ -251,7 +228,7 @@ impl Scan {
         for item in &self.items {
             let Some(path) = item.names.first() else { continue };
             let open = || {
-                let file = open_only_file(path).map_err(Fault::from)?;
+                let file = walk::open_file(path, OFlags::NOFOLLOW).map_err(Fault::from)?;
                 keys.open(file, Wanted::File(item.class))
             };
             match open().or_else(|_| open()) {
@@ -412,7 +389,7 @@ fn sealed_among<'p>(
     mut paths: impl Iterator<Item = &'p PathBuf>,
     keyring: &Keyring,
 ) -> Result<Option<&'p Path>> {
-    let begins = |path: &Path| first_of(&open_file_by(path, OFlags::empty())?);
+    let begins = |path: &Path| first_of(&walk::open_file(path, OFlags::empty())?);
     let found = paths.find_map(|path| match begins(path) {
         Ok(first) => {
             let is_ours = Probe::parse(&first).copies().any(|copy| {
@@ -427,24 +404,6 @@ fn sealed_among<'p>(
         },
     });
     found.transpose()
-}
-
-/// How many bytes of a file are in no hole, by whole units; all, where that cannot be told.
-pub(crate) fn without_holes(path: &Path, size: u64) -> u64 {
-    let count = || -> io::Result<u64> {
-        let file = open_only_file(path)?;
-        let (mut bytes, mut at) = (0, 0);
-        while at < size {
-            let found = match seek(&file, SeekFrom::Data(at)) {
-                Err(Errno::NXIO) => break,
-                found => found?,
-            };
-            at = seek(&file, SeekFrom::Hole(found))?.next_multiple_of(UNIT);
-            bytes += at - found / UNIT * UNIT;
-        }
-        Ok(bytes)
-    };
-    count().map_or(size, |bytes| size.min(bytes + UNIT))
 }
 
 /// Files that stayed as they are would be lost with the old key, or read as what they are not.

@@ -78,7 +78,7 @@ fn begin_with_keys(environment: Environment, agents: &[u8], exe: &[u8], shared: 
     process::start();
     requests::start();
     memory::serve_aws_lc();
-    starting().system().set_hidden_from(limits::make_room());
+    starting().system().set_numbers(limits::make_room());
     environment::keep(environment);
     protect(starting(), &HOST, agents, exe);
     spaces::share(starting(), &HOST, shared);

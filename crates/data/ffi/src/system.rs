@@ -5,10 +5,11 @@
 //! only.
 #![expect(unsafe_code, reason = "descriptors by number")]
 
+mod directory;
+
 use core::ffi::CStr;
 use core::sync::atomic::{
-    AtomicBool, AtomicI32, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering::Acquire,
-    Ordering::Relaxed, Ordering::Release,
+    AtomicBool, AtomicI32, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
 };
 use std::io::IoSlice;
 use std::os::fd::{BorrowedFd, IntoRawFd};
@@ -22,6 +23,7 @@ use tidelock_engine::{
     Actor, Errno, Fd, FileStat, Identity, Kernel, Links, Refusal, System, Words,
 };
 use tidelock_format::{DiskOffset, DiskSize};
+use tidelock_runtime::limits::Numbers;
 use tidelock_runtime::{Served, Sharing, is_under_way};
 
 use crate::host::HOST;
@@ -61,6 +63,8 @@ pub struct Linux {
     spares: [AtomicI32; SPARES],
     /// The lowest number for hidden descriptors.
     hidden_from: AtomicI32,
+    /// All numbers lie below this one.
+    numbers_end: AtomicI32,
 }
 
 fn error(from: rustix::io::Errno) -> Errno {
@@ -96,12 +100,16 @@ impl Linux {
     /// A kernel of which nothing is known yet.
     #[must_use]
     pub const fn new() -> Self {
-        Self { spares: [const { AtomicI32::new(-1) }; SPARES], hidden_from: AtomicI32::new(512) }
+        Self {
+            spares: [const { AtomicI32::new(-1) }; SPARES],
+            hidden_from: AtomicI32::new(512),
+            numbers_end: AtomicI32::new(0),
+        }
     }
 
-    /// The lowest number for hidden descriptors.
-    pub(crate) fn set_hidden_from(&self, lowest: i32) {
-        self.hidden_from.store(lowest, Relaxed);
+    pub(crate) fn set_numbers(&self, Numbers { end, hidden }: Numbers) {
+        self.hidden_from.store(hidden, Relaxed);
+        self.numbers_end.store(end, Relaxed);
     }
 
     /// Spare descriptors, to be closed: their numbers are not to be used any more.
@@ -345,8 +353,11 @@ impl System for Linux {
     }
 
     fn has_number_below(&self, numbers: usize) -> bool {
-        // The kernel gives the lowest number that is free, so the last one tells.
         let last = i32::try_from(numbers).map_or(i32::MAX, |numbers| numbers - 1);
+        if self.numbers_end.load(Relaxed) <= last {
+            return true;
+        }
+        // The kernel gives the lowest number that is free, so the last one tells.
         let asked = [i64::from(last), i64::from(libc::F_GETFD), 0, 0, 0, 0];
         if sys::plain(sys::nr::FCNTL, asked).is_err() {
             return true;
@@ -532,69 +543,4 @@ static APART: AtomicBool = AtomicBool::new(false);
 /// In a forked child, which has one thread.
 pub(crate) fn working_directory_after_fork() {
     directory::after_fork_in_child();
-}
-
-/// The working directory, so that relative paths need no system call: a sequence lock over bytes.
-mod directory {
-    use super::{AtomicU8, AtomicU32, AtomicUsize, Errno, Relaxed};
-    use core::sync::atomic::Ordering::{AcqRel, Acquire, Release};
-    use core::sync::atomic::fence;
-
-    use crate::sys;
-
-    const LEN: usize = 4096;
-    static BYTES: [AtomicU8; LEN] = [const { AtomicU8::new(0) }; LEN];
-    static COUNT: AtomicUsize = AtomicUsize::new(0);
-    /// Odd while it is being written.
-    static SEQUENCE: AtomicU32 = AtomicU32::new(0);
-
-    pub(super) fn read(into: &mut [u8]) -> Result<usize, Errno> {
-        for _ in 0..1000 {
-            let before = SEQUENCE.load(Acquire);
-            if before & 1 == 1 {
-                core::hint::spin_loop();
-                continue;
-            }
-            let count = COUNT.load(Relaxed).min(LEN);
-            let room = into.get_mut(..count).ok_or(Errno::NAMETOOLONG)?;
-            for (out, byte) in room.iter_mut().zip(&BYTES) {
-                *out = byte.load(Relaxed);
-            }
-            fence(Acquire);
-            if SEQUENCE.load(Relaxed) == before {
-                return if count == 0 { Err(Errno::NOENT) } else { Ok(count) };
-            }
-        }
-        sys::working_directory(into)
-    }
-
-    pub(super) fn refresh() {
-        // A handler that changes it too would wait for its own thread.
-        let mask = sys::block_signals();
-        // First of all: of two threads the later one must have the newer answer.
-        while SEQUENCE.load(Relaxed) & 1 == 1 || {
-            let now = SEQUENCE.load(Relaxed);
-            SEQUENCE.compare_exchange(now & !1, (now & !1) + 1, AcqRel, Relaxed).is_err()
-        } {
-            core::hint::spin_loop();
-        }
-        let mut buffer = [0u8; LEN];
-        let found = sys::working_directory(&mut buffer).unwrap_or(0);
-        // A directory that cannot be reached from the root has no path to go by.
-        let path = buffer.get(..found).filter(|path| path.first() == Some(&b'/')).unwrap_or(&[]);
-        for (byte, &new) in BYTES.iter().zip(path) {
-            byte.store(new, Relaxed);
-        }
-        COUNT.store(path.len(), Relaxed);
-        SEQUENCE.fetch_add(1, Release);
-        sys::restore_signals(mask);
-    }
-
-    /// Another thread may have been in the middle of it, or just before, and is not there any more.
-    pub(super) fn after_fork_in_child() {
-        if SEQUENCE.load(Relaxed) & 1 == 1 {
-            SEQUENCE.fetch_add(1, Release);
-        }
-        refresh();
-    }
 }

@@ -7,10 +7,18 @@ const HIDDEN_FROM: i32 = 1024;
 /// As if there were no limit.
 const MANY: u64 = 1 << 20;
 
-/// Makes room: the soft limit is raised as far as allowed. The lowest number for hidden
-/// descriptors.
+/// The numbers of descriptors that the process may have.
+#[derive(Clone, Copy)]
+pub struct Numbers {
+    /// All lie below this one.
+    pub end: i32,
+    /// The lowest for hidden ones.
+    pub hidden: i32,
+}
+
+/// Makes room: the soft limit is raised as far as allowed.
 #[must_use]
-pub fn make_room() -> i32 {
+pub fn make_room() -> Numbers {
     let limit = getrlimit(Resource::Nofile);
     let soft = limit.current.unwrap_or(MANY);
     let wanted = 4 * u64::from(HIDDEN_FROM.cast_unsigned());
@@ -22,18 +30,20 @@ pub fn make_room() -> i32 {
             available = wanted.min(hard);
         }
     }
-    lowest(available)
+    numbers(available)
 }
 
-/// The lowest number for hidden descriptors under the limit that the program has set itself: below
-/// a higher one, or the kernel would not give the number.
+/// Under the limit that the program has set itself: the kernel gives no number beyond it.
 #[must_use]
-pub fn after_change() -> i32 {
-    lowest(getrlimit(Resource::Nofile).current.unwrap_or(MANY))
+pub fn after_change() -> Numbers {
+    numbers(getrlimit(Resource::Nofile).current.unwrap_or(MANY))
 }
 
 /// The upper half belongs to us where there are few.
-fn lowest(available: u64) -> i32 {
-    let lowest = u64::from(HIDDEN_FROM.cast_unsigned()).min(available / 2);
-    i32::try_from(lowest).unwrap_or(HIDDEN_FROM)
+fn numbers(available: u64) -> Numbers {
+    let hidden = u64::from(HIDDEN_FROM.cast_unsigned()).min(available / 2);
+    Numbers {
+        end: i32::try_from(available).unwrap_or(i32::MAX),
+        hidden: i32::try_from(hidden).unwrap_or(HIDDEN_FROM),
+    }
 }

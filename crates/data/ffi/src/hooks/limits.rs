@@ -38,7 +38,7 @@ pub unsafe fn prlimit(
         && let Some(process) = process()
     {
         let system = process.system();
-        system.set_hidden_from(limits::after_change());
+        system.set_numbers(limits::after_change());
         system.take_spares().for_each(|spare| process.drop_hidden(spare));
     }
     done
