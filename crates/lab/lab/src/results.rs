@@ -55,6 +55,8 @@ pub struct Results {
     /// Whether the lab came to the end of the plan. A run of before this was written has not that
     /// mark, and says `false`.
     pub finished: bool,
+    /// What the pre-flight said, line by line; empty where there was none, and of older runs.
+    pub forecast: Vec<String>,
 }
 
 impl Results {
@@ -90,6 +92,7 @@ impl Results {
         let (mut trials, cut_blocks) = counted::of_whole_blocks(&manifest, trials);
         counted::drop_sparse_percentiles(&mut trials);
         let finished = dir.join(FINISHED).is_file();
+        let forecast = fs::read_to_string(dir.join(FORECAST)).unwrap_or_default();
         Ok(Self {
             dir: dir.into(),
             manifest,
@@ -101,6 +104,7 @@ impl Results {
             cut_blocks,
             sittings,
             finished,
+            forecast: forecast.lines().map(str::to_owned).collect(),
         })
     }
 }
@@ -275,6 +279,8 @@ pub const MANIFEST: &str = "run.json";
 pub const RESULTS: &str = "results.jsonl";
 /// Name of the mark of a run whose plan came to its end.
 const FINISHED: &str = "finished";
+/// Name of the file with what the pre-flight said.
+pub(crate) const FORECAST: &str = "forecast";
 
 #[cfg(test)]
 mod tests {

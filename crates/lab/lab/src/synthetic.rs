@@ -167,6 +167,7 @@ pub(crate) fn results(run: Synthetic, arms: &[&str]) -> Results {
         cut_blocks: BTreeSet::new(),
         sittings: 1,
         finished: true,
+        forecast: Vec::new(),
     }
 }
 

@@ -197,11 +197,11 @@ impl Forecast {
         });
         let decided = named(&|outlook| matches!(outlook, Outlook::Decided).then(String::new));
         [
-            open.map(|all| format!("CPU time will not be known to {percent} %: {all}")),
+            open.map(|all| format!("CPU time of two equal servers will not be known to {percent} %: {all}")),
             unknown.map(|all| {
-                format!("whether CPU time will be known to {percent} % is not known: {all}")
+                format!("whether CPU time of two equal servers will be known to {percent} % is not known: {all}")
             }),
-            decided.map(|all| format!("CPU time will be known to {percent} %: {all}")),
+            decided.map(|all| format!("CPU time of two equal servers will be known to {percent} %: {all}")),
         ]
         .into_iter()
         .flatten()

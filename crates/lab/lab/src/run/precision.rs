@@ -23,7 +23,7 @@ use crate::manifest::Planned;
 use crate::metric::{Metric, find};
 use crate::phrase::LEAST_FOR_PUBLICATION;
 use crate::plan;
-use crate::results::instances;
+use crate::results::{self, Existing, instances};
 use crate::statistics::Estimate;
 use crate::trial::{Cell, Phase, Trial};
 
@@ -72,10 +72,14 @@ impl Lab<'_> {
         }
         let left = self.until.map(|until| until.saturating_duration_since(Instant::now()));
         let forecast = Forecast::of(experiments, &spreads, wanted, left)?;
-        for line in forecast.time(asked.is_some()).into_iter().chain(forecast.families()) {
-            progress.note(&line);
+        let lines: Vec<String> =
+            forecast.time(asked.is_some()).into_iter().chain(forecast.families()).collect();
+        for line in &lines {
+            progress.note(line);
         }
-        Ok(())
+        // Whoever reads the run can hold it to this.
+        let text = lines.join("\n");
+        results::whole(&self.options.out, results::FORECAST, text.as_bytes(), Existing::Replaced)
     }
 
     fn is_long(&self) -> Result<bool> {

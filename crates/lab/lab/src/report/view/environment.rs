@@ -30,6 +30,7 @@ pub(super) fn of(results: &Results) -> Vec<(String, String)> {
         ("checksums of pages", checksums(&manifest.experiments)),
         ("commits wait for the disk", commits(&manifest.experiments)),
         ("measured for", duration(results)),
+        ("said before it began", results.forecast.join("; ")),
         ("Tidelock", tidelock(&manifest.tidelock, &manifest.commit)),
     ]
     .map(|(name, value)| (name.to_owned(), value))

@@ -68,11 +68,16 @@ fn spreads(read: f64, write: f64) -> Spreads {
 fn a_family_that_will_be_too_wide_is_named_before() {
     let said = said(&planned(str::to_owned), &spreads(0.01, 0.08), None);
     let [open, unknown, decided] = &said[..] else { panic!("{said:?}") };
-    assert!(open.starts_with("CPU time will not be known to 2.0 %: TPC-B-like (the"), "{open}");
+    assert!(
+        open.starts_with(
+            "CPU time of two equal servers will not be known to 2.0 %: TPC-B-like (the"
+        ),
+        "{open}"
+    );
     assert!(open.contains("the blocks of its 2 cells give ") && !open.contains("read"), "{open}");
     let why = "bulk (its cell has work that could not be tried)";
     assert!(unknown.contains(why) && unknown.contains("all loads (1 of its 5 cells"), "{unknown}");
-    assert_eq!(decided, "CPU time will be known to 2.0 %: read only");
+    assert_eq!(decided, "CPU time of two equal servers will be known to 2.0 %: read only");
 }
 
 #[test]
@@ -84,7 +89,7 @@ fn a_family_without_equal_work_is_reckoned_by_whole_trials() {
         spreads.insert(whole(Kind::Bulk, "t"), spread(sd));
         said(&planned, &spreads, None)
     };
-    let narrow = "CPU time will be known to 2.0 %: all loads; read only; TPC-B-like; bulk";
+    let narrow = "CPU time of two equal servers will be known to 2.0 %: all loads; read only; TPC-B-like; bulk";
     assert_eq!(bulk(0.01, 10), [narrow]);
     let wide = bulk(0.05, 10);
     assert!(
