@@ -6,7 +6,7 @@ use std::rc::Rc;
 use tidelock_engine::{Errno, Fd, Kernel as _};
 use tidelock_format::Layout;
 use tidelock_testkit::model::data;
-use tidelock_testkit::sim::driver::{c, file, with_room};
+use tidelock_testkit::sim::driver::{c, file, read_all, with_room};
 use tidelock_testkit::sim::{Call, Engine, Fault, Plan, SimDisk};
 
 const DIRECT: i32 = libc::O_RDWR | libc::O_CREAT | libc::O_DIRECT;
@@ -110,6 +110,49 @@ fn nothing_is_read_beside_a_write_of_the_same_bytes() {
         assert!(sealed.begin_read(into.first(4096), 8192).is_none());
         drop(held);
         assert!(sealed.begin_read(into.first(4096), 8192).is_some());
+    });
+}
+
+/// As at a limit of the file's size, or on a full disk with small blocks.
+#[test]
+fn a_request_that_stops_within_a_unit_keeps_nobody_waiting_and_leaves_no_garbage() {
+    const END: u64 = 262_144;
+    with_room(|| {
+        let cases = ["/pg/paged/1", "/pg/bytes/1"].map(|path| [(path, false), (path, true)]);
+        for ((path, hole), stop) in
+            cases.concat().iter().flat_map(|case| [1, 100, 512, 1040, 4095].map(|s| (*case, s)))
+        {
+            let case = format!("{path}, {stop} behind a unit, into a hole: {hole}");
+            let (disk, engine) = start();
+            let fd = made(&engine, path, DIRECT);
+            let sealed = file(&engine, fd).expect("it is sealed");
+            if hole {
+                sealed.set_len(END + 16_384).expect("extended");
+            }
+            let mut memory = Pages::new(8192);
+            let begun = sealed.begin_write(&data(2, 8192), END, memory.first(8192), 1);
+            let (request, bytes, handed) = begun.expect("the kernel can be handed it");
+            let disk_end = usize::try_from(handed.at.get()).expect("small") + 4096 + stop;
+            disk.limit_size(Some(disk_end));
+            assert_eq!(engine.system().pwrite(handed.file, bytes, handed.at), Ok(4096 + stop));
+            request.stopped();
+            drop(request);
+            assert!(engine.system().holds_no_lock(), "{case}");
+            // Before its event is fetched, by the same thread.
+            assert_eq!(sealed.pwrite(&data(3, 100), 10), Ok(100), "{case}");
+            let count = sealed.write_again(&data(2, 8192), END, 4096 + stop).unwrap_or(0);
+            disk.limit_size(None);
+            assert!((4096..=4096 + stop).contains(&count), "{case}: {count} written");
+            let mut expected = data(1, 262_144);
+            expected[10..110].copy_from_slice(&data(3, 100));
+            expected.extend_from_slice(&data(2, 8192)[..count]);
+            if hole {
+                expected.resize(262_144 + 16_384, 0);
+            }
+            let found = read_all(&disk.process(), path).expect("read");
+            let differs = found.iter().zip(&expected).position(|(a, b)| a != b);
+            assert_eq!((found.len(), differs), (expected.len(), None), "{case}: {count} written");
+        }
     });
 }
 

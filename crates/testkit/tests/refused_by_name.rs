@@ -129,6 +129,28 @@ fn a_library_that_binds_deeply_writes_sealed_files_and_a_libc_of_its_own_is_refu
     assert!(!sealed.windows(11).any(|bytes| bytes == b"plain words"));
 }
 
+/// As behind `2>&1 | less`: the call that is refused may have a file that others wait for.
+#[test]
+fn a_line_that_nobody_reads_keeps_no_call_waiting() {
+    let place = Place::new("unread");
+    fs::write(place.dir.join("stray"), [b'x'; 8192]).unwrap();
+    let (done, words) = place.run(
+        "import errno, fcntl, os, signal, sys\n\
+         read, write = os.pipe()\n\
+         os.dup2(write, 2)\n\
+         flags = fcntl.fcntl(2, fcntl.F_GETFL)\n\
+         fcntl.fcntl(2, fcntl.F_SETFL, flags | os.O_NONBLOCK)\n\
+         try:\n\
+         \x20   while True: os.write(2, b'x' * 4096)\n\
+         except BlockingIOError: pass\n\
+         fcntl.fcntl(2, fcntl.F_SETFL, flags)\n\
+         signal.alarm(30)\n\
+         try: os.open(sys.argv[1] + '/stray', os.O_RDWR); sys.exit(4)\n\
+         except OSError as why: sys.exit(0 if why.errno == errno.EIO else 5)\n",
+    );
+    assert!(done.status.success(), "{}: {words}", done.status);
+}
+
 /// 65,536 is what the table of descriptors has room for.
 #[test]
 fn a_file_that_would_get_too_high_a_descriptor_is_refused_before_it_is_made() {

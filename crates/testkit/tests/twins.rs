@@ -64,6 +64,7 @@ twins! {
     fast_path
     fallocate_keeps_bytes
     files_that_libc_opens_itself
+    fork_beside_opens
     fork_shares_the_offset
     fortified_calls
     fortified_calls_narrow

@@ -3,11 +3,12 @@
  * first section is empty: what the marks themselves take. */
 #include "twin.h"
 
-enum { TIMES = 1, PAGE = 8192 };
+enum { TIMES = 1, PAGE = 8192, SCAN = 16 * PAGE };
 
 static char page[PAGE] __attribute__((aligned(4096)));
 static char back[PAGE] __attribute__((aligned(4096)));
-static int bad;
+static char scanned[SCAN] __attribute__((aligned(4096)));
+static int bad, long_one;
 
 static void mark(const char *text)
 {
@@ -17,6 +18,12 @@ static void mark(const char *text)
 static void nothing(int fd, int i) { (void)fd, (void)i; }
 static void read_page(int fd, int i) { bad += pread(fd, back, PAGE, i * (long)PAGE) != PAGE; }
 static void write_page(int fd, int i) { bad += pwrite(fd, page, PAGE, i * (long)PAGE) != PAGE; }
+static void read_many(int fd, int i)
+{
+    (void)fd, (void)i;
+    bad += pread(long_one, scanned, SCAN, 0) != SCAN;
+}
+
 static void write_little(int fd, int i)
 {
     bad += pwrite(fd, page, 100, i * (long)PAGE + 1237) != 100;
@@ -45,6 +52,7 @@ static void seek(int fd, int i)
 static const struct { const char *mark; void (*call)(int fd, int i); } calls[] = {
     {"begin nothing", nothing},
     {"begin aligned read", read_page},
+    {"begin read of 16 pages", read_many},
     {"begin aligned write", write_page},
     {"begin open and close", open_and_close},
     {"begin small write", write_little},
@@ -61,6 +69,12 @@ int main(int argc, char **argv)
         fill(page, PAGE, 1, i * (long)PAGE);
         write_page(fd, i);
     }
+    long_one = open("base/5/16385", O_RDWR | O_CREAT | O_EXCL, 0600);
+    for (int i = 0; i < SCAN / PAGE; i++) {
+        fill(page, PAGE, 1, i * (long)PAGE);
+        write_page(long_one, i);
+    }
+    fill(page, PAGE, 1, 0);
     for (unsigned which = 0; which < sizeof calls / sizeof *calls; which++) {
         /* Once before: symbols are found, keys are known, pages of memory were seen. */
         for (int i = 0; i < TIMES; i++)

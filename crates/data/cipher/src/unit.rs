@@ -36,8 +36,14 @@ pub trait UnitCipher {
     /// [`UnlockError`]; the slot is then empty.
     fn unlock(&self, slot: KeySlot, header: &Proven) -> Result<(), UnlockError>;
 
+    /// A new file of directory `root` may be made next. This may wait, for an agent that tells a
+    /// changed keyring; whoever calls holds nothing that others wait for.
+    fn prepare(&self, root: Root) {
+        let _ = root;
+    }
+
     /// Makes the header of a new file of directory `root`, under its current data key and a fresh
-    /// nonce.
+    /// nonce. Waits for nobody: the file's gate is held.
     ///
     /// # Errors
     /// [`UnlockError`] if there is no current data key or no randomness.

@@ -21,9 +21,15 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
         if self.table.entry(fd) == Entry::Hidden {
             return Err(Errno::BADF);
         }
+        if !matches!(self.table.entry(fd), Entry::Open(_)) {
+            return self.system.close(Fd(fd));
+        }
+        let change = self.change();
         if let Entry::Open(index) = self.table.take(fd) {
             self.drop_locks(index);
             let closed = self.system.close(Fd(fd));
+            // To close the real file may take a while.
+            drop(change);
             self.leave(index);
             return closed;
         }

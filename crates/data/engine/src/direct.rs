@@ -95,6 +95,7 @@ impl<S: System, C: UnitCipher, P: Decide> OpenFile<'_, S, C, P> {
         if !self.is_keyed() {
             return Ok(None);
         }
+        let _change = self.process.change();
         // Whoever writes through the page cache has done so, and whoever comes finds it open.
         let alone = self.alone()?;
         if self.slot.direct.load(Acquire) == 0 {

@@ -121,6 +121,8 @@ impl<'p, S: System, C: UnitCipher, P: Decide> OpenFile<'p, S, C, P> {
     /// Changes the flags that may change after open (F_SETFL); of ours those are O_APPEND and, for
     /// this process, O_DIRECT.
     pub fn set_flags(&self, flags: i32) {
+        // A fork shares the file in its turn, and must not miss what is half said.
+        let _turn = self.brief_turn();
         let changeable = O_APPEND | O_DIRECT;
         let kept = self.flags().0 & !changeable;
         let all = kept | flags & changeable;
@@ -275,8 +277,17 @@ impl<'p, S: System, C: UnitCipher, P: Decide> OpenFile<'p, S, C, P> {
         self.traits().stripe
     }
 
+    /// Before a gate is taken that a new header may be made under: nobody waits for an agent then.
+    #[inline]
+    pub(crate) fn prepare(&self) {
+        if !self.is_keyed() {
+            self.cipher().prepare(self.traits().root());
+        }
+    }
+
     /// Has the file alone until the guard is dropped.
     pub(crate) fn alone(&self) -> Result<Alone<'p, S>, Errno> {
+        self.prepare();
         Alone::take(self.kernel(), self.stripe())
     }
 

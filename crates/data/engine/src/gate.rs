@@ -21,7 +21,7 @@ use core::sync::atomic::{AtomicU64, Ordering::AcqRel, Ordering::Acquire, Orderin
 use crate::errno::Errno;
 use crate::kernel::Kernel;
 use crate::roster::{self, AtWork};
-use crate::words::{LARGEST_NUMBER, Stripe, line};
+use crate::words::{LARGEST_NUMBER, Stripe, Words, line};
 
 const SHARERS: u64 = (1 << 14) - 1;
 const AWAITED: u64 = 1 << 14;
@@ -61,8 +61,9 @@ impl<'k, K: Kernel> Shared<'k, K> {
         loop {
             let wanted = word.load(Relaxed) & HOLDER != 0;
             // A thread that shares it already, below a signal handler, must not wait for whoever
-            // waits for it.
-            if wanted && !roster::sharers(kernel, stripe).own {
+            // waits for it. One that the word does not count any more would pass the gate beside
+            // who has it.
+            if wanted && !roster::is_inside(kernel, stripe) {
                 return None;
             }
             let at_work = AtWork::begin(kernel, stripe.root);
@@ -70,6 +71,7 @@ impl<'k, K: Kernel> Shared<'k, K> {
             let shared = Self { kernel, stripe, at_work };
             let before = word.fetch_add(1, AcqRel);
             if wanted || before & HOLDER == 0 {
+                shared.at_work.is_counted();
                 return Some(shared);
             }
         }
@@ -99,6 +101,16 @@ impl<'k, K: Kernel> Shared<'k, K> {
     pub(crate) const fn kernel(&self) -> &'k K {
         self.kernel
     }
+
+    /// A write that shares the gate has stopped within a unit: sizes are looked at again. Before
+    /// the gate is given back, so that a thread that is killed in between leaves nobody who takes
+    /// the file for one of whole units.
+    pub(crate) fn move_sizes(&self) {
+        if self.at_work.is_ours() {
+            generation(self.kernel, self.stripe).fetch_add(2, AcqRel);
+            self.kernel.words(self.stripe.root).moves.0.fetch_add(2, AcqRel);
+        }
+    }
 }
 
 impl<K: Kernel> Drop for Shared<'_, K> {
@@ -108,7 +120,10 @@ impl<K: Kernel> Drop for Shared<'_, K> {
             return;
         }
         let word = word(self.kernel, self.stripe);
+        self.at_work.ceases_to_count();
         let before = word.fetch_add(ONE_LEFT - 1, AcqRel);
+        // A handler from here on may wait for who has the gate.
+        self.at_work.end();
         if before & (AWAITED | SHARERS) == AWAITED | 1 {
             self.kernel.wake(word);
         }
@@ -339,6 +354,34 @@ fn take_from_the_dead<K: Kernel>(kernel: &K, stripe: Stripe, seen: u64) {
     }
     let half_done = !generation(kernel, stripe).load(Acquire).is_multiple_of(2);
     heir.changes.set(half_done);
+}
+
+/// Gives back the gates that a process had alone whose number is given to another now: that one
+/// lives, and would count as who has them. A change that it left half done ends.
+pub(crate) fn dismiss_number(words: &Words, number: u32) {
+    for (gate, sizes) in words.gates.iter().zip(&words.generations) {
+        let mut seen = gate.0.load(Acquire);
+        let ours = loop {
+            if (seen & HOLDER) >> HOLDER_AT != u64::from(number) {
+                break false;
+            }
+            // Another word for the same: whoever takes it from the dead at this moment fails.
+            let next = seen.wrapping_add(ONE_LEFT);
+            match gate.0.compare_exchange(seen, next, AcqRel, Acquire) {
+                Ok(_) => break true,
+                Err(now) => seen = now,
+            }
+        };
+        if !ours {
+            continue;
+        }
+        if !sizes.0.load(Acquire).is_multiple_of(2) {
+            words.moves.0.fetch_add(1, AcqRel);
+            sizes.0.fetch_add(1, AcqRel);
+        }
+        // Who waits looks again by itself.
+        gate.0.fetch_and(!(HOLDER | AWAITED), AcqRel);
+    }
 }
 
 #[cfg(test)]

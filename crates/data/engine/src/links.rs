@@ -108,10 +108,8 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
         found?;
         if self.is_nobodys(real.as_bytes()) && !self.is_anothers(real.as_bytes(), file) {
             self.refuse_everybodys(root, link, name, (real.as_bytes(), &identity))?;
-            self.roots.attach(root, real.as_bytes(), name, file)?;
-            if let Ok(Identity { device, inode, .. }) = identity {
-                self.roots.identify(real.as_bytes(), device, inode);
-            }
+            let known = identity.ok().map(|Identity { device, inode, .. }| (device, inode));
+            self.roots.attach_known(root, real.as_bytes(), name, file, known)?;
             // We have just looked, and found it to be outside.
             self.outside.forget();
         }

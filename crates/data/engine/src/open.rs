@@ -462,6 +462,7 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
         // Asked before, since the answer is read from a sealed file.
         let writes = flags & O_ACCMODE != 0 && flags & O_TRUNC == 0;
         let recovers = writes && self.system.may_rekey_lost(traits.root());
+        self.cipher.prepare(traits.root());
         let alone = Alone::take(&self.system, traits.stripe)?;
         alone.begin_change();
         self.mend_alone(fd, flags, traits, name, recovers)

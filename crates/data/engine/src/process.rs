@@ -8,6 +8,7 @@ use tidelock_format::{COPY_LEN, DiskSize, Form, SECOND_COPY_AT, bytes_agree};
 use crate::ancestry::Outside;
 use crate::errno::Errno;
 use crate::file::OpenFile;
+use crate::forks::{Change, Forks};
 use crate::gate;
 use crate::kernel::{Fd, FileStat, Links, System};
 use crate::keytable::KeyTable;
@@ -32,6 +33,7 @@ pub struct Process<S, C, P: 'static> {
     pub(crate) table: Table,
     pub(crate) keys: KeyTable,
     pub(crate) moving: Moving,
+    forks: Forks,
     pub(crate) outside: Outside,
     /// Files whose maps were refused.
     pub(crate) told: Told,
@@ -83,6 +85,7 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
             table,
             keys,
             moving: Moving::new(),
+            forks: Forks::new(),
             outside: Outside::new(),
             told: Told::new(),
             unopened: Unopened::new(),
@@ -151,6 +154,7 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
         lowest: i32,
         cloexec: bool,
     ) -> Result<i32, Errno> {
+        let _change = self.change();
         let fd =
             self.system.duplicate(self.system.anchor(file.traits().root()), lowest, cloexec)?;
         if !Table::holds(fd) {
@@ -180,6 +184,7 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
         if self.table.entry(onto) == Entry::Hidden || !Table::holds(Fd(onto)) {
             return Err(Errno::BADF);
         }
+        let _change = self.change();
         // If the kernel refuses, `onto` stays what it was.
         self.system.duplicate_onto(self.system.anchor(file.traits().root()), Fd(onto), cloexec)?;
         let joined = self.table.join(file.index);
@@ -187,6 +192,17 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
             if joined { self.table.replace(Fd(onto), file.index) } else { self.table.take(onto) };
         self.displace(before);
         Ok(())
+    }
+
+    /// Lets `put` give the number `onto` to something that is none of ours; what it returns.
+    pub fn replaced_by(&self, onto: i32, put: impl FnOnce() -> i32) -> i32 {
+        let _change = self.change();
+        let done = put();
+        // If the kernel refuses, `onto` stays what it was.
+        if done >= 0 {
+            self.forget(onto);
+        }
+        done
     }
 
     /// The sealed descriptors from `first` to `last`, for close_range and closefrom.
@@ -414,6 +430,8 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
         if !Table::holds(fd) {
             return Err(Errno::MFILE);
         }
+        // Before it the file is a descriptor without a name, which exec closes.
+        let _change = self.change();
         let slot = claim.slot();
         let (hidden, visible) = match *placing {
             Placing::Move(spare) => self.move_real(slot, fd, spare, traits.root(), flags)?,
@@ -465,8 +483,26 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
         Ok((fd, visible))
     }
 
+    /// Announces that descriptors and the table are about to change, and waits for a fork that is
+    /// under way.
+    #[inline]
+    pub(crate) fn change(&self) -> Change<'_> {
+        self.forks.change(|looks| self.system.pause(looks))
+    }
+
+    /// A fork is about to happen: waits until no thread changes descriptors and table.
+    pub fn fork_begins(&self) {
+        self.forks.begin(|looks| self.system.pause(looks));
+    }
+
+    /// It has happened, or failed: in the parent.
+    pub fn fork_ended(&self) {
+        self.forks.end();
+    }
+
     /// After a fork, in the child: what other threads were moving is not its business.
     pub fn forked_child(&self) {
+        self.forks.forget();
         let me = self.system.actor(Root::FIRST).code();
         // Written only where it must be: each first write of a child copies a page.
         for mover in self.table.movers().filter(|mover| ![0, me].contains(&mover.load(Relaxed))) {

@@ -47,6 +47,14 @@ impl<K: Kernel> Drop for WriteRequest<'_, K> {
     }
 }
 
+impl<K: Kernel> WriteRequest<'_, K> {
+    /// The kernel has stopped within a unit, or perhaps: sizes are looked at again. Before the
+    /// request is dropped.
+    pub fn stopped(&self) {
+        self.shared.move_sizes();
+    }
+}
+
 /// A read that was handed to the kernel.
 pub struct ReadRequest {
     key: KeySlot,

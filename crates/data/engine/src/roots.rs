@@ -1,12 +1,12 @@
 //! The protected directories of this process, and the places elsewhere that belong to them by a
 //! link: tablespaces, a pg_wal on another disk.
 
-use spin::Once;
 use tidelock_cipher::Root;
 use tidelock_format::{Class, Layout};
 
 use crate::errno::Errno;
 use crate::path::{self, PathBuffer};
+use crate::spot::Spot;
 
 /// The keyring, the lock file and the anchor; hidden from the engine's programs.
 pub(crate) const CONTROL: &[u8] = b".tidelock";
@@ -74,17 +74,17 @@ impl Decided {
 /// The protected directories of this process. Written while the library starts, and once for each
 /// link found later. All of its bytes are zero at the beginning.
 pub struct Roots<P> {
-    roots: [Once<Held<P>>; ROOTS],
-    mounts: [Once<Mount>; MOUNTS],
-    versions: [Once<Version>; VERSIONS],
-    left_out: Once<Fixed<MOUNT_PATH>>,
+    roots: [Spot<Held<P>>; ROOTS],
+    mounts: [Spot<Mount>; MOUNTS],
+    versions: [Spot<Version>; VERSIONS],
+    left_out: Spot<Fixed<MOUNT_PATH>>,
 }
 
 struct Held<P> {
     policy: P,
     layout: Layout,
     /// Its path within its file system, whatever is mounted where.
-    origin: Once<Fixed<MOUNT_PATH>>,
+    origin: Spot<Fixed<MOUNT_PATH>>,
 }
 
 /// A directory (or file) whose names are judged as if they lay at `prefix` below the root.
@@ -95,7 +95,7 @@ struct Mount {
     /// Not a directory: what SQLite and DuckDB make beside it comes along.
     file: bool,
     /// Device and inode.
-    identity: Once<(u64, u64)>,
+    identity: Spot<(u64, u64)>,
 }
 
 /// A part of a path.
@@ -144,13 +144,6 @@ impl<const N: usize> Fixed<N> {
     }
 }
 
-/// Puts a value into a place that has none yet; gives it back if the place has one.
-fn put<T>(place: &Once<T>, value: T) -> Result<(), T> {
-    let mut value = Some(value);
-    let _ = place.try_call_once(|| value.take().ok_or(()));
-    value.map_or(Ok(()), Err)
-}
-
 impl<P: Decide> Default for Roots<P> {
     fn default() -> Self {
         Self::new()
@@ -162,10 +155,10 @@ impl<P: Decide> Roots<P> {
     #[must_use]
     pub const fn new() -> Self {
         Self {
-            roots: [const { Once::new() }; ROOTS],
-            mounts: [const { Once::new() }; MOUNTS],
-            versions: [const { Once::new() }; VERSIONS],
-            left_out: Once::new(),
+            roots: [const { Spot::new() }; ROOTS],
+            mounts: [const { Spot::new() }; MOUNTS],
+            versions: [const { Spot::new() }; VERSIONS],
+            left_out: Spot::new(),
         }
     }
 
@@ -174,9 +167,9 @@ impl<P: Decide> Roots<P> {
     /// # Errors
     /// ENAMETOOLONG, or ENFILE if there are too many.
     pub fn add(&self, path: &[u8], policy: P, layout: Layout) -> Result<Root, Errno> {
-        let mut new = Held { policy, layout, origin: Once::new() };
+        let mut new = Held { policy, layout, origin: Spot::new() };
         for (number, place) in (0..).map(Root).zip(&self.roots) {
-            match put(place, new) {
+            match place.put(new) {
                 Ok(()) => {
                     self.attach(number, path, b"", false)?;
                     return Ok(number);
@@ -193,16 +186,34 @@ impl<P: Decide> Roots<P> {
     /// # Errors
     /// ENAMETOOLONG, or ENFILE if there are too many.
     pub fn attach(&self, root: Root, path: &[u8], prefix: &[u8], file: bool) -> Result<(), Errno> {
-        let mount = |()| {
+        self.attach_known(root, path, prefix, file, None)
+    }
+
+    /// The same, with the device and inode of what is attached: without them a fork in between
+    /// would leave a child that takes it for something else by another path.
+    pub(crate) fn attach_known(
+        &self,
+        root: Root,
+        path: &[u8],
+        prefix: &[u8],
+        file: bool,
+        identity: Option<(u64, u64)>,
+    ) -> Result<(), Errno> {
+        let known = Spot::new();
+        if let Some(identity) = identity {
+            // It is new, and empty.
+            let _ = known.put(identity);
+        }
+        let mount = |identity| {
             let (path, prefix) = (Fixed::new(path)?, Fixed::new(prefix)?);
-            Some(Mount { root, path, prefix, file, identity: Once::new() })
+            Some(Mount { root, path, prefix, file, identity })
         };
-        let mut new = mount(()).ok_or(Errno::NAMETOOLONG)?;
+        let mut new = mount(known).ok_or(Errno::NAMETOOLONG)?;
         for place in &self.mounts {
             if place.get().is_some_and(|have| have.path.get() == path) {
                 return Ok(());
             }
-            match put(place, new) {
+            match place.put(new) {
                 Ok(()) => return Ok(()),
                 Err(back) => new = back,
             }
@@ -218,7 +229,7 @@ impl<P: Decide> Roots<P> {
     pub fn share(&self, stem: &[u8], root: Option<Root>) -> Result<(), Errno> {
         let mut new = Version { stem: Fixed::new(stem).ok_or(Errno::NAMETOOLONG)?, root };
         for place in &self.versions {
-            match put(place, new) {
+            match place.put(new) {
                 Ok(()) => return Ok(()),
                 Err(back) => new = back,
             }
@@ -228,7 +239,7 @@ impl<P: Decide> Roots<P> {
 
     /// Whose the canonical path is, if it lies in a tablespace that clusters share.
     pub(crate) fn decide_shared(&self, path: &[u8]) -> Option<Decided> {
-        let mut versions = self.versions.iter().map_while(Once::get);
+        let mut versions = Spot::all(&self.versions);
         let version = versions.find(|version| path.starts_with(version.stem.get()))?;
         let Some(number) = version.root else { return Some(Decided::Outside) };
         let sealing = self.root(number)?.policy.decide_elsewhere(path);
@@ -241,7 +252,7 @@ impl<P: Decide> Roots<P> {
     /// ENAMETOOLONG.
     pub fn leave_out(&self, path: &[u8]) -> Result<(), Errno> {
         // Told once, while the library starts.
-        let _ = put(&self.left_out, Fixed::new(path).ok_or(Errno::NAMETOOLONG)?);
+        let _ = self.left_out.put(Fixed::new(path).ok_or(Errno::NAMETOOLONG)?);
         Ok(())
     }
 
@@ -252,10 +263,10 @@ impl<P: Decide> Roots<P> {
 
     /// Tells which directory the path `path`, attached before, is.
     pub fn identify(&self, path: &[u8], device: u64, inode: u64) {
-        for mount in self.mounts.iter().map_while(Once::get) {
+        for mount in Spot::all(&self.mounts) {
             if mount.path.get() == path {
                 // Who was quicker has told the same.
-                let _ = put(&mount.identity, (device, inode));
+                let _ = mount.identity.put((device, inode));
             }
         }
     }
@@ -264,28 +275,28 @@ impl<P: Decide> Roots<P> {
     pub fn locate(&self, root: Root, origin: &[u8]) {
         if let (Some(root), Some(origin)) = (self.root(root), Fixed::new(origin)) {
             // Told once, while the library starts.
-            let _ = put(&root.origin, origin);
+            let _ = root.origin.put(origin);
         }
     }
 
     /// The protected directory that this directory belongs to, and its name there: empty if it is
     /// the protected directory itself.
     pub(crate) fn identified(&self, device: u64, inode: u64) -> Option<(Root, &[u8])> {
-        let mut mounts = self.mounts.iter().map_while(Once::get);
+        let mut mounts = Spot::all(&self.mounts);
         let mount = mounts.find(|mount| mount.identity.get() == Some(&(device, inode)))?;
         Some((mount.root, mount.prefix.get()))
     }
 
     /// True if a protected directory or what belongs to it lies on this device.
     pub(crate) fn is_on_device(&self, device: u64) -> bool {
-        let mut identities = self.mounts.iter().map_while(Once::get);
+        let mut identities = Spot::all(&self.mounts);
         identities.any(|mount| mount.identity.get().is_some_and(|&(on, _)| on == device))
     }
 
     /// The protected directory that holds what has this path within its file system, and its name
     /// there.
     pub(crate) fn with_origin<'p>(&self, path: &'p [u8]) -> Option<(Root, &'p [u8])> {
-        let roots = (0..).map(Root).zip(self.roots.iter().map_while(Once::get));
+        let roots = self.numbered();
         roots
             .filter_map(|(number, root)| {
                 Some((number, path::strip_prefix(path, root.origin.get()?.get())?))
@@ -330,7 +341,7 @@ impl<P: Decide> Roots<P> {
     /// The canonical path of a directory.
     #[must_use]
     pub fn path(&self, root: Root) -> Option<&[u8]> {
-        let mut mounts = self.mounts.iter().map_while(Once::get);
+        let mut mounts = Spot::all(&self.mounts);
         let own = mounts.find(|mount| mount.root == root && mount.prefix.get().is_empty())?;
         Some(own.path.get())
     }
@@ -342,7 +353,7 @@ impl<P: Decide> Roots<P> {
             return decided;
         }
         let mut best: Option<(&Mount, Rest<'_>)> = None;
-        for mount in self.mounts.iter().map_while(Once::get) {
+        for mount in Spot::all(&self.mounts) {
             if let Some(rest) = mount.rest(path)
                 && best.is_none_or(|(other, _)| other.path.len < mount.path.len)
             {
@@ -391,7 +402,7 @@ impl<P: Decide> Roots<P> {
 
     fn decide_elsewhere(&self, path: &[u8]) -> Decided {
         let mut found = Decided::Outside;
-        for (number, root) in (0..).map(Root).zip(self.roots.iter().map_while(Once::get)) {
+        for (number, root) in self.numbered() {
             if let Some(sealing) = root.policy.decide_elsewhere(path) {
                 if found != Decided::Outside {
                     return Decided::Ambiguous;
@@ -415,13 +426,19 @@ impl<P: Decide> Roots<P> {
         path: &[u8],
         into: &mut PathBuffer,
     ) -> Result<(), Errno> {
-        for mount in self.mounts.iter().map_while(Once::get).filter(|mount| mount.root == root) {
+        for mount in Spot::all(&self.mounts).filter(|mount| mount.root == root) {
             if let Some(rest) = path::strip_prefix(path, mount.path.get()) {
                 into.set(mount.prefix.get())?;
                 return if into.as_bytes().is_empty() { into.set(rest) } else { into.push(rest) };
             }
         }
         Err(Errno::NOENT)
+    }
+
+    /// All of them, with their numbers.
+    fn numbered(&self) -> impl Iterator<Item = (Root, &Held<P>)> {
+        let all = (0..).map(Root).zip(&self.roots);
+        all.filter_map(|(number, place)| Some((number, place.get()?)))
     }
 
     fn root(&self, number: Root) -> Option<&Held<P>> {

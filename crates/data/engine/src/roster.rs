@@ -19,7 +19,9 @@ const GATE_AT: u32 = 52;
 const GATES: u64 = WORDS as u64 - 1;
 const COUNT_AT: u32 = 44;
 const COUNTS: u64 = 0xff;
-const FIRST: u64 = (1 << COUNT_AT) - 1;
+/// The word of that gate counts the thread.
+const INSIDE: u64 = 1 << 43;
+const FIRST: u64 = INSIDE - 1;
 /// As a count: more areas than can be said.
 const ALL: u64 = COUNTS;
 
@@ -101,13 +103,25 @@ impl<'k, K: Kernel> AtWork<'k, K> {
         } else {
             count << COUNT_AT | areas.first
         };
-        self.say(|before| VALID | before & SHARES | gate(areas.stripe) | range);
+        self.say(|before| VALID | before & (SHARES | INSIDE) | gate(areas.stripe) | range);
     }
 
     /// Says that it writes no area any more.
     #[inline]
     pub(crate) fn wrote(&self) {
         self.say(|before| before & !(COUNTS << COUNT_AT | FIRST));
+    }
+
+    /// Says that the word of the gate that it shares counts it from now on.
+    #[inline]
+    pub(crate) fn is_counted(&self) {
+        self.say(|before| before | INSIDE);
+    }
+
+    /// Says that it is about to be counted no longer.
+    #[inline]
+    pub(crate) fn ceases_to_count(&self) {
+        self.say(|before| before & !INSIDE);
     }
 
     #[inline]
@@ -157,6 +171,17 @@ pub(crate) fn sharers<K: Kernel>(kernel: &K, stripe: Stripe) -> Found {
     find(kernel, stripe.root, |what| {
         what & SHARES != 0 && what >> GATE_AT & GATES == u64::from(stripe.number)
     })
+}
+
+/// True if the word of this gate counts the asking thread: nobody has the gate alone, and nobody
+/// will before the thread has left.
+#[cold]
+pub(crate) fn is_inside<K: Kernel>(kernel: &K, stripe: Stripe) -> bool {
+    let inside = SHARES | INSIDE;
+    let found = find(kernel, stripe.root, |what| {
+        what & inside == inside && what >> GATE_AT & GATES == u64::from(stripe.number)
+    });
+    found.own
 }
 
 /// Who writes an area with the sequence word of this number.

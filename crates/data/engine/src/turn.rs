@@ -8,7 +8,7 @@ use core::sync::atomic::{AtomicU64, Ordering::AcqRel, Ordering::Relaxed, Orderin
 
 use crate::gate::Signals;
 use crate::kernel::Kernel;
-use crate::words::{Actor, Stripe, line};
+use crate::words::{Actor, Stripe, Words, line};
 
 const AWAITED: u64 = 1 << 63;
 const SPINS: u32 = 100;
@@ -69,6 +69,20 @@ impl<K: Kernel> Drop for Turn<'_, K> {
         }
         if let Some(mask) = self.mask {
             self.kernel.restore_signals(mask);
+        }
+    }
+}
+
+/// Gives back the turns of a process whose number is given to another now.
+pub(crate) fn dismiss_number(words: &Words, number: u32) {
+    for turn in &words.turns {
+        let mut seen = turn.0.load(Relaxed);
+        // Who waits looks again by itself, or has taken it from the dead already.
+        while seen != 0 && Actor::from_code(seen & !AWAITED).number() == number {
+            match turn.0.compare_exchange(seen, 0, AcqRel, Relaxed) {
+                Ok(_) => break,
+                Err(now) => seen = now,
+            }
         }
     }
 }

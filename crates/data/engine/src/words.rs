@@ -159,6 +159,8 @@ impl Words {
     pub fn inherit(&self, numbered: Numbered) {
         if !numbered.is_new {
             crate::roster::dismiss_number(self, numbered.number);
+            crate::gate::dismiss_number(self, numbered.number);
+            crate::turn::dismiss_number(self, numbered.number);
         }
     }
 
@@ -223,8 +225,19 @@ mod tests {
         let [dead, other] = [1, 2].map(|number| Actor::new(number, 0x1_0000).code());
         words.posts[7].owner.store(dead, Relaxed);
         words.posts[8].owner.store(other, Relaxed);
+        // Gates that both had, in the middle of a change; turns, one of which is waited for.
+        for (place, number) in [(7, 1), (8, 2)] {
+            words.gates[place].0.store(number << 16, Relaxed);
+            words.generations[place].0.store(3, Relaxed);
+        }
+        words.turns[7].0.store(dead | 1 << 63, Relaxed);
+        words.turns[8].0.store(other, Relaxed);
         words.inherit(again);
         assert_eq!(words.posts[7].owner.load(Relaxed), 0);
         assert_eq!(words.posts[8].owner.load(Relaxed), other);
+        let [gates, sizes, turns] = [&words.gates, &words.generations, &words.turns]
+            .map(|lines| [7, 8].map(|place| lines[place].0.load(Relaxed)));
+        assert!(crate::gate::is_free(&words.gates[7].0), "{gates:?}");
+        assert_eq!((gates[1], sizes, turns), (2 << 16, [4, 3], [0, other]));
     }
 }

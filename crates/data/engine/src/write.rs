@@ -105,6 +105,8 @@ impl<'p, S: System, C: UnitCipher, P: Decide> OpenFile<'p, S, C, P> {
         if from.iter().all(|piece| piece.is_empty()) {
             return Ok(0);
         }
+        // Before the turn, for which others wait.
+        self.prepare();
         if !self.appends() {
             let len = from.iter().map(|piece| piece.len()).sum();
             return self.at_offset(len, |at, signals| {
@@ -175,6 +177,7 @@ impl<'p, S: System, C: UnitCipher, P: Decide> OpenFile<'p, S, C, P> {
         {
             return Ok(Pass::Shared(key, shared));
         }
+        self.prepare();
         match Alone::try_take(self.kernel(), self.stripe(), signals) {
             Ok(alone) => Ok(Pass::Alone(alone)),
             Err(Denied::Busy) => Ok(Pass::Busy),
@@ -214,6 +217,7 @@ impl<'p, S: System, C: UnitCipher, P: Decide> OpenFile<'p, S, C, P> {
         let out = self.write_out(end);
         match pass {
             Pass::Shared(key, shared) if !end.is_multiple_of(UNIT) => {
+                shared.move_sizes();
                 drop(shared);
                 // First of all: others would take the file for one of whole units.
                 let settled = self.settle_stopped(key, end, done)?;
@@ -223,6 +227,26 @@ impl<'p, S: System, C: UnitCipher, P: Decide> OpenFile<'p, S, C, P> {
             }
             _ if done == 0 => out.and(Err(Errno::NOSPC)),
             _ => out.map(|()| (done, end)),
+        }
+    }
+
+    /// pwrite once more of what the kernel stopped after `there` bytes, while it carried out a
+    /// request; what stays of that is made whole.
+    ///
+    /// # Errors
+    /// As [`pwrite`](Self::pwrite).
+    pub fn write_again(&self, from: &[u8], at: u64, there: usize) -> Result<usize, Errno> {
+        let again = self.pwrite(from, at);
+        let end = at + there as u64;
+        if end.is_multiple_of(UNIT) || again.is_ok_and(|count| count >= there) {
+            return again;
+        }
+        let key = self.key()?.ok_or(Errno::IO)?;
+        let settled = self.settle_stopped(key, end, there);
+        self.write_out(end)?;
+        match (again, settled) {
+            (Ok(count), Ok(_)) | (Err(_), Ok((count, _))) => Ok(count),
+            (Err(why), Err(_)) | (Ok(_), Err(why)) => Err(why),
         }
     }
 

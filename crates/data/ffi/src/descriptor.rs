@@ -9,6 +9,7 @@ use std::os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
 use crate::sys;
 
 const SOL_SOCKET: i64 = 1;
+const SO_PEERCRED: i64 = 17;
 /// Linux 6.5: the pidfd of the peer as it was when it connected.
 const SO_PEERPIDFD: i64 = 77;
 /// `SYNC_FILE_RANGE_WRITE`: start to write what is dirty, wait for nothing.
@@ -35,6 +36,14 @@ pub fn peer_pidfd(socket: BorrowedFd<'_>) -> Option<OwnedFd> {
     let fd = sys::socket_option(socket.as_raw_fd(), SOL_SOCKET, SO_PEERPIDFD).ok()?;
     // SAFETY: the kernel just made it for us.
     Some(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// The number of the process at the other end of a socket, as the kernel knows it here: 0 for one
+/// in another PID namespace, which `rustix` has no value for.
+#[must_use]
+pub fn peer_pid(socket: BorrowedFd<'_>) -> Option<i32> {
+    // As much of struct ucred as there is room for; the number is the first of it.
+    sys::socket_option(socket.as_raw_fd(), SOL_SOCKET, SO_PEERCRED).ok()
 }
 
 /// Closes every descriptor from this number on, those without close-on-exec too.

@@ -15,7 +15,18 @@ pub fn before() {
             });
         }
         requests::before_fork();
+        // It waits for the turns of others, and nobody waits for it yet. What they open meanwhile
+        // is shared too.
         process.forked();
+        process.fork_begins();
+        process.forked();
+    }
+}
+
+/// Just after it, in the parent, also where it failed.
+pub fn after_in_parent() {
+    if let Some(process) = process() {
+        process.fork_ended();
     }
 }
 

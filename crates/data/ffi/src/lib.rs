@@ -59,7 +59,8 @@ use aws_lc_fips_sys as aws_lc;
 use aws_lc_sys as aws_lc;
 
 pub use descriptor::{
-    begin_writeback, close_from, close_on_exec, is_open_for_writing, lock_whole, peer_pidfd,
+    begin_writeback, close_from, close_on_exec, is_open_for_writing, lock_whole, peer_pid,
+    peer_pidfd,
 };
 pub use host::HOST;
 pub use locked::{LockedMapping, wipe_stack};

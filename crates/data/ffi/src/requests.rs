@@ -172,7 +172,7 @@ pub(crate) unsafe fn events<const N: usize>(number: i64, words: [i64; N]) -> i64
     // would wait for who lets go below it.
     if are_under_way() {
         let mask = sys::block_signals();
-        ours.clone().for_each(|(.., request)| request.let_go());
+        ours.clone().for_each(|(_, event, request)| request.let_go(event.result));
         sys::restore_signals(mask);
     }
     for (place, event, request) in ours {
@@ -215,8 +215,8 @@ unsafe fn fetch_written(
     let mut count = 0;
     for request in context.take_wanted(is_wanted) {
         context.held_back().unsend(1);
-        request.let_go();
         let result = request.settled().unwrap_or_default();
+        request.let_go(result);
         let event = Event { data: 0, control: 0, result, second: 0 };
         // SAFETY: the caller's promise.
         tell(count, unsafe { ended(request, event) });
@@ -274,7 +274,8 @@ unsafe fn finish(request: &Request, result: i64) -> i64 {
         Work::Write { file, from, len, at } if again || count.is_ok_and(|count| count < *len) => {
             // SAFETY: the caller's promise: `prepare` has seen that it is there.
             let from = unsafe { core::slice::from_raw_parts(*from, *len) };
-            let written = deep(false, || file.pwrite(from, *at));
+            let there = count.unwrap_or(0);
+            let written = deep(false, || file.write_again(from, *at, there));
             written.and_then(|count| synchronise(file.hidden(), request.rw_flags()).map(|()| count))
         }
         Work::Read { file, into, len, at, request } if again || count.is_ok() => {

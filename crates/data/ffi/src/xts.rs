@@ -360,6 +360,14 @@ impl UnitCipher for Xts {
         .unwrap_or(Err(UnlockError::NoMemory))
     }
 
+    fn prepare(&self, root: Root) {
+        // Without memory the keys stay as they are.
+        let _ = stack::run(|| {
+            tidelock_runtime::prepare(starting(), &HOST, root);
+            wipe_stack::<IN_PROGRAMS>();
+        });
+    }
+
     fn create(
         &self,
         root: Root,
@@ -367,7 +375,7 @@ impl UnitCipher for Xts {
         layout: Layout,
     ) -> Result<SealedHeader, UnlockError> {
         stack::run(|| {
-            let header = tidelock_runtime::new_header(starting(), &HOST, root, class, layout);
+            let header = tidelock_runtime::new_header(starting(), root, class, layout);
             wipe_stack::<IN_PROGRAMS>();
             header
         })

@@ -1,11 +1,10 @@
 //! A protected directory, as this process knows it: one entry of the engine's table.
 
 use core::sync::atomic::AtomicU64;
-use std::sync::OnceLock;
 
 use tidelock_contract::postgres::TABLESPACES;
 use tidelock_contract::{Decision, Policy};
-use tidelock_engine::{Decide, Fd, PathBuffer, Sealing};
+use tidelock_engine::{Decide, Fd, PathBuffer, Sealing, Spot};
 
 use crate::held::HeldKeyring;
 use crate::memory;
@@ -16,7 +15,7 @@ use crate::sharing::Sharing;
 pub struct Directory {
     first: Policy,
     /// Those that came while this process ran; the last one counts.
-    later: [OnceLock<Policy>; LATER],
+    later: [Spot<Policy>; LATER],
     /// `None` in a program without keys, which is guarded.
     served: Option<Served>,
 }
@@ -49,17 +48,17 @@ pub struct Served {
 impl Directory {
     /// With keys.
     pub(crate) const fn served(policy: Policy, served: Served) -> Self {
-        Self { first: policy, later: [const { OnceLock::new() }; LATER], served: Some(served) }
+        Self { first: policy, later: [const { Spot::new() }; LATER], served: Some(served) }
     }
 
     /// Without keys: its files may be named, not read.
     pub(crate) const fn guarded(policy: Policy) -> Self {
-        Self { first: policy, later: [const { OnceLock::new() }; LATER], served: None }
+        Self { first: policy, later: [const { Spot::new() }; LATER], served: None }
     }
 
     /// What must be true of its files.
     pub(crate) fn policy(&self) -> &Policy {
-        self.later.iter().map_while(OnceLock::get).last().unwrap_or(&self.first)
+        Spot::all(&self.later).last().unwrap_or(&self.first)
     }
 
     /// Takes over what was changed; one caller at a time. False if there is no room for it: what is
@@ -69,8 +68,7 @@ impl Directory {
         if *self.policy() == policy {
             return true;
         }
-        let free = self.later.iter().find(|place| place.get().is_none());
-        free.is_some_and(|place| place.set(policy).is_ok())
+        Spot::put_into(&self.later, policy).is_some()
     }
 
     /// True for a file that its program only maps: all that it has is in the map, and the file is

@@ -30,18 +30,22 @@ pub fn choose<S: System, C: UnitCipher>(
     }
 }
 
-/// The header of a new file of directory `root`.
+/// Catches up with the keyring of `root` before a new file is made; may wait for its agent.
+pub fn prepare<S: System, C: UnitCipher>(process: &Engine<S, C>, host: &dyn Host, root: Root) {
+    renewal::follow_in_new_child(process, host);
+    renewal::follow(process, host, root);
+}
+
+/// The header of a new file of directory `root`. Waits for nobody.
 ///
 /// # Errors
 /// [`UnlockError`] if there is no current data key or no randomness.
 pub fn new_header<S: System, C: UnitCipher>(
     process: &Engine<S, C>,
-    host: &dyn Host,
     root: Root,
     class: Class,
     layout: Layout,
 ) -> Result<SealedHeader, UnlockError> {
-    renewal::follow(process, host, root);
     let directory = process.roots().policy(root).and_then(|directory| directory.keys());
     header_under(directory.ok_or(UnlockError::UnknownKey)?.keyring, class, layout)
 }

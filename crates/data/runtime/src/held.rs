@@ -5,8 +5,8 @@
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Acquire, Ordering::Release};
 
-use spin::Once;
 use tidelock_cipher::{DataKey, HeldKeys, StreamMac};
+use tidelock_engine::Spot;
 use tidelock_format::{DataKeyId, Generation, Header, KeyringId, MAC_LEN, SIGNED_LEN};
 
 use crate::host::Host;
@@ -14,8 +14,8 @@ use crate::host::Host;
 const KEYS: usize = 1024;
 const KEYRINGS: usize = 8;
 
-static ENTRIES: [Once<Entry>; KEYS] = [const { Once::new() }; KEYS];
-static HELD: [Once<HeldKeyring>; KEYRINGS] = [const { Once::new() }; KEYRINGS];
+static ENTRIES: [Spot<Entry>; KEYS] = [const { Spot::new() }; KEYS];
+static HELD: [Spot<HeldKeyring>; KEYRINGS] = [const { Spot::new() }; KEYRINGS];
 
 struct Entry {
     id: DataKeyId,
@@ -67,18 +67,20 @@ pub fn take<'k>(
 ) -> Option<&'static HeldKeyring> {
     let (ids, new): (Vec<_>, Vec<_>) = keys.filter(|(id, _)| find(*id).is_none()).unzip();
     for (id, key) in ids.into_iter().zip(host.store_keys(&new)?) {
-        let place = ENTRIES.iter().find(|place| place.get().is_none())?;
-        // One caller at a time: it is free.
-        place.call_once(|| Entry { id, key });
+        Spot::put_into(&ENTRIES, Entry { id, key })?;
     }
-    let current = u32::try_from(entries().position(|have| have.id == source.current)?).ok()?;
+    let is_current = |place: &Spot<Entry>| place.get().is_some_and(|it| it.id == source.current);
+    let current = u32::try_from(ENTRIES.iter().position(is_current)?).ok()?;
     let keyring = match held(source.keyring) {
         Some(known) => known,
-        None => HELD.iter().find(|place| place.get().is_none())?.call_once(|| HeldKeyring {
-            id: source.keyring,
-            generation: AtomicU64::new(source.generation.0),
-            current: AtomicU32::new(current),
-        }),
+        None => {
+            let new = HeldKeyring {
+                id: source.keyring,
+                generation: AtomicU64::new(source.generation.0),
+                current: AtomicU32::new(current),
+            };
+            Spot::put_into(&HELD, new)?
+        }
     };
     keyring.generation.fetch_max(source.generation.0, Release);
     keyring.current.store(current, Release);
@@ -117,9 +119,9 @@ impl HeldKeys for Held {
 }
 
 fn held(id: KeyringId) -> Option<&'static HeldKeyring> {
-    HELD.iter().map_while(Once::get).find(|keyring| keyring.id == id)
+    Spot::all(&HELD).find(|keyring| keyring.id == id)
 }
 
 fn entries() -> impl Iterator<Item = &'static Entry> {
-    ENTRIES.iter().map_while(Once::get)
+    Spot::all(&ENTRIES)
 }

@@ -39,7 +39,7 @@ mod starter;
 pub mod upgrade;
 
 pub use directory::{Directory, Served};
-pub use headers::{choose, header_under, new_header};
+pub use headers::{choose, header_under, new_header, prepare};
 pub use held::{Held, HeldKeyring, Source, find, header_mac, stream_mac, take};
 pub use host::{Engine, Host};
 pub use memory::{is_memory, is_server};

@@ -12,7 +12,9 @@ use core::sync::atomic::{
 };
 use std::sync::OnceLock;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::FileType;
+use rustix::io::Errno;
 use rustix::net::{AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
 use tidelock_cipher::UnitCipher;
 use tidelock_engine::{Refusal, Shown, System};
@@ -188,8 +190,11 @@ pub(crate) fn fatal(host: &dyn Host, error: core::fmt::Arguments<'_>, hint: &str
     host.exit(code)
 }
 
+/// A pipe that nobody reads, or a terminal that is held, is not waited for: the caller may have a
+/// file that others wait for.
 fn send(bytes: &[u8]) {
     let told = is_standard_error()
+        && is_read()
         && match rustix::io::write(rustix::stdio::stderr(), bytes) {
             // A reader that has gone has nobody to be told.
             Ok(_) | Err(rustix::io::Errno::PIPE) => true,
@@ -200,6 +205,14 @@ fn send(bytes: &[u8]) {
         // Without a system log there is nobody to tell.
         let _ = log(bytes);
     }
+}
+
+/// True if standard error takes a line at once, or within a moment.
+fn is_read() -> bool {
+    let mut standard = [PollFd::from_borrowed_fd(rustix::stdio::stderr(), PollFlags::OUT)];
+    let moment = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
+    // Only who waits is interrupted. What is refused the write says.
+    poll(&mut standard, Some(&moment)).map_or_else(|why| why != Errno::INTR, |ready| ready > 0)
 }
 
 /// What descriptor 2 was when the library started.

@@ -93,12 +93,10 @@ impl Sharing {
                 return number;
             };
             if host.lock_byte(file, byte(number)) {
+                self.words.inherit(numbered);
                 // Another thread may have been faster; its number is as good, ours stays locked and
                 // unused.
                 let first = self.number.compare_exchange(0, number, AcqRel, Acquire);
-                if first.is_ok() {
-                    self.words.inherit(numbered);
-                }
                 return first.map_or_else(|other| other, |_| number);
             }
             // A process with this number still lives, four million later, or the kernel has no

@@ -206,6 +206,31 @@ fn a_handler_above_a_shared_gate_is_refused_what_it_would_wait_for() {
     assert!(shared.words.are_at_rest());
 }
 
+#[test]
+fn a_handler_passes_no_gate_that_its_thread_is_just_leaving() {
+    let shared = Memory::new();
+    let (thread, other) = (shared.thread(1, 1), shared.thread(2, 1));
+    let leaving = ManuallyDrop::new(Shared::try_take(&thread, stripe()).expect("shared"));
+    // As its drop begins: another can have the gate alone from here on.
+    leaving.at_work.ceases_to_count();
+    word(&thread, stripe()).fetch_add(ONE_LEFT - 1, SeqCst);
+    let alone = Alone::take(&other, stripe()).expect("it is had");
+    assert!(Shared::try_take(&thread, stripe()).is_none(), "beside who has it alone");
+    drop(alone);
+    drop(Shared::try_take(&thread, stripe()).expect("nobody has it"));
+}
+
+#[test]
+fn who_asks_for_sizes_looks_again_once_a_write_has_stopped_within_a_unit() {
+    let shared = Memory::new();
+    let thread = shared.thread(1, 1);
+    let held = Shared::try_take(&thread, stripe()).expect("shared");
+    let before = generation(&thread, stripe()).load(SeqCst);
+    held.move_sizes();
+    let after = generation(&thread, stripe()).load(SeqCst);
+    assert!(after > before && after.is_multiple_of(2), "{before} and {after}");
+}
+
 fn is_unwanted(kernel: &Thread<'_>) -> bool {
     word(kernel, stripe()).load(SeqCst) & HOLDER == 0
 }

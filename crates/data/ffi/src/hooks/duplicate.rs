@@ -60,12 +60,7 @@ fn over(fd: c_int, onto: c_int, flags: c_int) -> c_int {
             if matches!(process.descriptor(onto), Descriptor::Hidden) {
                 return raw::fail(Errno::BADF);
             }
-            // If the kernel refuses, `onto` stays what it was.
-            let done: c_int = numeric!(SYS_dup3, fd, onto, flags);
-            if done >= 0 {
-                process.forget(onto);
-            }
-            done
+            process.replaced_by(onto, || numeric!(SYS_dup3, fd, onto, flags))
         }
     }
 }

@@ -18,11 +18,15 @@ use crate::{fork, next, refresh_working_directory};
 /// Registers the handlers; called once, when the library starts in a listed program.
 pub(crate) fn watch_forks() {
     // SAFETY: functions that live as long as the process; libc copies the addresses.
-    unsafe { libc::pthread_atfork(Some(before), None, Some(in_child)) };
+    unsafe { libc::pthread_atfork(Some(before), Some(in_parent), Some(in_child)) };
 }
 
 extern "C" fn before() {
     fork::before();
+}
+
+extern "C" fn in_parent() {
+    fork::after_in_parent();
 }
 
 extern "C" fn in_child() {
@@ -45,8 +49,9 @@ pub unsafe fn fork_without_handlers() -> pid_t {
 pub(crate) fn around_fork(run: impl FnOnce() -> i64) -> i64 {
     fork::before();
     let child = run();
-    if child == 0 {
-        fork::after_in_child();
+    match child {
+        0 => fork::after_in_child(),
+        _ => fork::after_in_parent(),
     }
     child
 }
@@ -75,7 +80,10 @@ pub unsafe fn clone(
     let mut begun = Begun { run, arg };
     let begin = begin as unsafe extern "C" fn(*mut c_void) -> c_int as *mut c_void;
     // SAFETY: the contract of clone.
-    unsafe { next::clone(begin, stack, flags, (&raw mut begun).cast(), parent, thread, child) }
+    let child =
+        unsafe { next::clone(begin, stack, flags, (&raw mut begun).cast(), parent, thread, child) };
+    fork::after_in_parent();
+    child
 }
 
 /// What a child of clone has of this process.
@@ -105,7 +113,8 @@ impl Child {
         } else if flags & TABLE != 0 {
             Self::Sharing
         } else if flags & WAITED_FOR != 0 {
-            Self::Apart(flags & !(MEMORY | HANDLERS))
+            // Not waited for: others would wait for the fork as long as that lasts.
+            Self::Apart(flags & !(MEMORY | HANDLERS | WAITED_FOR))
         } else {
             Self::Between
         }
@@ -195,7 +204,7 @@ mod tests {
         assert_eq!(of(memory | libc::CLONE_THREAD | libc::CLONE_SIGHAND), Child::Between);
         let waited_for = libc::CLONE_VFORK | end;
         let as_vfork = memory | libc::CLONE_SIGHAND | waited_for;
-        assert_eq!(of(as_vfork), Child::Apart(c_long::from(waited_for)));
+        assert_eq!(of(as_vfork), Child::Apart(c_long::from(end)));
         assert_eq!(of(memory | end), Child::Between);
         assert_eq!(of(libc::CLONE_FILES | end), Child::Between);
     }

@@ -18,11 +18,10 @@ use core::sync::atomic::{
 };
 
 use tidelock_engine::Errno;
-use tidelock_format::UNIT;
 
 use super::held_back::{HeldBack, Push};
 use super::maps::{map, unmap};
-use super::request::{Request, are_under_way, forget_writes};
+use super::request::{ANYWHERE, Request, are_under_way, forget_writes};
 use super::{ring, submit};
 use crate::allowance;
 
@@ -300,7 +299,7 @@ impl Context {
         let done = run();
         // The kernel has ended all of them. Nobody fetches the events any more, and users may wait.
         let mask = crate::sys::block_signals();
-        self.each_taken(Request::let_go);
+        self.each_taken(|request| request.let_go(ANYWHERE));
         crate::sys::restore_signals(mask);
         // The caller is one of the users.
         self.gone.store(true, Release);
@@ -341,10 +340,8 @@ impl Context {
             // The caller may wait for one that is held back.
             submit::insist(self, || submit::send(self, name));
             let done = |event: ring::Event| {
-                if is_whole_or_nothing(event.result)
-                    && let Some(request) = self.of(event.control)
-                {
-                    found |= request.let_go_of(event.data);
+                if let Some(request) = self.of(event.control) {
+                    found |= request.let_go_of(event.data, event.result);
                 }
             };
             // SAFETY: io_destroy waits for us.
@@ -411,9 +408,4 @@ impl Context {
         unmap((old.cast(), before * size_of::<Request>()));
         true
     }
-}
-
-/// What stopped within a unit is not let go before it is fetched: then it is written again.
-pub(super) fn is_whole_or_nothing(result: i64) -> bool {
-    result < 0 || result.cast_unsigned().is_multiple_of(UNIT)
 }

@@ -13,9 +13,9 @@ use core::sync::atomic::{
 };
 
 use tidelock_engine::{ReadRequest, WriteRequest};
+use tidelock_format::UNIT;
 
 use super::UNSETTLED;
-use super::context::is_whole_or_nothing;
 use super::maps::{self, KEPT, Map};
 use super::ring::{self, Control};
 use crate::hooks::File;
@@ -54,6 +54,8 @@ pub(super) struct Request {
     held: UnsafeCell<MaybeUninit<WriteRequest<'static, Linux>>>,
 }
 
+/// In the place of the result of a write that may have stopped anywhere.
+pub(super) const ANYWHERE: i64 = 1;
 /// Nobody waits for it.
 const QUIET: u64 = 0;
 /// A write that others see under way.
@@ -148,10 +150,11 @@ impl Request {
         self.state.fetch_or(HELD, Release);
     }
 
-    /// Gives back what its write held, once, and waits for who is doing that.
-    pub(super) fn let_go(&self) {
+    /// Gives back what its write held, which ended with `result`, once, and waits for who is doing
+    /// that.
+    pub(super) fn let_go(&self, result: i64) {
         let state = self.state.load(Acquire);
-        if !self.let_go_of(state >> TICKET_AT) {
+        if !self.let_go_of(state >> TICKET_AT, result) {
             while self.state.load(Acquire) & STATE != QUIET {
                 core::hint::spin_loop();
             }
@@ -159,13 +162,19 @@ impl Request {
     }
 
     /// Gives back what its write held, if it still is the one with this ticket; whether it was.
-    pub(super) fn let_go_of(&self, ticket: u64) -> bool {
+    pub(super) fn let_go_of(&self, ticket: u64, result: i64) -> bool {
         let (held, rest) = (ticket << TICKET_AT | HELD, ticket << TICKET_AT);
         if self.state.compare_exchange(held, rest | LEAVING, AcqRel, Acquire).is_err() {
             return false;
         }
         // SAFETY: the state was `HELD`, and we alone have changed it.
-        unsafe { self.held.get().cast::<WriteRequest<'static, Linux>>().drop_in_place() };
+        let held = unsafe { self.held.get().cast::<WriteRequest<'static, Linux>>().read() };
+        // What stopped within a unit is written again by who fetches the event. Until then others
+        // go on, and must not take the file for one of whole units.
+        if result > 0 && !result.cast_unsigned().is_multiple_of(UNIT) {
+            held.stopped();
+        }
+        drop(held);
         self.state.store(rest | QUIET, Release);
         // Last: where there are none, nobody is at a request.
         WRITES.fetch_sub(1, AcqRel);
@@ -200,9 +209,7 @@ impl Request {
         // SAFETY: sealed bytes in memory of this request.
         let result = unsafe { raw::call(sys::nr::PWRITE64, words) };
         self.result.store(result, Relaxed);
-        if is_whole_or_nothing(result) {
-            self.let_go();
-        }
+        self.let_go(result);
     }
 
     /// The result of one that is written by a call.

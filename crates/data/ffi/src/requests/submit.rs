@@ -298,7 +298,7 @@ impl<'c> Batch<'c> {
         let done = unsafe { call(self.context.name(), &self.list[..len]) };
         let taken = usize::try_from(done).unwrap_or(0);
         for request in ours.skip(taken).flatten() {
-            request.let_go();
+            request.let_go(0);
             self.context.held_back().unsend(1);
             self.context.give_back(request);
         }
