@@ -34,7 +34,8 @@ tests = @rm -f $(SKIPPED); ended=0; \
 
 .PHONY: build debug library portable deb deb-check boot-check container-check packages
 .PHONY: reachable sqlite-packages test-packages demo demo-sqlite fetch test test-full check fmt
-.PHONY: bench bench-calls bench-scale bench-latency bench-conversion bench-sqlcipher lab install
+.PHONY: bench bench-calls bench-scale bench-latency bench-files bench-conversion bench-sqlcipher
+.PHONY: lab install
 build:
 	$(CARGO) build --release --locked -p tidelock -p tidelock-lab
 	$(CARGO) build --release $(LIBRARY)
@@ -114,9 +115,11 @@ debug: library
 library:
 	$(ABORTS) $(CARGO) build $(LIBRARY)
 
-# Every quick test. The command is built with them: alone, it would be built twice.
+# Every quick test. The command is built with them: alone, it would be built twice. CI may skip only
+# what ci/may-skip lists.
 test: reachable fetch library
 	$(call tests)
+	@if [ -n "$$CI" ] && [ -e $(SKIPPED) ]; then ci/skipped $(SKIPPED); fi
 
 reachable:
 	ci/reachable
@@ -201,6 +204,11 @@ bench-scale: build
 # another user than root. BENCH="--loads tpcb_warm --shares 0.4", BENCH="--rounds 0 --calls".
 bench-latency: build
 	python3 crates/testkit/benches/latency.py $(BENCH)
+
+# Thousands of small tables, a start after a kill, and pg_basebackup: ten minutes on a quiet
+# machine, as another user than root. BENCH="--parts backup" and others.
+bench-files: build
+	python3 crates/testkit/benches/files.py $(BENCH)
 
 # Conversion beside cp: 100,000 files of 8 KiB, then 16 of 64 MiB.
 bench-conversion: build

@@ -8,11 +8,14 @@
 
 static const char pages_path[] = "base/5/16384", cold_path[] = "base/5/16385";
 static const char log_path[] = "log/postgresql.log", wal_path[] = "pg_wal/00000001";
+/* Of class bytes, as MariaDB's redo log is. */
+static const char redo_path[] = "log/ib_logfile0";
 
 enum { HOT = 16, WARM = 1024 };
 static long cold;
-/* Of the pages, the cold file, a file that is written at its end, and the same with O_APPEND. */
-static int file, cold_file, log_file, append_file, wal;
+/* Of the pages, the cold file, a file that is written at its end, and the same with O_APPEND; WAL,
+ * and a file that is written past the page cache. */
+static int file, cold_file, log_file, append_file, wal, redo;
 
 static off_t place(long i, long pages, long step) { return i * step % pages * PAGE; }
 
@@ -40,6 +43,7 @@ static void open_and_close(long i)
 
 static void write_within(long i) { write_at(file, place(i, WARM, NEAR) + 1237, 100); }
 static void write_block(long i) { write_at(file, i * 512 % (WARM * PAGE), 512); }
+static void write_block_directly(long i) { write_at(redo, i * 512 % (WARM * PAGE), 512); }
 static void write_block_at_end(long i) { write_at(wal, i * 512, 512); }
 
 static void ask(long i)
@@ -78,6 +82,7 @@ static const struct { const char *name; void (*call)(long i); void (*before)(voi
     {"write-within", write_within, 0},
     {"block-within", write_block, 0},
     {"block-at-end", write_block_at_end, empty_wal},
+    {"block-direct", write_block_directly, 0},
     {"append", append, empty_log},
     {"write-on", write_on, empty_log},
     {"fstat", ask, 0},
@@ -107,14 +112,14 @@ static void fill_cold(void)
 static void prepare(long mib)
 {
     make_dir("base"), make_dir("base/5"), make_dir("log"), make_dir("pg_wal");
-    unlink(pages_path), unlink(log_path), unlink(wal_path);
+    unlink(pages_path), unlink(log_path), unlink(wal_path), unlink(redo_path);
     cold = mib * (1 << 20) / PAGE;
     file = made(pages_path, O_RDWR), cold_file = made(cold_path, O_RDWR);
     log_file = made(log_path, O_WRONLY), append_file = made(log_path, O_WRONLY | O_APPEND);
-    wal = made(wal_path, O_RDWR);
+    wal = made(wal_path, O_RDWR), redo = made(redo_path, O_RDWR | O_DIRECT);
     for (long i = 0; i < WARM; i++) {
         fill_page(i);
-        write_at(file, i * PAGE, PAGE);
+        write_at(file, i * PAGE, PAGE), write_at(redo, i * PAGE, PAGE);
     }
     fill_cold();
 }

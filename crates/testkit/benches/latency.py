@@ -16,19 +16,18 @@ line of JSON: times of a transaction in microseconds.
 """
 
 import argparse
-import contextlib
 import json
 import math
-import os
 import random
 import re
 import signal
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
+
+from private_servers import add_options, interval, servers_of
 
 CLIENTS = 4
 WARM = 60
@@ -46,74 +45,16 @@ checkpoint_timeout = 1h
 max_wal_size = 16GB
 listen_addresses = ''
 """
-# Student's t, two-sided 95 %, for 1 to 29 degrees of freedom, then for more.
-T = (
-    [12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228]
-    + [2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086]
-    + [2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042]
-)
 COUNTED = ["cpu", "ready", "slept", "preempted", "faults"]
 
 
-class Server:
-    """A private server, reached by its socket."""
-
-    def __init__(self, place, name, programs, environment, tidelock=None):
-        self.data = place / name
-        self.sockets = place / f"{name}-socket"
-        self.sockets.mkdir()
-        self.programs = programs
-        self.environment = dict(environment, PGHOST=str(self.sockets), PGDATABASE="postgres")
-        self.log = place / f"{name}.log"
-        self.before = []
-        if tidelock:
-            key = f"file:{place}/home/key"
-            init = [tidelock, "init", self.data, "--no-recovery", "--provider", key]
-            subprocess.run(init, check=True, env=self.environment, capture_output=True)
-            self.before = [tidelock, "exec", "-D", str(self.data), "--"]
-        self.run("initdb", "-D", self.data, "-A", "trust", "-U", "postgres")
-        with open(self.data / "postgresql.conf", "a") as settings:
-            settings.write(SETTINGS + f"unix_socket_directories = '{self.sockets}'\n")
-        self.run("pg_ctl", "-D", self.data, "-l", self.log, "-w", "start")
-
-    def run(self, program, *options):
-        command = [*self.before, str(self.programs / program), *map(str, options)]
-        quiet = subprocess.DEVNULL
-        ended = subprocess.run(
-            command, env=self.environment, stdin=quiet, stdout=quiet, stderr=subprocess.PIPE
-        )
-        if ended.returncode != 0:
-            sys.exit(f"error: {command} ended with {ended.returncode}: {ended.stderr.decode()}")
-
-    def sql(self, statement):
-        command = [self.programs / "psql", "-XAtqc", statement, "-U", "postgres"]
-        done = subprocess.run(command, env=self.environment, check=True, capture_output=True)
-        return done.stdout.decode().split()
-
-    def backends(self):
-        """The process ids of pgbench's connections."""
-        all_of = "SELECT pid FROM pg_stat_activity WHERE application_name = 'pgbench' ORDER BY pid"
-        pids = self.sql(all_of)
-        if len(pids) != CLIENTS:
-            sys.exit(f"error: {len(pids)} connections instead of {CLIENTS}")
-        return pids
-
-    def pgbench(self, *options):
-        """Started at once; its standard output is kept."""
-        command = [self.programs / "pgbench", "-n", "-U", "postgres", *map(str, options)]
-        pipe, quiet = subprocess.PIPE, subprocess.DEVNULL
-        return subprocess.Popen(command, env=self.environment, stdout=pipe, stderr=quiet)
-
-    def loaded(self, *options):
-        """What a whole pgbench printed."""
-        bench = self.pgbench(*options)
-        text = bench.communicate()[0].decode()
-        if bench.returncode != 0:
-            sys.exit(f"error: pgbench {options} ended with {bench.returncode}: {text}")
-        return text
-
-    def stop(self):
-        self.run("pg_ctl", "-D", self.data, "-m", "fast", "-w", "stop")
+def backends(server):
+    """The process ids of pgbench's connections."""
+    all_of = "SELECT pid FROM pg_stat_activity WHERE application_name = 'pgbench' ORDER BY pid"
+    pids = server.sql(all_of)
+    if len(pids) != CLIENTS:
+        sys.exit(f"error: {len(pids)} connections instead of {CLIENTS}")
+    return pids
 
 
 def used(pids):
@@ -154,7 +95,7 @@ def calls_of(server, options, scale, rate, logs):
     time.sleep(1)
     table = server.data.parent / "calls"
     traced = ["strace", "-qq", "-f", "-c", "-U", "name,calls", "-o", table]
-    traced += [word for pid in server.backends() for word in ("-p", pid)]
+    traced += [word for pid in backends(server) for word in ("-p", pid)]
     begin = time.time()
     strace = subprocess.Popen(traced, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     time.sleep(3)
@@ -185,7 +126,7 @@ def slice_of(server, options, scale, rate, seconds, logs):
         "-l", "--log-prefix", prefix, "--random-seed", random.randrange(1 << 30),
     )  # fmt: skip
     time.sleep(0.5)
-    pids = server.backends()
+    pids = backends(server)
     begin, before = time.time(), used(pids)
     time.sleep(seconds - 1.2)
     end, after = time.time(), used(pids)
@@ -202,17 +143,6 @@ def slice_of(server, options, scale, rate, seconds, logs):
     # Asleep: in the network, a lock, the disk; and all that passed before the backend was reached.
     found["elsewhere"] = found["mean"] - found["cpu"] - found["ready"]
     return found
-
-
-def interval(pairs):
-    """Geometric mean of the ratios with its 95 % interval; no word where one side has a zero."""
-    logs = [math.log(one / other) for one, other in pairs if one > 0 and other > 0]
-    if len(logs) < max(2, len(pairs)):
-        return "-"
-    mean = statistics.fmean(logs)
-    half = T[min(len(logs), len(T) + 1) - 2] * statistics.stdev(logs) / math.sqrt(len(logs))
-    low, middle, high = (math.exp(mean + off) for off in (-half, 0, half))
-    return f"{middle:.3f} [{low:.3f}, {high:.3f}]"
 
 
 def measure(servers, given, load, share, keep, logs):
@@ -276,35 +206,19 @@ def measure(servers, given, load, share, keep, logs):
 
 def main():
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    options.add_argument("--tidelock", default="target/release/tidelock")
-    options.add_argument("--bin", default="/usr/lib/postgresql/15/bin", help="of PostgreSQL")
+    add_options(options)
     options.add_argument("--rounds", type=int, default=20, help="0 for the calls alone")
     options.add_argument("--seconds", type=int, default=4, help="of a slice")
     options.add_argument("--loads", default=",".join(LOADS))
     options.add_argument("--shares", default="0.4,0.7", help="of a plain server's capacity")
     options.add_argument("--factor", type=float, default=1.03, help="of the CPU time of `busier`")
     options.add_argument("--calls", action="store_true", help="count system calls first (strace)")
-    options.add_argument("--seed", type=int, default=1)
-    options.add_argument("--rows", type=argparse.FileType("x"), help="a new file of all slices")
-    options.add_argument("--under", default="/var/tmp", help="a folder of the file system")
     given = options.parse_args()
     if unknown := set(given.loads.split(",")) - set(LOADS):
         options.error(f"no such load: {', '.join(unknown)}")
-    if os.geteuid() == 0:
-        sys.exit("error: PostgreSQL refuses root: run this as another user")
     random.seed(given.seed)
-    tidelock = str(Path(given.tidelock).resolve())
-    with tempfile.TemporaryDirectory(dir=given.under) as place, contextlib.ExitStack() as ends:
-        place = Path(place)
-        for name in ("home", "run", "logs"):
-            (place / name).mkdir(mode=0o700)
-        kept = {name: os.environ[name] for name in ("PATH", "LANG") if name in os.environ}
-        environment = dict(kept, HOME=f"{place}/home", TIDELOCK_RUN_DIR=f"{place}/run")
-        servers = {}
-        for name in ("plain", "control", "sealed"):
-            own = tidelock if name == "sealed" else None
-            servers[name] = Server(place, name, Path(given.bin), environment, own)
-            ends.callback(servers[name].stop)
+    with servers_of(given, SETTINGS) as (place, servers):
+        (place / "logs").mkdir(mode=0o700)
         for load in given.loads.split(","):
             for share in given.shares.split(","):
                 measure(servers, given, load, float(share), given.rows, place / "logs")

@@ -540,6 +540,12 @@ fn a_precision_says_how_long_it_takes_and_ends_by_the_control() {
     let needs = said.split("90.0 % needs about ").nth(1).unwrap_or_else(|| panic!("{said}"));
     let blocks = needs.split(" min here: ").nth(1).and_then(|rest| rest.split(' ').next());
     assert!(blocks.unwrap().parse::<u32>().unwrap() >= 10, "{said}");
+    // It is kept beside the rows, so that the run can be held to it.
+    let kept = fs::read_to_string(bench.out().join("forecast")).unwrap();
+    assert!(!kept.is_empty() && kept.lines().all(|line| said.contains(line)), "{kept}");
+    succeeded(&lab(&["report"]).arg(bench.out()).output().unwrap());
+    let report = fs::read_to_string(bench.out().join("report.md")).unwrap();
+    assert!(report.contains("said before it began: 90.0 % needs about "), "{report}");
     let trials = bench.trials();
     let cpu_of_block = |block: usize| -> BTreeMap<String, f64> {
         let paced = trials.iter().filter(|trial| trial["phase"] == "equal-work");

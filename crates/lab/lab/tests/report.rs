@@ -523,6 +523,15 @@ fn it_prints_and_says_everything_without_scripts() {
 fn what_is_printed_fits_four_pages() {
     let pdf = closed().print();
     assert!((1..=4).contains(&pages(&pdf)), "{} pages", pages(&pdf));
+    // A whole run of `make lab`.
+    let kept = "../../../lab/runs/2026-11-27-intel-xeon-2cpu";
+    let kept = Results::read(&Path::new(env!("CARGO_MANIFEST_DIR")).join(kept)).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let page = report::write(&kept, dir.path()).unwrap()[0].clone();
+    let mut browser = Browser::start();
+    browser.open(&page);
+    let pdf = browser.print();
+    assert_eq!(pages(&pdf), 4);
 }
 
 /// Pages of a PDF: its objects of that type, whose dictionaries are not compressed.

@@ -96,7 +96,7 @@ impl LevelsAgainst {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Expectation {
-    /// Exactly this ratio: reproduced if the interval holds it.
+    /// Exactly this ratio: as published if the interval holds it.
     Ratio(f64),
     /// No difference of more than this part of 1.
     EqualWithin(f64),

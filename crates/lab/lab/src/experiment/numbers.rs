@@ -224,6 +224,7 @@ mod tests {
             ("jobs = 2", "jobs = 0", "workload.read.jobs is 0;"),
             ("seconds = 3", "seconds = 0", "workload.read.seconds is 0;"),
             ("seconds = 3", "seconds = 0.5", "workload.read.seconds is 0.5;"),
+            ("seconds = 3", "seconds = -1", "workload.read.seconds is -1;"),
             ("seconds = 3", "seconds = 4294967296", "workload.read.seconds is 4294967296;"),
             ("scale = 1", "scale = 0", "workload.read.scale is 0;"),
             ("\"select-only\"", "'custom'", "workload.read.custom is empty"),

@@ -388,7 +388,7 @@ fn not_compared(planned: &Planned) -> Option<String> {
     }
 }
 
-/// `25 published claims: 1 reproduced, 24 not reproduced.`
+/// `25 published claims: 1 as published, 24 not decided.`
 fn claims(conclusions: &[(Conclusion, String, usize)]) -> String {
     let all: usize = conclusions.iter().map(|(.., count)| count).sum();
     let parts: Vec<String> =

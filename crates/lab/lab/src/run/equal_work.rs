@@ -160,16 +160,9 @@ impl<'s, 'p> Bench<'s, 'p> {
         let sampler = Sampler::start(device, servers.first().and_then(|s| s.group()));
         let before = servers.iter().map(|s| s.cpu_seconds()).collect::<Result<Vec<f64>>>()?;
         let mut parts: BTreeMap<usize, Part> = BTreeMap::new();
-        let mut order: Vec<usize> = (0..steps.len()).collect();
-        for round in 0..self.rounds {
-            match round {
-                0 => {}
-                _ if round % 2 == 1 => order.reverse(),
-                _ => random.shuffle(&mut order),
-            }
-            let length = SLICE.0 + random.f64() * (SLICE.1 - SLICE.0);
-            let schedule = Schedule::draw(random.u64(..), self.rate, length);
-            for at in &order {
+        for round in rounds(&mut random, self.rounds, steps.len()) {
+            let schedule = Schedule::draw(round.seed, self.rate, round.length);
+            for at in &round.order {
                 let part = parts.entry(*at).or_default();
                 let (clock, cpu) = (Instant::now(), CpuTimes::now());
                 let mut latencies = self.slice(&servers[*at].instance(), &schedule, stop)?;
@@ -211,6 +204,32 @@ impl<'s, 'p> Bench<'s, 'p> {
             Load::Sysbench(paced) => paced.slice(schedule, stop),
         }
     }
+}
+
+/// One slice for each server.
+struct Round {
+    /// In which order they get it, as places in the block.
+    order: Vec<usize>,
+    /// Seconds.
+    length: f64,
+    /// Of its moments and what its transactions draw, the same for all.
+    seed: u64,
+}
+
+/// The rounds of a block with so many servers. Each second one has the order of the one before it
+/// reversed.
+fn rounds(random: &mut fastrand::Rng, rounds: u32, servers: usize) -> Vec<Round> {
+    let mut order: Vec<usize> = (0..servers).collect();
+    let mut draw = |round: u32| {
+        match round {
+            0 => {}
+            _ if round % 2 == 1 => order.reverse(),
+            _ => random.shuffle(&mut order),
+        }
+        let length = SLICE.0 + random.f64() * (SLICE.1 - SLICE.0);
+        Round { order: order.clone(), length, seed: random.u64(..) }
+    };
+    (0..rounds).map(&mut draw).collect()
 }
 
 /// How many transactions a server has at once, at the most.
@@ -290,3 +309,34 @@ const MOST: f64 = 100_000.0;
 /// slice: at 40 % of capacity the last one explains an eightieth.
 const OVERRUN: f64 = 1.05;
 const FOR_EACH_CLIENT: u32 = 32;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_drift_falls_on_all_servers_alike_and_slices_have_drawn_lengths() {
+        let drawn = rounds(&mut fastrand::Rng::with_seed(3), 40, 5);
+        let (mut orders, mut lengths) = (Vec::new(), Vec::new());
+        for pair in drawn.chunks(2) {
+            let [one, other] = pair else { panic!("a round without its reverse") };
+            let mut reversed = other.order.clone();
+            reversed.reverse();
+            assert_eq!(one.order, reversed);
+            assert_ne!(one.seed, other.seed, "the same transactions twice");
+            let mut all = one.order.clone();
+            all.sort_unstable();
+            assert_eq!(all, [0, 1, 2, 3, 4], "each server once");
+            orders.push(&one.order);
+            lengths.extend([one.length, other.length]);
+        }
+        orders.sort_unstable();
+        orders.dedup();
+        assert!(orders.len() > 10, "orders are not drawn: {orders:?}");
+        assert!(lengths.iter().all(|length| (SLICE.0..SLICE.1).contains(length)), "{lengths:?}");
+        let spread = lengths.iter().fold(0.0, |most: f64, length| most.max(length - SLICE.0));
+        assert!(spread > 0.2, "{lengths:?}");
+        let again = rounds(&mut fastrand::Rng::with_seed(3), 40, 5);
+        assert!(again.iter().zip(&drawn).all(|(a, b)| a.order == b.order && a.seed == b.seed));
+    }
+}

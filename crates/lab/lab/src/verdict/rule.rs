@@ -1,9 +1,9 @@
 //! How a measured ratio is judged by what was published. Pure: an interval, a sentence.
 //!
-//! A published ratio is reproduced where ours holds it and is precise enough to have told it from
-//! no difference. Where ours excludes it, the arm here is cheaper or dearer than published. A
-//! published range is reproduced where ours lies in it. That no difference is detectable reproduces
-//! none.
+//! The verdict on a published ratio is "as published" where ours holds it and is precise enough to
+//! have told it from no difference. Where ours excludes it, the arm here is cheaper or dearer than
+//! published. On a published range it is "as published" where ours lies in it. A difference that
+//! cannot be detected is never "as published" of a ratio.
 
 use super::Conclusion::{self, AsPublished, Cheaper, Dearer, Undecided};
 use crate::experiment::Expectation;

@@ -56,6 +56,22 @@ fn a_file_that_cannot_be_run_is_neither_planned_nor_shown() {
     assert!(!bench.out().exists());
 }
 
+/// A run that is kept: reads, measured until the control was known to 2 %, where sealed lost 6.0 %
+/// [4.7, 7.3].
+#[test]
+fn a_gate_on_a_kept_run_ends_by_where_its_interval_lies() {
+    let kept = "../../../lab/runs/2026-11-27-reads-to-two-percent";
+    let kept = Path::new(env!("CARGO_MANIFEST_DIR")).join(kept);
+    for (most, code) in [("2%", 5), ("3%", 5), ("5%", 7), ("8%", 0), ("20%", 0)] {
+        let output = lab(&["gate"]).arg(&kept).args(["--max-loss", most]).output().unwrap();
+        assert_eq!(output.status.code(), Some(code), "{most}: {}", told(&output));
+    }
+    let output = lab(&["gate"]).arg(&kept).args(["--max-loss", "2%", "--arm", "nosuch"]).output();
+    let output = output.unwrap();
+    assert_eq!(output.status.code(), Some(2), "{}", told(&output));
+    assert!(told(&output).contains("nosuch"), "{}", told(&output));
+}
+
 #[test]
 fn a_run_is_written_into_a_directory_of_its_own() {
     let bench = Bench::new();

@@ -50,7 +50,6 @@ fn cybertec_matrix_in_miniature() {
 }
 
 #[test]
-#[ignore = "long: make test-full"]
 fn cybertec_matrix_in_miniature_on_postgresql_13() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../build/postgresql");
     let entries = fs::read_dir(&folder).into_iter().flatten().flatten();

@@ -1,0 +1,119 @@
+"""Private PostgreSQL servers, plain and sealed, for benchmarks that compare them; and their ratios.
+
+A server is reached by its socket alone, and ends with the benchmark.
+"""
+
+import argparse
+import contextlib
+import math
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+# Student's t, two-sided 95 %, for 1 to 29 degrees of freedom, then for more.
+T = (
+    [12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228]
+    + [2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086]
+    + [2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042]
+)
+
+
+class Server:
+    """A private server, reached by its socket."""
+
+    def __init__(self, place, name, programs, environment, settings, tidelock=None):
+        self.data = place / name
+        self.sockets = place / f"{name}-socket"
+        self.sockets.mkdir()
+        self.programs = programs
+        self.environment = dict(environment, PGHOST=str(self.sockets), PGDATABASE="postgres")
+        self.log = place / f"{name}.log"
+        self.before = []
+        if tidelock:
+            key = f"file:{place}/home/key"
+            init = [tidelock, "init", self.data, "--no-recovery", "--provider", key]
+            subprocess.run(init, check=True, env=self.environment, capture_output=True)
+            self.before = [tidelock, "exec", "-D", str(self.data), "--"]
+        self.run("initdb", "-D", self.data, "-A", "trust", "-U", "postgres")
+        with open(self.data / "postgresql.conf", "a") as file:
+            file.write(settings + f"unix_socket_directories = '{self.sockets}'\n")
+        self.run("pg_ctl", "-D", self.data, "-l", self.log, "-w", "start")
+
+    def run(self, program, *options):
+        command = [*self.before, str(self.programs / program), *map(str, options)]
+        quiet = subprocess.DEVNULL
+        ended = subprocess.run(
+            command, env=self.environment, stdin=quiet, stdout=quiet, stderr=subprocess.PIPE
+        )
+        if ended.returncode != 0:
+            sys.exit(f"error: {command} ended with {ended.returncode}: {ended.stderr.decode()}")
+
+    def sql(self, statement):
+        command = [self.programs / "psql", "-XAtqc", statement, "-U", "postgres"]
+        done = subprocess.run(command, env=self.environment, check=True, capture_output=True)
+        return done.stdout.decode().split()
+
+    def pgbench(self, *options):
+        """Started at once; its standard output is kept."""
+        command = [self.programs / "pgbench", "-n", "-U", "postgres", *map(str, options)]
+        pipe, quiet = subprocess.PIPE, subprocess.DEVNULL
+        return subprocess.Popen(command, env=self.environment, stdout=pipe, stderr=quiet)
+
+    def loaded(self, *options):
+        """What a whole pgbench printed."""
+        bench = self.pgbench(*options)
+        text = bench.communicate()[0].decode()
+        if bench.returncode != 0:
+            sys.exit(f"error: pgbench {options} ended with {bench.returncode}: {text}")
+        return text
+
+    def stop(self):
+        self.run("pg_ctl", "-D", self.data, "-m", "fast", "-w", "stop")
+
+
+@contextlib.contextmanager
+def servers_of(given, settings):
+    """A plain server, another as control, and a sealed one, by name; and the folder they lie in.
+
+    `given` has what `add_options` adds.
+    """
+    if os.geteuid() == 0:
+        sys.exit("error: PostgreSQL refuses root: run this as another user")
+    tidelock = str(Path(given.tidelock).resolve())
+    with tempfile.TemporaryDirectory(dir=given.under) as place, contextlib.ExitStack() as ends:
+        place = Path(place)
+        for name in ("home", "run"):
+            (place / name).mkdir(mode=0o700)
+        kept = {name: os.environ[name] for name in ("PATH", "LANG") if name in os.environ}
+        environment = dict(kept, HOME=f"{place}/home", TIDELOCK_RUN_DIR=f"{place}/run")
+        servers = {}
+        for name in ("plain", "control", "sealed"):
+            own = tidelock if name == "sealed" else None
+            server = Server(place, name, Path(given.bin), environment, settings, own)
+            ends.callback(server.stop)
+            servers[name] = server
+        yield place, servers
+
+
+def add_options(options):
+    """Those that each of these benchmarks has."""
+    options.add_argument("--tidelock", default="target/release/tidelock")
+    options.add_argument("--bin", default="/usr/lib/postgresql/15/bin", help="of PostgreSQL")
+    options.add_argument("--seed", type=int, default=1)
+    rows = argparse.FileType("x")
+    options.add_argument("--rows", type=rows, help="a new file of all that was measured")
+    options.add_argument("--under", default="/var/tmp", help="a folder of the file system")
+
+
+def interval(pairs):
+    """Geometric mean of the ratios with its 95 % interval; no word where one side has a zero."""
+    logs = [math.log(one / other) for one, other in pairs if one > 0 and other > 0]
+    if len(logs) < max(2, len(pairs)):
+        return "-"
+    mean = statistics.fmean(logs)
+    half = T[min(len(logs), len(T) + 1) - 2] * statistics.stdev(logs) / math.sqrt(len(logs))
+    low, middle, high = (math.exp(mean + off) for off in (-half, 0, half))
+    return f"{middle:.3f} [{low:.3f}, {high:.3f}]"
