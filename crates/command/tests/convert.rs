@@ -25,6 +25,7 @@ const CALLS: &[&str] = &[
     "link",
     "rename",
     "renameat",
+    "renameat2",
     "unlink",
     "unlinkat",
     "flock",
@@ -206,7 +207,7 @@ fn kill_everywhere(prepare: &str, command: &str, resume: &str, calls: &[&str]) -
     kills
 }
 
-const SHORT: &[&str] = &["syncfs", "rename", "link", "unlink"];
+const SHORT: &[&str] = &["syncfs", "rename", "linkat", "unlink"];
 
 #[test]
 fn an_encryption_that_is_killed_goes_on() {

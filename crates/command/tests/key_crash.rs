@@ -22,6 +22,8 @@ const CALLS: &[&str] = &[
     "fsync",
     "rename",
     "renameat",
+    "renameat2",
+    "linkat",
     "unlink",
     "unlinkat",
     "flock",
@@ -215,4 +217,26 @@ fn a_failed_call_while_a_directory_is_made_leaves_no_keyring_without_its_keys() 
 fn a_kill_while_a_directory_is_made_leaves_no_keyring_without_its_keys() {
     let faults = init_with("signal=KILL");
     assert!(faults > 20, "{faults}");
+}
+
+/// Such a file system has links: NFS.
+#[test]
+fn a_file_system_without_renameat2_gets_recovery_keys_and_copies_all_the_same() {
+    let place = Shell::new();
+    let said = place.run(
+        "export HOME=$PWD/h; mkdir h; \
+         without() { \
+             strace -qq -o calls -e trace=renameat2,linkat -e inject=renameat2:error=EINVAL \
+                 tidelock \"$@\" > out 2>&1 || cat out; \
+             grep -q 'renameat2.*INJECTED' calls && grep -q '^linkat.* = 0$' calls || cat calls; \
+         }; \
+         without init h/data --profile generic --recovery-file h/recovery; \
+         without keyring backup -D h/data h/copy; \
+         echo plain words | tidelock seal --file -D h/data > h/data/a; \
+         tidelock cat --recovery-file h/recovery h/data/a; \
+         rm h/data/.tidelock/keyring; \
+         tidelock keyring restore -D h/data h/copy > out 2>&1 || cat out; \
+         tidelock cat h/data/a; ls h",
+    );
+    assert_eq!(said, "plain words\nplain words\ncopy\ndata\nrecovery\n");
 }

@@ -4,6 +4,7 @@
 pub mod suite;
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -91,12 +92,20 @@ pub struct Nameless {
 /// # Errors
 /// When no server runs, or a file cannot be read.
 pub fn nameless(maria: &Mysqld<'_>, marker: &Marker) -> Result<Vec<Nameless>> {
-    let descriptors = format!("/proc/{}/fd", maria.process()?.id());
+    nameless_below(maria.process()?.id(), maria.dir(), marker)
+}
+
+/// The same of any process, by its id, and of any directory.
+///
+/// # Errors
+/// When there is no such process, or a file cannot be read.
+pub fn nameless_below(process: impl Display, dir: &Path, marker: &Marker) -> Result<Vec<Nameless>> {
+    let descriptors = format!("/proc/{process}/fd");
     let reading = || Error::io(format!("reading {descriptors}"));
     let mut found = BTreeMap::new();
     for entry in fs::read_dir(&descriptors).map_err(reading())? {
         let path = entry.map_err(reading())?.path();
-        match searched(&path, maria.dir(), marker) {
+        match searched(&path, dir, marker) {
             Ok(Some(file)) => drop(found.insert(file.number, file)),
             Ok(None) => {}
             Err(why) if why.kind() == std::io::ErrorKind::NotFound => {}

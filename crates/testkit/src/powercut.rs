@@ -75,6 +75,18 @@ pub struct Tally {
     pub problems: u64,
 }
 
+impl Tally {
+    /// True if something failed here that did not fail as often in the plain arm. Lost headers, and
+    /// what verify finds, it cannot have: none may be.
+    #[must_use]
+    pub fn is_worse_than(&self, plain: &Self) -> bool {
+        self.starts_failed > plain.starts_failed
+            || self.lost > plain.lost
+            || self.damaged > plain.damaged
+            || self.replaced_headers + self.lost_headers + self.problems > 0
+    }
+}
+
 /// Runs the plan; `report` gets one JSON line a cycle, the answer one tally an arm.
 ///
 /// # Errors
@@ -268,4 +280,26 @@ pub enum PowercutError {
     /// The harness's own files.
     #[error("the private directory of the harness: {0}")]
     Private(#[from] io::Error),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_fails_only_when_sealed_is_worse_and_so_is_each_lost_header() {
+        let plain = Tally { starts_failed: 1, lost: 2, damaged: 3, ..Tally::default() };
+        assert!(!plain.is_worse_than(&plain));
+        assert!(!Tally::default().is_worse_than(&plain));
+        for worse in [
+            Tally { starts_failed: 2, ..plain },
+            Tally { lost: 3, ..plain },
+            Tally { damaged: 4, ..plain },
+            Tally { replaced_headers: 1, ..plain },
+            Tally { lost_headers: 1, ..plain },
+            Tally { problems: 1, ..plain },
+        ] {
+            assert!(worse.is_worse_than(&plain), "{worse:?}");
+        }
+    }
 }

@@ -92,6 +92,7 @@ fn survives_power_cuts(arm: Arm, fs: FileSystem) -> Result<()> {
     }
     maria.install()?;
     maria.start()?;
+    maria.expect("SELECT @@innodb_use_native_aio", "1")?;
     maria.sql("CREATE DATABASE d")?;
     let tables = ["d.a", "d.b", "d.c"];
     for table in tables {

@@ -1,6 +1,11 @@
 //! Three sealed nodes of Galera, each with keys of its own: state transfers, lost nodes, rolling
 //! rotation, beside writers whose acknowledged transactions are counted.
 
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use std::{fs, thread};
+
 use rustix::process::Signal;
 use tidelock_testkit::arms;
 use tidelock_testkit::galera::{Node, Transfer, missing, nodes};
@@ -49,7 +54,8 @@ fn three_nodes_lose_no_acknowledged_row() -> Result<()> {
         ensure(node.logged(WHOLE)? == 1, || "the first transfer is not the whole".into())?;
     }
     // One transaction that no file of the provider has room for in the clear.
-    a.maria.sql(&LARGE.replace("TEXT'", &format!("{text}'")))?;
+    let large = LARGE.replace("TEXT'", &format!("{text}'"));
+    write_and_search(a, &large, &nodes, &marker)?;
     for node in &nodes {
         node.maria.expect(IS_LARGE, "20000\t80000000")?;
     }
@@ -216,11 +222,9 @@ fn no_stream_of_a_transfer_is_readable(arm: Arm) -> Result<()> {
     let insert = format!(
         "INSERT INTO d.told (b) SELECT CONCAT(REPEAT('{text}', 30), seq) FROM seq_1_to_20000;"
     );
-    a.maria.sql(&format!(
-        "CREATE DATABASE d; USE d; CREATE TABLE d.told (k INT AUTO_INCREMENT PRIMARY KEY, b TEXT);
-         {}",
-        insert.repeat(4)
-    ))?;
+    a.maria
+        .sql("CREATE DATABASE d; CREATE TABLE d.told (k INT AUTO_INCREMENT PRIMARY KEY, b TEXT)")?;
+    write_and_search(a, &format!("USE d; {}", insert.repeat(4)), &nodes[..1], &marker)?;
     let searched = || -> Result<()> {
         let seen = marker.search(&[b.stream_dir()]).map_err(Error::io("searching the stream"))?;
         let few = || format!("only {} bytes of the stream were searched", seen.bytes);
@@ -263,6 +267,59 @@ arms!(no_stream_of_a_transfer_is_readable: plain, sealed; slow);
 
 /// Of 80 MB, so that most of the stream is still to come.
 const SOME: u64 = 8 << 20;
+
+/// A client writes transactions that the provider spills to files. Meanwhile these are searched:
+/// plain, one of them must have the marker; sealed, no file of the nodes may.
+fn write_and_search(
+    node: &Node<'_>,
+    statements: &str,
+    nodes: &[Node<'_>],
+    marker: &Marker,
+) -> Result<()> {
+    let searching = || Error::io("searching write sets");
+    let dirs: Vec<&Path> = nodes.iter().map(|node| node.maria.dir()).collect();
+    let mut client = node.maria.client("mariadb")?.stdin(statements).limit(600).spawn()?;
+    let (mut searched, mut shown) = (0, false);
+    while client.runs() {
+        let before = searched;
+        for file in spilled(&dirs)? {
+            match marker.search_file(&file) {
+                Ok(seen) => {
+                    searched += 1;
+                    shown |= !seen.findings.is_empty();
+                }
+                Err(why) if why.kind() == ErrorKind::NotFound => {}
+                Err(why) => return Err(searching()(why)),
+            }
+        }
+        if searched == before {
+            thread::sleep(Duration::from_millis(5));
+        } else if node.maria.arm() == Arm::Sealed {
+            shown |= !marker.search(&dirs).map_err(searching())?.findings.is_empty();
+        }
+    }
+    let done = client.wait()?;
+    ensure(done.status.success(), || done.text())?;
+    let right = searched > 0 && shown == (node.maria.arm() == Arm::Plain);
+    ensure(right, || format!("{searched} spilled files were searched, the marker shown: {shown}"))
+}
+
+/// Files of write sets at the top of these directories.
+fn spilled(dirs: &[&Path]) -> Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    for dir in dirs {
+        let listing = || Error::io(format!("listing {}", dir.display()));
+        for entry in fs::read_dir(dir).map_err(listing())? {
+            let path = entry.map_err(listing())?.path();
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            let rows = name.starts_with("0x") && name.contains("_data.");
+            if rows || name.starts_with("gcache.page.") {
+                found.push(path);
+            }
+        }
+    }
+    Ok(found)
+}
 
 /// A client on each node, with a table of its own, and how far each has got.
 struct Writers([Option<Inserter>; 3], [u64; 3]);

@@ -4,28 +4,31 @@
 //! The same run on a plain server is the negative control: there each kind of file has the marker.
 //! These kinds never have rows or text of statements: `ib_buffer_pool`, `*.index`,
 //! `aria_log_control` and `ddl_recovery.log` (page numbers, names, positions), `tc.log`, process
-//! id. The relay log is searched in `mariadb_tools`, which has replicas, and what Galera adds in
-//! `mariadb_galera`.
+//! id. What replicas have besides (the relay log, rows of LOAD DATA) is searched in `mariadb_tools`,
+//! and what Galera adds in `mariadb_galera`.
 
 use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::fs::symlink;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use tidelock_testkit::arms;
-use tidelock_testkit::maria::{Nameless, installed, nameless, search};
+use tidelock_testkit::maria::{Nameless, installed, nameless, nameless_below, search};
 use tidelock_testkit::marker::Marker;
 use tidelock_testkit::pg::mysqld::Mysqld;
-use tidelock_testkit::pg::{Arm, Result, Running, Workspace, ensure};
+use tidelock_testkit::pg::{Arm, Error, Result, Running, Workspace, ensure};
 
 fn a_marker_written_on_every_path_is_found_in_no_file(arm: Arm) -> Result<()> {
     let place = Workspace::new()?;
-    let marker = Marker::new();
+    let (marker, shared) = (Marker::new(), Marker::new());
     let maria = installed(&place, "m", arm, &SETTINGS)?;
     // The last setting of a place counts: the control, too, has everything below its directory.
     maria.set("tmpdir", &maria.dir().display().to_string())?;
     maria.set("log_error", &maria.dir().join("server.err").display().to_string())?;
     maria.start()?;
     write_everywhere(&maria, &marker)?;
+    write_into_the_system_tablespace(&maria, &shared)?;
     let mut shown = search(&marker, arm, &[maria.dir()])?;
 
     let mut seen = Seen::new(&maria, &marker)?;
@@ -39,9 +42,12 @@ fn a_marker_written_on_every_path_is_found_in_no_file(arm: Arm) -> Result<()> {
     maria.expect("SELECT COUNT(*) FROM d.z", "3000")?;
     maria.sql("CHECK TABLE d.a, d.m EXTENDED; REPAIR TABLE d.m; OPTIMIZE TABLE d.i, d.m, d.a")?;
     maria.expect("SELECT COUNT(*) FROM d.m", "2700")?;
+    maria.expect("SELECT COUNT(*) FROM d.shared", "3000")?;
     maria.stop()?;
     shown.extend(search(&marker, arm, &[maria.dir()])?);
+    search(&shared, arm, &[maria.dir()])?;
     if arm == Arm::Plain {
+        ensure(has_rows_of_its_own(&maria, &shared)?, || "no rows in the tablespace".into())?;
         for (begin, end) in KINDS {
             let is_it = |name: &String| name.starts_with(begin) && name.ends_with(end);
             ensure(shown.iter().any(is_it), || {
@@ -141,6 +147,77 @@ fn write_everywhere(maria: &Mysqld<'_>, marker: &Marker) -> Result<()> {
     Ok(())
 }
 
+/// A table without a file of its own.
+fn write_into_the_system_tablespace(maria: &Mysqld<'_>, marker: &Marker) -> Result<()> {
+    maria.sql(&format!(
+        "USE d; SET GLOBAL innodb_file_per_table = OFF;
+         CREATE TABLE d.shared (b TEXT) ENGINE = InnoDB;
+         SET GLOBAL innodb_file_per_table = ON;
+         INSERT INTO d.shared SELECT CONCAT('{}', seq) FROM seq_1_to_3000",
+        marker.text()
+    ))?;
+    let own = maria.dir().join("d/shared.ibd");
+    ensure(!own.exists(), || format!("{} is there", own.display()))
+}
+
+/// Whether the system tablespace of a plain server has the marker outside of the doublewrite
+/// buffer, through which the pages of all tables go: pages 64 to 191, of 16 KiB (`buf0dblwr.cc`).
+fn has_rows_of_its_own(maria: &Mysqld<'_>, marker: &Marker) -> Result<bool> {
+    const MIB: usize = 1 << 20;
+    let file = maria.dir().join("ibdata1");
+    let bytes = fs::read(&file).map_err(Error::io("reading the system tablespace"))?;
+    let has_it = |part: &[u8]| String::from_utf8_lossy(part).contains(marker.text());
+    Ok(has_it(&bytes[..MIB]) || has_it(&bytes[3 * MIB..]))
+}
+
+/// Sorts and temporary tables go where `tmpdir` leads: behind a link below the directory, and to
+/// another protected directory of the run.
+fn a_tmpdir_elsewhere_has_the_marker_in_no_file(arm: Arm) -> Result<()> {
+    let place = Workspace::new()?;
+    let (marker, far) = (Marker::new(), place.make_dir("far")?);
+    let small = [("sort_buffer_size", "32K"), ("aria_pagecache_buffer_size", "128K")];
+    let maria = installed(&place, "m", arm, &small)?;
+    let second = Mysqld::mariadb(&place, "second", arm)?;
+    match arm {
+        Arm::Sealed => second.protect()?,
+        _ => drop(place.make_dir("second")?),
+    }
+    let link = maria.dir().join("far");
+    symlink(&far, &link).map_err(Error::io("making a link"))?;
+    for (named, real) in [(&*link, &*far), (second.dir(), second.dir())] {
+        maria.set("tmpdir", &named.display().to_string())?;
+        let mut server =
+            maria.server_tool("mariadbd")?.under(arm, second.dir()).limit(300).spawn()?;
+        if !maria.wait_until_it_answers(&mut server)? {
+            return Err(Error::Unexpected(server.wait()?.text()));
+        }
+        maria.sql(&format!(
+            "CREATE OR REPLACE DATABASE d; USE d; CREATE TABLE d.t (b VARCHAR(200));
+             INSERT INTO d.t SELECT CONCAT('{}', seq) FROM seq_1_to_10000",
+            marker.text()
+        ))?;
+        let query = "CREATE TEMPORARY TABLE d.held ENGINE = Aria AS SELECT b FROM d.t;
+                     SELECT b, SLEEP(600) FROM d.t ORDER BY b";
+        let _held = sleeping(&maria, query, 1)?;
+        let sorts = nameless_below(server.id(), real, &marker)?;
+        ensure(sorts.iter().any(|file| is_of_use(arm, file)), || format!("no sort: {sorts:?}"))?;
+        let seen = marker.search(&[real]).map_err(Error::io("searching the other place"))?;
+        let good = match arm {
+            Arm::Plain => !seen.findings.is_empty(),
+            _ => seen.bytes > seen.files * HEADER && seen.findings.is_empty(),
+        };
+        ensure(good, || format!("{}: {seen:?}", named.display()))?;
+        let leak = sorts.iter().find(|file| arm == Arm::Sealed && file.has_marker);
+        ensure(leak.is_none(), || format!("{}: {leak:?}", named.display()))?;
+        search(&marker, arm, &[maria.dir()])?;
+        maria.sql("SHUTDOWN")?;
+        let ended = server.wait()?;
+        ensure(ended.status.success(), || ended.text())?;
+    }
+    Ok(())
+}
+arms!(a_tmpdir_elsewhere_has_the_marker_in_no_file: plain, sealed; slow);
+
 /// Sessions that keep temporary tables and files without a name while they are searched.
 fn hold_open(seen: &mut Seen<'_>) -> Result<Vec<Running>> {
     let (maria, text) = (seen.maria, seen.marker.text());
@@ -197,11 +274,8 @@ impl<'a> Seen<'a> {
         let arm = self.maria.arm();
         let leak = all.iter().find(|file| arm == Arm::Sealed && file.has_marker);
         ensure(leak.is_none(), || format!("{leak:?}"))?;
-        let is_of_use = |file: &&Nameless| match arm {
-            Arm::Plain => file.has_marker,
-            _ => file.len > HEADER,
-        };
-        Ok(all.iter().filter(is_of_use).map(|file| file.number).collect())
+        let of_use = all.iter().filter(|file| is_of_use(arm, file));
+        Ok(of_use.map(|file| file.number).collect())
     }
 
     /// Searches again; there has to be one more.
@@ -210,6 +284,14 @@ impl<'a> Seen<'a> {
         ensure(!now.is_subset(&self.nameless), || format!("no file without a name of {what}"))?;
         self.nameless.extend(now);
         Ok(())
+    }
+}
+
+/// In the control it has the marker; under the library it has bytes.
+fn is_of_use(arm: Arm, file: &Nameless) -> bool {
+    match arm {
+        Arm::Plain => file.has_marker,
+        _ => file.len > HEADER,
     }
 }
 

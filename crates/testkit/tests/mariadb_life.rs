@@ -2,6 +2,7 @@
 //! meanwhile.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 
 use tidelock_testkit::maria::{Inserter, contents, installed, search, started};
 use tidelock_testkit::marker::Marker;
@@ -79,7 +80,14 @@ fn a_place_for_rows_outside_the_directory_is_refused_by_name() -> Result<()> {
     let place = Workspace::new()?;
     let maria = installed(&place, "m", Arm::Sealed, &[])?;
     let outside = place.make_dir("outside")?;
-    for setting in ["tmpdir", "innodb_log_group_home_dir", "log_bin", "innodb_undo_directory"] {
+    for setting in [
+        "tmpdir",
+        "innodb_log_group_home_dir",
+        "log_bin",
+        "innodb_undo_directory",
+        "log_basename",
+        "log_ddl_recovery",
+    ] {
         let value = format!("--{setting}={}/x", outside.display());
         let output = maria.server_tool("mariadbd")?.arg(&value).limit(60).fails()?;
         let text = output.text();
@@ -88,6 +96,20 @@ fn a_place_for_rows_outside_the_directory_is_refused_by_name() -> Result<()> {
             text.clone()
         })?;
     }
+    // As the first program of a container, which hands options on to the server.
+    let entry = place.join("entry");
+    place.write(&entry, "#!/bin/sh\nexec mariadbd \"$@\"\n")?;
+    fs::set_permissions(&entry, fs::Permissions::from_mode(0o755))
+        .map_err(Error::io("making a script"))?;
+    let output = place
+        .tool(&entry)
+        .under(Arm::Sealed, maria.dir())
+        .arg(format!("--defaults-file={}", place.join("m.cnf").display()))
+        .arg(format!("--datadir={}", maria.dir().display()))
+        .arg(format!("--log-bin={}/b", outside.display()))
+        .limit(60)
+        .fails()?;
+    ensure(output.text().contains("error: log_bin is"), || output.text())?;
     maria.set("tmpdir", &outside.display().to_string())?;
     let told = maria.start().expect_err("it starts with a tmpdir outside").to_string();
     ensure(told.contains("error: tmpdir is"), || told)?;

@@ -1,5 +1,8 @@
 //! `tidelock protect` and `unprotect` of an existing MariaDB server, wherever they are killed.
 
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
 use tidelock_testkit::maria::{installed, search};
 use tidelock_testkit::marker::Marker;
 use tidelock_testkit::pg::mysqld::Mysqld;
@@ -55,6 +58,49 @@ fn a_running_server_is_sealed_and_made_plain_again_by_one_command_each() -> Resu
     ensure(!maria.dir().join(".tidelock").exists(), || "the keyring stays".into())?;
     maria.sql("DELETE FROM d.i WHERE b = 'later'")?;
     ensure(maria.sql(SUMS)? == wanted, || "the plain tables differ".into())?;
+    server.stop()
+}
+
+/// The plan asks the server of the directory, and starts it again as it was or not at all.
+#[test]
+#[ignore = "long: make test-full"]
+fn neither_option_files_nor_variables_of_the_caller_lead_to_another_server() -> Result<()> {
+    let place = Workspace::new()?;
+    let maria = filled(&place, &Marker::new())?;
+    let elsewhere = "[client]\nhost = 127.0.0.1\nprotocol = tcp\nport = 1\n";
+    place.write(&place.join("home/.my.cnf"), elsewhere)?;
+    let server = subject(&place, &maria);
+    let refused = server.protect()?.env("MYSQL_GROUP_SUFFIX", ".other").fails()?;
+    ensure(refused.status.code() == Some(3), || refused.text())?;
+    ensure(refused.text().contains("env -u MYSQL_GROUP_SUFFIX tidelock"), || refused.text())?;
+    maria.expect("SELECT 1", "1")?;
+    let told = server.protect()?.run()?;
+    ensure(told.stdout.contains("with the library; it has"), || told.text())?;
+    server.stop()
+}
+
+/// Its name is no file.
+#[test]
+#[ignore = "long: make test-full"]
+fn a_server_with_an_abstract_socket_is_asked_there() -> Result<()> {
+    let place = Workspace::new()?;
+    let maria = installed(&place, "m", Arm::Plain, &[])?;
+    let socket = format!("@{}", place.join("socket").display());
+    maria.set("tmpdir", &maria.dir().display().to_string())?;
+    maria.set("socket", &socket)?;
+    let mut child = maria.server_tool("mariadbd")?.limit(600).spawn()?;
+    let begin = Instant::now();
+    let asks = ["--no-defaults", "--user=root", "--socket", &socket, "--execute", "SELECT 1"];
+    while !place.tool("mariadb").args(asks).attempt()?.status.success() {
+        let waits = child.runs() && begin.elapsed() < Duration::from_secs(120);
+        ensure(waits, || "the server does not answer".into())?;
+        sleep(Duration::from_millis(100));
+    }
+    let server = subject(&place, &maria);
+    for (tool, library) in [(server.protect()?, "with the"), (server.unprotect()?, "without the")] {
+        let told = tool.run()?;
+        ensure(told.stdout.contains(&format!("{library} library; it has")), || told.text())?;
+    }
     server.stop()
 }
 

@@ -229,7 +229,10 @@ fn a_stream_goes_from_sealed_to_sealed_and_the_copy_replicates_both_ways() -> Re
     copy.set("log_slave_updates", "ON")?;
     copy.start()?;
     let plain_settings = [("server_id", "3"), ("log_bin", "on"), ("log_slave_updates", "ON")];
-    let plain = started(&place, "plain", Arm::Plain, &plain_settings)?;
+    let plain = installed(&place, "plain", Arm::Plain, &plain_settings)?;
+    // The control, too, has everything below its directory.
+    plain.set("slave_load_tmpdir", &plain.dir().display().to_string())?;
+    plain.start()?;
     let dump = "mariadb-dump --socket=SOCKET --user=root --gtid --master-data=1 --databases d";
     let told = "works; a plain server that loads it becomes a replica";
     let dump = page.works(page.tool(dump), Sees::Plain, dump, told)?.stdout;
@@ -258,16 +261,9 @@ fn a_stream_goes_from_sealed_to_sealed_and_the_copy_replicates_both_ways() -> Re
         arrived(&maria, replica)?;
         replica.expect("SELECT COUNT(*) FROM d.a WHERE k = 9998", "0")?;
     }
-    let relay_logs = |dir: &Path| -> Result<Vec<PathBuf>> {
-        let all = contents(dir)?.into_keys();
-        let is_one = |path: &PathBuf| path.to_string_lossy().contains("-relay-bin.0");
-        Ok(all.filter(is_one).collect())
-    };
-    let shown = marker.search(&relay_logs(plain.dir())?).map_err(Error::io("searching"))?;
-    ensure(!shown.findings.is_empty(), || format!("no marker in plain relay logs: {shown:?}"))?;
-    let hidden = marker.search(&relay_logs(copy.dir())?).map_err(Error::io("searching"))?;
-    let good = hidden.files > 0 && hidden.findings.is_empty();
-    ensure(good, || format!("in sealed relay logs: {hidden:?}"))?;
+    for replica in [&copy, &plain] {
+        searched_by_name(replica, &marker, "-relay-bin.0")?;
+    }
     let found = search(&marker, Arm::Plain, &[plain.dir()])?;
     ensure(found.iter().any(|name| name == "master.info"), || format!("{found:?}"))?;
     search(&marker, Arm::Sealed, &[maria.dir(), copy.dir()])?;
@@ -276,6 +272,7 @@ fn a_stream_goes_from_sealed_to_sealed_and_the_copy_replicates_both_ways() -> Re
         reached(&maria, replica)?;
         replica.expect("SELECT COUNT(*) FROM d.a WHERE k = 9998", "1")?;
     }
+    loaded_rows_wait_in_sealed_files(&maria, [&copy, &plain], &marker)?;
     // And back: the plain one becomes the source of the sealed one.
     let back = free_port()?;
     for (name, value) in
@@ -299,6 +296,88 @@ fn a_stream_goes_from_sealed_to_sealed_and_the_copy_replicates_both_ways() -> Re
     }
     search(&marker, Arm::Sealed, &[maria.dir(), copy.dir()]).map(drop)
 }
+
+/// A replica keeps rows of LOAD DATA in statement format in files until it loads them. A lock on the
+/// table holds them there.
+fn loaded_rows_wait_in_sealed_files(
+    maria: &Mysqld<'_>,
+    replicas: [&Mysqld<'_>; 2],
+    marker: &Marker,
+) -> Result<()> {
+    const FILES: &str = "SQL_LOAD-";
+    const LOCKER: &str = "STATE = 'User sleep'";
+    maria.sql("CREATE TABLE d.l (b TEXT) ENGINE = InnoDB")?;
+    let mut lockers = Vec::new();
+    for replica in replicas {
+        reached(maria, replica)?;
+        let lock = "LOCK TABLES d.l WRITE; DO SLEEP(3600)";
+        lockers.push(replica.client("mariadb")?.stdin(lock).limit(900).spawn()?);
+        one_is(replica, LOCKER)?;
+    }
+    load(maria, "d.l", marker)?;
+    for replica in replicas {
+        one_is(replica, "STATE LIKE 'Waiting for table%lock'")?;
+        searched_by_name(replica, marker, FILES)?;
+        let locker = format!("SELECT ID FROM information_schema.PROCESSLIST WHERE {LOCKER}");
+        let locker = replica.sql(&locker)?;
+        replica.sql(&format!("KILL {locker}"))?;
+        reached(maria, replica)?;
+        replica.expect(&format!("SELECT COUNT(*) = {LOADED} FROM d.l"), "1")?;
+        let left = named(replica.dir(), FILES)?;
+        ensure(left.is_empty(), || format!("{left:?} are left"))?;
+    }
+    Ok(())
+}
+
+/// Rows of a file that LOAD DATA reads: more than one event of a binary log has room for.
+const LOADED: u32 = 10_000;
+
+/// Loads rows with the marker; the binary log gets the statement, and the bytes of the file.
+fn load(maria: &Mysqld<'_>, table: &str, marker: &Marker) -> Result<()> {
+    let (text, place) = (marker.text(), maria.workspace());
+    let file = place.join(&format!("{table}.rows"));
+    let rows: Vec<String> = (0..LOADED).map(|k| format!("{text}{k}")).collect();
+    place.write(&file, &rows.join("\n"))?;
+    let statements = format!(
+        "SET SESSION binlog_format = STATEMENT;
+         LOAD DATA LOCAL INFILE '{}' INTO TABLE {table} (b)",
+        file.display()
+    );
+    let client = maria.client("mariadb")?.arg("--local-infile=1");
+    client.stdin(statements).run().map(drop)
+}
+
+/// Waits until one connection of a server is in this state.
+fn one_is(maria: &Mysqld<'_>, state: &str) -> Result<()> {
+    let count = format!("SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE {state}");
+    let begin = Instant::now();
+    while maria.sql(&count)? != "1" {
+        let told = || maria.sql("SHOW FULL PROCESSLIST").unwrap_or_default();
+        ensure(begin.elapsed() < Duration::from_secs(100), || format!("{count}: {}", told()))?;
+        thread::sleep(Duration::from_millis(20));
+    }
+    Ok(())
+}
+
+/// The files of a directory whose path has these letters.
+fn named(dir: &Path, letters: &str) -> Result<Vec<PathBuf>> {
+    let all = contents(dir)?.into_keys();
+    Ok(all.filter(|path| path.to_string_lossy().contains(letters)).collect())
+}
+
+/// Searches the files of a server whose path has these letters: sealed, none may have the marker;
+/// plain, one must.
+fn searched_by_name(maria: &Mysqld<'_>, marker: &Marker, letters: &str) -> Result<()> {
+    let seen = marker.search(&named(maria.dir(), letters)?).map_err(Error::io("searching"))?;
+    let good = match maria.arm() {
+        Arm::Plain => !seen.findings.is_empty(),
+        _ => seen.bytes > seen.files * HEADER && seen.findings.is_empty(),
+    };
+    ensure(good, || format!("{} {letters}: {seen:?}", maria.arm()))
+}
+
+/// As the profile has it: a file of this size is empty.
+const HEADER: u64 = 16384;
 
 fn follow(replica: &Mysqld<'_>, port: &str, user: &str, gtid: Option<&str>) -> Result<()> {
     let begin = gtid.map_or(String::new(), |at| format!("SET GLOBAL gtid_slave_pos = '{at}';"));
@@ -352,8 +431,10 @@ fn offline_tools_read_sealed_files_with_keys_and_only_then() -> Result<()> {
         "CREATE TABLE d.l AS SELECT 'told in the binary log' AS b;
          CREATE TABLE d.f (k INT PRIMARY KEY, b TEXT, FULLTEXT (b)) ENGINE = MyISAM;
          INSERT INTO d.f VALUES (1, 'an indexed word'), (2, 'another'), (3, 'third');
-         FLUSH TABLES",
+         CREATE TABLE d.loaded (b TEXT) ENGINE = InnoDB",
     )?;
+    load(&maria, "d.loaded", &marker)?;
+    maria.sql("FLUSH TABLES")?;
     let page = page(&place, "offline_tools_read_sealed_files_with_keys_and_only_then", &maria);
     for (template, result) in CLIENTS {
         let output = page.works(page.tool(template), Sees::Plain, template, result)?;
@@ -403,9 +484,19 @@ fn offline_tools_read_sealed_files_with_keys_and_only_then() -> Result<()> {
     ensure(checksums(&again)? == checksums(&maria)?, || "the dump differs".into())?;
     let replayed = installed(&place, "replayed", Arm::Plain, &[])?;
     replayed.start()?;
-    let log = on(Arm::Sealed, "mariadb-binlog").arg(path("binlog.000001")).run()?.stdout;
-    replayed.client("mariadb")?.stdin(log).run()?;
-    ensure(checksums(&replayed)? == checksums(&maria)?, || "the log played back differs".into())
+    // As docs/engines/mariadb.md has it: the client, which has no keys, reads the loaded rows.
+    let rows = place.make_dir("replay")?;
+    let given = format!("--local-load={}", rows.display());
+    let log = on(Arm::Sealed, "mariadb-binlog").arg(given).arg(path("binlog.000001")).run()?.stdout;
+    replayed.client("mariadb")?.arg("--local-infile=1").stdin(log).run()?;
+    ensure(checksums(&replayed)? == checksums(&maria)?, || "the log played back differs".into())?;
+    let loaded = format!("SELECT COUNT(*), SUM(b LIKE '{}%') FROM d.loaded", marker.text());
+    replayed.expect(&loaded, &format!("{LOADED}\t{LOADED}"))?;
+    let seen = marker.search(&[&rows]).map_err(Error::io("searching the rows"))?;
+    ensure(!seen.findings.is_empty(), || "it was not the tool that wrote them".into())?;
+    // Without a place they lie in TMPDIR, below the directory.
+    searched_by_name(&maria, &marker, "SQL_LOAD_MB-")?;
+    search(&marker, Arm::Sealed, &[maria.dir()]).map(drop)
 }
 
 /// Programs that ask the server, and what comes of them.
@@ -431,6 +522,50 @@ const OFFLINE: [(&str, &str, &str); 9] = [
     ("myisampack DIR/d/m", "gave error 130 on open", "works"),
     ("myisamchk --unpack DIR/d/m", "is not a MyISAM-table", "works"),
 ];
+
+/// mariadb-upgrade goes by the file that its last run has left. The server is of one series only:
+/// the file names an older one, and a system table gets the columns that it had there (10.6).
+#[test]
+#[ignore = "long: make test-full"]
+fn an_upgrade_from_an_older_series_changes_sealed_system_tables() -> Result<()> {
+    const OLD: &str = "10.6.18-MariaDB";
+    const COLUMNS: &str = "SELECT COLUMN_NAME, COLUMN_TYPE FROM information_schema.COLUMNS
+         WHERE TABLE_SCHEMA = 'mysql' AND TABLE_NAME = 'column_stats' AND COLUMN_NAME LIKE 'hist%'";
+    let place = Workspace::new()?;
+    let marker = Marker::new();
+    let maria = started(&place, "m", Arm::Sealed, &[])?;
+    tables(&maria, &marker)?;
+    let wanted = (maria.sql(COLUMNS)?, checksums(&maria)?);
+    maria.sql(
+        "ALTER TABLE mysql.column_stats MODIFY histogram VARBINARY(255),
+         MODIFY hist_type ENUM('SINGLE_PREC_HB', 'DOUBLE_PREC_HB')",
+    )?;
+    let old = maria.sql(COLUMNS)?;
+    ensure(old != wanted.0, || old.clone())?;
+    let number = maria.sql("SELECT VERSION()")?;
+    let number = number.split('-').next().unwrap_or_default();
+    let file = maria.dir().join("mysql_upgrade_info");
+    let upgrade = |from: &str| -> Result<Output> {
+        place.write(&file, from)?;
+        let socket = format!("--socket={}", maria.socket().display());
+        place.tool("mariadb-upgrade").args([&*socket, "--user=root"]).limit(300).attempt()
+    };
+    let told = upgrade(&format!("{number}-MariaDB"))?.text();
+    ensure(told.contains("already upgraded") && maria.sql(COLUMNS)? == old, || told.clone())?;
+    let done = upgrade(OLD)?;
+    let good = done.status.success() && done.text().contains(&format!("detected from {OLD}"));
+    ensure(good, || done.text())?;
+    let now = (maria.sql(COLUMNS)?, checksums(&maria)?);
+    ensure(now == wanted, || format!("{now:?} instead of {wanted:?}"))?;
+    let written =
+        fs::read_to_string(&file).map_err(Error::io("reading the file of the upgrade"))?;
+    ensure(written.starts_with(number), || written.clone())?;
+    maria.restart()?;
+    maria.expect(COLUMNS, &wanted.0)?;
+    maria.stop()?;
+    place.tool(place.programs()?.command).args(["verify", "-D"]).arg(maria.dir()).run()?;
+    search(&marker, Arm::Sealed, &[maria.dir()]).map(drop)
+}
 
 /// Both install into a protected directory: one by `exec`, one that was forgotten.
 #[test]

@@ -46,6 +46,7 @@ fn no_acknowledged_commit_is_lost_by_failovers_rebuilds_rotation_and_rekeying() 
     }
     let wanted = std::env::var("TIDELOCK_FAILOVERS").ok().and_then(|text| text.parse().ok());
     let wanted: usize = wanted.unwrap_or(200);
+    ensure(wanted > 0, || "TIDELOCK_FAILOVERS=0 tries nothing".into())?;
     let place = Workspace::new()?;
     let marker = Marker::new();
     let mut fleet = Fleet::start(&place)?;

@@ -55,6 +55,19 @@ impl Drill<'_> {
         Ok(adopted.and_then(|key| key["id"].as_str()).map(str::to_owned))
     }
 
+    /// Who holds the keys, if anybody does.
+    fn agent(&self) -> Result<Option<Process>> {
+        let report = self.json(&["status"])?;
+        let agent = &report["agent"];
+        let pid = agent["pid"].as_u64().and_then(|pid| i32::try_from(pid).ok());
+        let found = pid.and_then(Process::new);
+        let is_told = found.is_some() || report.get("agent").is_some_and(Value::is_null);
+        ensure(is_told && report.get("silent_agent").is_none_or(Value::is_null), || {
+            format!("status does not tell who has the keys: {report}")
+        })?;
+        Ok(found)
+    }
+
     /// The arguments of one command; another is taken where there is nothing to do for it.
     fn command(&self, verb: &str, number: usize) -> Result<Vec<String>> {
         let home = |name: &str| self.place.join(&format!("home/{name}")).display().to_string();
@@ -123,13 +136,14 @@ impl Drill<'_> {
     fn restart(&self) -> Result<()> {
         let checked = self.server.tidelock(&["key", "check", "-D"])?.arg(self.server.dir());
         let checked = checked.attempt()?;
+        ensure(self.agent()?.is_some(), || "the server runs, and no agent is seen".into())?;
         self.server.stop("fast")?;
-        let agent = self.json(&["status"])?["agent"]["pid"].as_u64();
-        let agent = agent.and_then(|pid| i32::try_from(pid).ok()).and_then(Process::new);
-        if let Some(agent) = agent {
-            agent.signal(Signal::TERM)?;
+        // By itself it ends a few seconds after the last program.
+        if let Some(agent) = self.agent()? {
+            kill(agent.id().cast_unsigned(), Signal::TERM);
             agent.wait_gone(Duration::from_secs(30))?;
         }
+        ensure(self.agent()?.is_none(), || "an agent has the keys still".into())?;
         self.server.start()?;
         ensure(checked.status.success(), || {
             format!("key check said that it would not come back: {}", checked.text())

@@ -75,10 +75,13 @@ fn live(choose: impl Fn(usize, usize) -> bool) -> Result<()> {
         skip::missing("other majors of PostgreSQL (ci/pg-majors)");
         return Ok(());
     }
-    for (place, (major, bin)) in majors.iter().enumerate() {
-        if !choose(place, majors.len()) {
-            continue;
-        }
+    let count = majors.len();
+    let mut chosen =
+        majors.iter().enumerate().filter(|(place, _)| choose(*place, count)).peekable();
+    if chosen.peek().is_none() {
+        skip::missing("a major between the oldest and the newest (ci/pg-majors full)");
+    }
+    for (_, (major, bin)) in chosen {
         for io_method in io_methods(*major) {
             life(*major, bin, io_method)
                 .map_err(|why| Error::Unexpected(format!("{major}, {io_method}: {why}")))?;

@@ -4,8 +4,9 @@
 #[path = "postgres_migrate/refusals.rs"]
 mod refusals;
 
+use std::collections::BTreeSet;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use tidelock_testkit::killed::{again, kill_at};
@@ -23,15 +24,65 @@ fn migrate<'p>(place: &'p Workspace, from: &Path, to: &Path, more: &[&str]) -> R
     Ok(tool.args(more).limit(300))
 }
 
-/// Rows that are written one by one; how many commits the clients were told of.
-fn writers<'p>(cluster: &Cluster<'p>) -> Result<Running> {
-    let script = cluster.workspace().join("home/insert.sql");
-    cluster.workspace().write(&script, "INSERT INTO written DEFAULT VALUES;\n")?;
-    let load = cluster.client("pgbench");
-    load.args(["-n", "-c", "3", "-j", "1", "-T", "200", "-f"]).arg(script).spawn()
+/// Clients that number the rows which they write one by one, and note each commit that they are
+/// told of.
+struct Writers {
+    run: &'static str,
+    notes: PathBuf,
+    load: Running,
 }
 
-fn acknowledged(output: &Output) -> Result<u64> {
+impl Writers {
+    const TABLE: &str = "CREATE TABLE written (run text, client int, n int)";
+
+    fn start(cluster: &Cluster<'_>, run: &'static str) -> Result<Self> {
+        let place = cluster.workspace();
+        let script = place.join(&format!("home/{run}.sql"));
+        let text =
+            format!("\\set n :n + 1\nINSERT INTO written VALUES ('{run}', :client_id, :n);\n");
+        place.write(&script, &text)?;
+        let notes = place.make_dir(&format!("told-{run}"))?;
+        let load = cluster.client("pgbench").args(["-n", "-c", "3", "-j", "1", "-T", "200"]);
+        let load = load.args(["-D", "n=0", "-l", "--log-prefix"]).arg(notes.join("told"));
+        Ok(Self { run, notes, load: load.arg("-f").arg(script).spawn()? })
+    }
+
+    /// Each commit that a client was told of is there; how many they are, and how many rows. For
+    /// when all clients have lost the old server.
+    fn lost_nothing(self, server: &Cluster<'_>) -> Result<(usize, usize)> {
+        let output = self.load.wait()?;
+        let mut told = BTreeSet::new();
+        for entry in fs::read_dir(&self.notes).map_err(Error::io("listing what was told"))? {
+            let path = entry.map_err(Error::io("listing what was told"))?.path();
+            let text = fs::read_to_string(&path).map_err(Error::io("reading what was told"))?;
+            for line in text.lines() {
+                // The client, and how many transactions it has done.
+                let mut words = line.split(' ');
+                let pair = words.next().zip(words.next());
+                let (client, n) = pair.ok_or_else(|| Error::Unexpected(line.to_owned()))?;
+                told.insert(format!("{client}|{n}"));
+            }
+        }
+        ensure(told.len() > 50 && told.len() == acknowledged(&output)?, || {
+            format!("{} commits were noted: {}", told.len(), output.text())
+        })?;
+        let run = self.run;
+        let rows = server.sql(&format!("SELECT client, n FROM written WHERE run = '{run}'"))?;
+        let rows: Vec<&str> = rows.lines().collect();
+        let there: BTreeSet<&str> = rows.iter().copied().collect();
+        let lost: Vec<_> = told.iter().filter(|pair| !there.contains(pair.as_str())).collect();
+        ensure(lost.is_empty(), || {
+            format!("acknowledged and lost (client, number): {lost:?} of {}", told.len())
+        })?;
+        // A client may have been cut off between its commit and the answer.
+        ensure(rows.len() == there.len() && rows.len() <= told.len() + 3, || {
+            format!("{} commits acknowledged, {} rows", told.len(), rows.len())
+        })?;
+        Ok((told.len(), rows.len()))
+    }
+}
+
+fn acknowledged(output: &Output) -> Result<usize> {
     let line = output.stdout.lines().find(|line| line.contains("actually processed"));
     let number = line.and_then(|line| line.split(' ').filter_map(|it| it.parse().ok()).next());
     number.ok_or_else(|| Error::Unexpected(output.text()))
@@ -56,40 +107,29 @@ fn no_acknowledged_commit_is_lost_from_plain_to_sealed_and_back() -> Result<()> 
     let space = place.make_dir("space")?;
     fill_pgbench(&first, 1)?;
     first.sql(&format!(
-        "CREATE TABLE written (at timestamptz DEFAULT now());
+        "{};
          CREATE TABLESPACE s LOCATION '{}';
          CREATE TABLE in_space TABLESPACE s AS SELECT g FROM generate_series(1, 20000) g",
+        Writers::TABLE,
         space.display()
     ))?;
     let ways = [(Arm::Plain, "first", "second"), (Arm::Sealed, "second", "third")];
     let mut old_space = space;
-    for (arm, from, to) in ways {
-        let (from, to) = (Cluster::at(&place, from, arm)?, place.join(to));
+    for (arm, from, to_name) in ways {
+        let (from, to) = (Cluster::at(&place, from, arm)?, place.join(to_name));
         let plain = arm == Arm::Sealed;
         let new_arm = if plain { Arm::Plain } else { Arm::Sealed };
-        let new = Cluster::at(
-            &place,
-            to.file_name().unwrap_or_default().to_str().unwrap_or_default(),
-            new_arm,
-        )?;
+        let new = Cluster::at(&place, to_name, new_arm)?;
         let new_space = place.join(&format!("space-of-{}", new_arm));
         let map = format!("{}={}", old_space.display(), new_space.display());
-        let before: u64 = number(&first.sql("SELECT count(*) FROM written")?)?;
-        let load = writers(&first)?;
+        let load = Writers::start(&first, to_name)?;
         let mut more = vec!["-T", &map, "--check", "sums", "--switch", "--yes"];
         if plain {
             more.push("--without-keys");
         }
         let output = migrate(&place, from.dir(), &to, &more)?.run()?;
-        let load = load.wait()?;
+        let (counted, rows) = load.lost_nothing(&first)?;
         let seconds = told(&output, "downtime")?;
-        let counted = acknowledged(&load)?;
-        ensure(counted > 50, || format!("only {counted} commits: {}", load.text()))?;
-        let rows = number(&first.sql("SELECT count(*) FROM written")?)? - before;
-        // A client may have been cut off between its commit and the answer.
-        ensure(rows >= counted && rows <= counted + 3, || {
-            format!("{counted} commits acknowledged, {rows} rows")
-        })?;
         eprintln!("{arm}: {counted} acknowledged, {rows} there, downtime {seconds}");
         first.expect("SELECT count(*) FROM pgbench_accounts", "100000")?;
         first.expect("SELECT count(*) FROM in_space", "20000")?;
@@ -171,8 +211,8 @@ fn killed_at_each_step_another_call_goes_on_and_no_commit_is_lost() -> Result<()
     let from = Cluster::started(&place, "from", Arm::Plain)?;
     let to = Cluster::at(&place, "to", Arm::Sealed)?;
     fill_pgbench(&from, 1)?;
-    from.sql("CREATE TABLE written (at timestamptz DEFAULT now())")?;
-    let load = writers(&from)?;
+    from.sql(Writers::TABLE)?;
+    let load = Writers::start(&from, "killed")?;
     let call = || migrate(&place, from.dir(), to.dir(), &["--switch", "--yes"]);
     let mut killed = Vec::new();
     for point in POINTS {
@@ -195,11 +235,7 @@ fn killed_at_each_step_another_call_goes_on_and_no_commit_is_lost() -> Result<()
     let output = again(call)?;
     // The last of them may have been done before its kill.
     ensure(output.status.success() || output.stderr.contains("no server runs"), || output.text())?;
-    let counted = acknowledged(&load.wait()?)?;
-    let rows = number(&from.sql("SELECT count(*) FROM written")?)?;
-    ensure(counted > 50 && rows >= counted && rows <= counted + 3, || {
-        format!("{counted} commits acknowledged, {rows} rows")
-    })?;
+    let (counted, rows) = load.lost_nothing(&from)?;
     eprintln!("killed at {killed:?}: {counted} acknowledged, {rows} there");
     from.expect("SELECT pg_is_in_recovery()", "f")?;
     from.expect("SHOW data_directory", &to.dir().display().to_string())?;

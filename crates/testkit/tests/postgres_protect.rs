@@ -8,6 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use tidelock_testkit::killed::{again, kill_at};
+use tidelock_testkit::marker::Marker;
 use tidelock_testkit::pg::{Arm, Cluster, Error, Result, Tool, Workspace, ensure, fill_pgbench};
 
 /// A server with pages, a tablespace and a marker in plain text.
@@ -24,7 +25,7 @@ fn filled<'p>(place: &'p Workspace, name: &str) -> Result<(Cluster<'p>, PathBuf)
     Ok((cluster, space))
 }
 
-const MARKER: &str = "plain-to-everybody-";
+const MARKER: &str = "plain-to-everybody-who-has-this-disk-";
 
 fn same_rows(cluster: &Cluster<'_>) -> Result<()> {
     cluster.expect("SELECT count(*) FROM pgbench_accounts", "100000")?;
@@ -48,11 +49,10 @@ fn unprotect<'p>(place: &'p Workspace, dir: &Path) -> Result<Tool<'p>> {
     tidelock(place, "unprotect", dir, &[])
 }
 
-/// How often the marker stands in files below these directories.
+/// In how many files below these directories the marker stands.
 fn seen(dirs: &[&Path]) -> Result<usize> {
-    let found = std::process::Command::new("grep").arg("-rlF").arg(MARKER).args(dirs).output();
-    let found = found.map_err(Error::io("running grep"))?;
-    Ok(String::from_utf8_lossy(&found.stdout).lines().count())
+    let found = Marker::of(MARKER.to_owned()).search(dirs).map_err(Error::io("searching"))?;
+    Ok(found.findings.len())
 }
 
 fn library_in(cluster: &Cluster<'_>) -> Result<bool> {

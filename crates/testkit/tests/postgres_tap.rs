@@ -2,7 +2,8 @@
 //! that `tap/differences.toml` lists with a reason.
 //!
 //! * `TIDELOCK_BLESS=1` writes docs/tap.md again.
-//! * `TIDELOCK_TAP_FILES=pg_rewind/t/001` runs the files with that in their names only.
+//! * `TIDELOCK_TAP_FILES=pg_rewind/t/001` runs the files with that in their names only; a test
+//!   that has none fails.
 //! * `TIDELOCK_TAP_LOGS=DIR` keeps the logs of files that differ.
 
 use std::collections::BTreeSet;
@@ -59,7 +60,7 @@ fn sealed_equals_plain(suites: &[&str]) -> Result<()> {
         return Ok(());
     }
     let known = Known::read()?;
-    let mut wrong = Vec::new();
+    let (mut compared, mut wrong) = (0, Vec::new());
     for suite in suites {
         for file in files(suite)? {
             let wanted = match env::var("TIDELOCK_TAP_FILES") {
@@ -69,12 +70,14 @@ fn sealed_equals_plain(suites: &[&str]) -> Result<()> {
             if !wanted {
                 continue;
             }
+            compared += 1;
             if let Err(why) = compare(&file, &known) {
                 println!("{why}");
                 wrong.push(why.to_string());
             }
         }
     }
+    ensure(compared > 0, || format!("no file of {suites:?} is compared"))?;
     ensure(wrong.is_empty(), || wrong.join("\n"))
 }
 

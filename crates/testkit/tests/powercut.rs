@@ -84,7 +84,10 @@ fn compare(plan: &Plan) {
     assert!(sealed.starts_failed <= plain.starts_failed, "{plain:?} {sealed:?}");
     assert!(sealed.lost <= plain.lost, "{plain:?} {sealed:?}");
     assert!(sealed.damaged <= plain.damaged, "{plain:?} {sealed:?}");
+    // Recovery gives a file with a lost header a new key; verify lists those that stay.
+    assert_eq!((sealed.replaced_headers, sealed.lost_headers), (0, 0), "{sealed:?}");
     assert_eq!(sealed.problems, 0, "{sealed:?}");
+    assert!(!sealed.is_worse_than(&plain), "{plain:?} {sealed:?}");
 }
 
 #[test]

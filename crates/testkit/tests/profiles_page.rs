@@ -17,6 +17,7 @@ use tidelock_testkit::twins::{Product, Workspace};
 
 const PAGE: &str = include_str!("../../../docs/profiles.md");
 const REDIS: &str = "/usr/bin/redis-server";
+const STRACE: &str = "/usr/bin/strace";
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// The fenced blocks of the page's section with this word after the fence, in their order.
@@ -33,9 +34,9 @@ struct Bench {
 }
 
 impl Bench {
-    fn new() -> Option<Self> {
-        let missing = [REDIS, "/usr/bin/strace"].into_iter().find(|path| !Path::new(path).exists());
-        if let Some(missing) = missing {
+    /// `None` where one of these is not installed.
+    fn new(programs: &[&str]) -> Option<Self> {
+        if let Some(missing) = programs.iter().find(|path| !Path::new(path).exists()) {
             skip::missing(missing);
             return None;
         }
@@ -101,25 +102,28 @@ fn interrupt(group: Pid) {
 
 #[test]
 fn the_profile_for_redis_is_built_as_the_page_says() {
-    let Some(bench) = Bench::new() else { return };
+    let Some(bench) = Bench::new(&[REDIS, STRACE]) else { return };
     let [least, plain, rename] = blocks("toml")[..] else { panic!("the page has other steps") };
     let (head, last) = least.split_once("[[rule]]").unwrap();
     let last = format!("[[rule]]{last}");
 
     // The least, and what the server does in an empty folder.
     assert!(bench.check(least).unwrap().contains("valid; 1 rule, 1 listed program"));
-    let (folder, socket) = (bench.path("try"), bench.path("socket"));
-    fs::create_dir(&folder).unwrap();
+    let socket = bench.path("socket");
     let redis = |command: &mut Command, dir: &Path| {
         command.arg(REDIS).arg("--dir").arg(dir).args(["--appendonly", "yes"]);
         command.args(["--port", "0", "--unixsocket"]).arg(&socket);
     };
-    let mut check = bench.place.command(&bench.product);
-    check.args(["profile", "check", "--profile"]).arg(bench.write(least));
-    check.arg("--in").arg(&folder).arg("--");
-    redis(&mut check, &folder);
-    check.arg("--pidfile").arg(folder.join("redis.pid"));
-    let report = talk(check, &socket, "SET a b\r\n", interrupt);
+    let observe = |text: &str, folder: PathBuf| {
+        fs::create_dir(&folder).unwrap();
+        let mut check = bench.place.command(&bench.product);
+        check.args(["profile", "check", "--profile"]).arg(bench.write(text));
+        check.arg("--in").arg(&folder).arg("--");
+        redis(&mut check, &folder);
+        check.arg("--pidfile").arg(folder.join("redis.pid"));
+        talk(check, &socket, "SET a b\r\n", interrupt)
+    };
+    let report = observe(least, bench.path("try"));
     for name in ["dump.rdb", "temp-", "appendonlydir/", "redis.pid"] {
         assert!(report.contains(name), "{name}: {report}");
     }
@@ -140,6 +144,15 @@ fn the_profile_for_redis_is_built_as_the_page_says() {
     assert!(bench.check(&mended).unwrap().contains("valid; 4 rules"));
     assert!(PAGE.contains("One more rule, `*.conf.??????`, mends it."));
 
+    // The same run has no configuration: its rules match no file.
+    let report = observe(&mended, bench.path("again"));
+    let globs = |label: &str| {
+        let lines = report.lines().filter_map(|line| line.strip_prefix(label));
+        lines.map(|words| words.split_whitespace().collect()).collect::<Vec<Vec<&str>>>()
+    };
+    assert_eq!(globs("no file "), [["*.conf", "*.conf.??????"]], "{report}");
+    assert_eq!(globs("plain "), [["*.pid:", "redis.pid"]], "{report}");
+
     // The directory, and the server in it.
     let profile = bench.write(&mended);
     let dir = bench.place.protect(&bench.product, profile.to_str().unwrap()).unwrap();
@@ -156,6 +169,61 @@ fn the_profile_for_redis_is_built_as_the_page_says() {
     assert!(!dump.starts_with(b"REDIS") && !dump.windows(8).any(|at| at == b"tidelock"));
     bench.place.verify(&bench.product, &dir).unwrap_or_else(|error| panic!("{error}"));
 }
+
+/// A function of a libc that is newer than the ledger, and a system call of 32-bit programs.
+#[test]
+fn calls_that_the_ledger_does_not_know_are_named_and_are_a_failure() {
+    let Some(bench) = Bench::new(&["/usr/bin/gcc", STRACE]) else { return };
+    let folder = bench.place.programs();
+    for (name, text) in [("new.c", NEW), ("new.map", VERSION), ("program.c", CALLS)] {
+        fs::write(folder.join(name), text).unwrap();
+    }
+    for words in [
+        "-shared -fPIC -Wl,--version-script=new.map -o libnew.so new.c",
+        "-o program program.c -L. -lnew -Wl,-rpath,$ORIGIN",
+    ] {
+        let mut gcc = Command::new("/usr/bin/gcc");
+        let done = gcc.args(words.split(' ')).current_dir(&folder).finish().unwrap();
+        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    }
+    let place = bench.path("files");
+    fs::create_dir(&place).unwrap();
+    let mut check = bench.place.command(&bench.product);
+    check.args(["profile", "check", "--profile", "generic", "--in"]).arg(&place).arg("--");
+    let done = check.arg(folder.join("program")).arg(place.join("file")).finish().unwrap();
+    let [report, error] = [&done.stdout, &done.stderr].map(|it| String::from_utf8_lossy(it));
+    let unknown =
+        |name: &str| report.lines().any(|line| line == format!("{:<13}{name}", "unknown"));
+    assert!(unknown("a_new_call"), "{report}{error}");
+    assert!(!done.status.success() && error.contains("that the ledger does not know"), "{error}");
+    if report.contains("the program ended with exit status: 0") {
+        assert!(unknown("fchown32"), "{report}{error}");
+        assert!(error.contains("imports or makes 2 calls"), "{error}");
+    } else {
+        skip::because("this kernel has no system calls of 32-bit programs");
+    }
+}
+
+/// fchown32 of the table of i386, which takes no address.
+const NEW: &str = r#"
+long a_new_call(long file)
+{
+    long made;
+    __asm__ volatile("int $0x80"
+                     : "=a"(made) : "a"(207L), "b"(file), "c"(-1L), "d"(-1L) : "memory");
+    return made;
+}
+"#;
+/// Of no glibc that there is.
+const VERSION: &str = "GLIBC_9.99 { a_new_call; };\n";
+const CALLS: &str = r"
+#include <fcntl.h>
+long a_new_call(long file);
+int main(int count, char **words)
+{
+    return a_new_call(open(words[count - 1], O_RDWR | O_CREAT, 0600)) != 0;
+}
+";
 
 /// Each rule that the page names is one of the profile that is shipped.
 #[test]

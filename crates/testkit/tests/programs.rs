@@ -21,9 +21,17 @@ fn what_fio_wrote_is_verified_or_refused_and_never_wrong() {
         skip::missing("fio");
         return;
     }
+    fio_by_every_engine("generic", "file", "bytes");
+    fio_by_every_engine("mariadb", "d/t.ibd", "paged");
+}
+
+/// On one file of a directory of this profile, by which it has this class.
+fn fio_by_every_engine(profile: &str, name: &str, class: &str) {
     let product = Product::find().unwrap_or_else(|error| panic!("{error}"));
     let place = Workspace::new("fio").unwrap();
-    let dir = place.protect(&product, "generic").unwrap_or_else(|error| panic!("{error}"));
+    let dir = place.protect(&product, profile).unwrap_or_else(|error| panic!("{error}"));
+    let file = dir.join(name);
+    fs::create_dir_all(file.parent().unwrap()).unwrap();
     let mut verified = 0;
     for engine in ["psync", "sync", "pvsync", "libaio", "io_uring", "mmap"] {
         for direct in ["0", "1"] {
@@ -36,15 +44,24 @@ fn what_fio_wrote_is_verified_or_refused_and_never_wrong() {
                 if engine == "mmap" && matches!(size, "512" | "1k" | "13k") {
                     continue;
                 }
-                let (good, said) = fio(&place, &product, &dir, engine, direct, size);
+                let _ = fs::remove_file(&file);
+                let mut exec = place.command(&product);
+                exec.arg("exec").arg("-D").arg(&dir).arg("--").current_dir(place.plain());
+                let (good, said) = fio(exec, &file, engine, direct, size);
                 let refused = REFUSED.iter().find(|(name, _)| *name == engine);
-                let named = format!("{engine} direct={direct} bs={size}: {said}");
+                let named = format!("{class} {engine} direct={direct} bs={size}: {said}");
                 match refused {
                     Some((_, words)) => assert!(!good && said.contains(words), "{named}"),
                     None => assert!(good, "{named}"),
                 }
                 assert!(!said.contains("verify:"), "{named}");
                 verified += u32::from(good);
+                if good {
+                    let told = place.command(&product).arg("inspect").arg(&file).finish().unwrap();
+                    let told = String::from_utf8_lossy(&told.stdout).into_owned();
+                    let line = told.lines().find(|line| line.starts_with("class"));
+                    assert!(line.is_some_and(|line| line.ends_with(class)), "{named}\n{told}");
+                }
             }
         }
     }
@@ -52,18 +69,10 @@ fn what_fio_wrote_is_verified_or_refused_and_never_wrong() {
     place.verify(&product, &dir).unwrap_or_else(|error| panic!("{error}"));
 }
 
-fn fio(
-    place: &Workspace,
-    product: &Product,
-    dir: &Path,
-    engine: &str,
-    direct: &str,
-    size: &str,
-) -> (bool, String) {
-    let _ = fs::remove_file(dir.join("file"));
-    let mut fio = place.command(product);
-    fio.arg("exec").arg("-D").arg(dir).args(["--", "/usr/bin/fio", "--name=job", "--thread"]);
-    fio.arg(format!("--filename={}", dir.join("file").display())).current_dir(place.plain());
+/// Writes the file and verifies it, by a command that has the program and its arguments at its end.
+fn fio(mut fio: Command, file: &Path, engine: &str, direct: &str, size: &str) -> (bool, String) {
+    fio.args(["/usr/bin/fio", "--name=job", "--thread"]);
+    fio.arg(format!("--filename={}", file.display()));
     fio.args(["--size=4m", "--rw=randwrite", "--verify=crc32c", "--verify_fatal=1"]);
     // Of the engines that have more than one request under way.
     fio.arg("--iodepth=16");

@@ -115,41 +115,87 @@ fn ended_well(command: &mut Command) -> String {
     String::from_utf8(done.stdout).unwrap()
 }
 
+/// Lines of a script of sqlite3: which files are in `dir`, how many bytes of `files` a shell without
+/// keys reads, and which files of `dir` have the text.
+fn looks(dir: &Path, files: &str, text: &str) -> String {
+    let dir = dir.display();
+    format!(
+        ".shell ls {dir}\n.shell echo read=$(cat {files} | wc -c)\n\
+         .shell echo in=$(grep -a -l {text} {dir}/*)\n"
+    )
+}
+
+/// A line of such a script: how large the database is.
+const SIZE: &str =
+    "SELECT 'size=' || (page_count * page_size) FROM pragma_page_count, pragma_page_size;";
+
+/// What a script has printed behind `name=`, each time.
+fn printed<'s>(said: &'s str, name: &str) -> Vec<&'s str> {
+    said.lines().filter_map(|line| line.strip_prefix(name)?.strip_prefix('=')).collect()
+}
+
+/// Each search of a script has read more than the database, and found the text nowhere; that of the
+/// control, where the file `within` is.
+fn judge_looks(said: &str, within: Option<&str>) {
+    let numbers = |name| printed(said, name).into_iter().map(|it| it.parse::<u64>().unwrap());
+    let size = numbers("size").next().unwrap();
+    assert!(size > 0, "{said}");
+    let found = printed(said, "in");
+    assert!(!found.is_empty(), "{said}");
+    match within {
+        Some(file) => {
+            let has_it = |names: &&str| names.split(' ').any(|name| name == file);
+            assert!(found.iter().all(has_it), "not in {file}: {said}");
+        }
+        None => {
+            assert!(numbers("read").all(|read| read > size), "not all was read: {said}");
+            assert!(found.iter().all(|names| names.is_empty()), "the marker was there: {said}");
+        }
+    }
+    assert_eq!(numbers("read").count(), found.len(), "{said}");
+}
+
 #[test]
 fn rows_of_all_journal_modes_are_sealed_while_the_database_is_open_and_after() {
     let Some(place) = Place::new() else { return };
     let marker = Marker::new();
     let text = marker.text();
     for mode in ["delete", "truncate", "persist", "wal", "memory", "off"] {
-        let database = place.dir.join(format!("{mode}.db")).display().to_string();
-        // The search looks at journals, log and shared memory while they are there.
-        let statements = format!(
-            "PRAGMA journal_mode={mode}; PRAGMA cache_size=1;
-             CREATE TABLE t AS WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n
-               WHERE i < 400) SELECT i, '{text}' || i AS x FROM n;
-             CREATE INDEX u ON t (x); BEGIN; UPDATE t SET x = x || 'y'; DELETE FROM t WHERE i % 3 = 0;
-             .shell ls {dir}
-             .shell cat {dir}/* | grep -a -c {text}
-             COMMIT; VACUUM; SELECT count(*), sum(i), max(x) FROM t; PRAGMA integrity_check;",
-            dir = place.dir.display()
-        );
-        let statements: Vec<&str> = statements.lines().map(str::trim).collect();
-        let mut shell = place.exec("sqlite3");
-        shell.args(["-batch", "-bail", &database]);
-        let script = place.dir.with_extension("sql");
-        fs::write(&script, statements.join("\n")).unwrap();
-        let said = ended_well(&mut place.place.fed(&shell, &script));
         let journal = match mode {
             "wal" => "-wal",
             "memory" | "off" => "",
             _ => "-journal",
         };
-        assert!(
-            said.contains(&format!("{mode}.db{journal}")),
-            "{mode}: no journal was there: {said}"
-        );
-        assert!(said.contains("\n0\n"), "{mode}: the marker was there: {said}");
-        assert!(said.ends_with(&format!("267|53467|{text}98y\nok\n")), "{mode}: {said}");
+        let plain = place.place.plain().join(mode);
+        fs::create_dir(&plain).unwrap();
+        let control = Command::new("sqlite3");
+        for (mut shell, dir, is_sealed) in
+            [(control, &plain, false), (place.exec("sqlite3"), &place.dir, true)]
+        {
+            let database = dir.join(format!("{mode}.db")).display().to_string();
+            // The search looks at journals, log and shared memory while they are there.
+            let statements = format!(
+                "PRAGMA journal_mode={mode}; PRAGMA cache_size=1;
+                 CREATE TABLE t AS WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n
+                   WHERE i < 400) SELECT i, '{text}' || i AS x FROM n;
+                 CREATE INDEX u ON t (x); {SIZE}
+                 BEGIN; UPDATE t SET x = x || 'y'; DELETE FROM t WHERE i % 3 = 0;
+                 {looks}COMMIT; VACUUM; SELECT count(*), sum(i), max(x) FROM t;
+                 PRAGMA integrity_check;",
+                looks = looks(dir, &format!("{database}*"), text)
+            );
+            let statements: Vec<&str> = statements.lines().map(str::trim).collect();
+            shell.args(["-batch", "-bail", &database]);
+            let script = place.dir.with_extension("sql");
+            fs::write(&script, statements.join("\n")).unwrap();
+            let said = ended_well(&mut place.place.fed(&shell, &script));
+            assert!(
+                said.contains(&format!("{mode}.db{journal}\n")),
+                "{mode}: no journal was there: {said}"
+            );
+            judge_looks(&said, (!is_sealed).then_some(&format!("{database}{journal}")));
+            assert!(said.ends_with(&format!("267|53467|{text}98y\nok\n")), "{mode}: {said}");
+        }
         place.nothing_leaks(&marker);
     }
 }
@@ -162,28 +208,34 @@ fn journals_of_a_database_behind_a_link_are_sealed_whether_it_is_there_already_o
     let (text, there) = (marker.text(), place.dir.join("there.db"));
     fs::create_dir(&far).unwrap();
     std::os::unix::fs::symlink(far.join("made.db"), place.dir.join("made.db")).unwrap();
-    let open = |database: &Path, mode: &str| {
+    let open = |mut shell: Command, database: &Path, far: &Path, mode: &str| {
+        let looks = looks(far, &format!("{}/*", far.display()), text);
         let statements = format!(
-            "PRAGMA journal_mode={mode};\nPRAGMA cache_size=1;\nCREATE TABLE t (x);\nBEGIN;\n\
-             INSERT INTO t WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE \
-             i < 400) SELECT '{text}' || i FROM n;\n.shell ls {far}\n\
-             .shell cat {far}/* | grep -a -c {text} || true\nCOMMIT;\n.shell cat {far}/* | grep -a -c {text} || true\n",
-            far = far.display()
+            "PRAGMA journal_mode={mode};\nPRAGMA cache_size=1;\nCREATE TABLE t (x);\n{SIZE}\n\
+             BEGIN;\nINSERT INTO t WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n \
+             WHERE i < 400) SELECT '{text}' || i FROM n;\n{looks}COMMIT;\n{looks}",
         );
         let script = place.place.plain().join("script.sql");
         fs::write(&script, statements).unwrap();
-        let mut shell = place.exec("sqlite3");
         shell.args(["-batch", "-bail"]).arg(database);
         let said = ended_well(&mut place.place.fed(&shell, &script));
         let beside = if mode == "wal" { "-wal" } else { "-journal" };
         assert!(said.contains(&format!(".db{beside}\n")), "{said}");
-        assert_eq!(said.lines().filter(|line| *line == "0").count(), 2, "{said}");
+        said
     };
-    open(&place.dir.join("made.db"), "wal");
+    for (mode, within) in [("wal", "x.db-wal"), ("delete", "x.db")] {
+        let far = place.place.plain().join(format!("far-{mode}"));
+        fs::create_dir(&far).unwrap();
+        let link = place.place.plain().join(format!("{mode}.db"));
+        std::os::unix::fs::symlink(far.join("x.db"), &link).unwrap();
+        let said = open(Command::new("sqlite3"), &link, &far, mode);
+        judge_looks(&said, Some(&far.join(within).display().to_string()));
+    }
+    judge_looks(&open(place.exec("sqlite3"), &place.dir.join("made.db"), &far, "wal"), None);
     ended_well(place.exec("sqlite3").arg(&there).arg("CREATE TABLE first (x)"));
     fs::rename(&there, far.join("there.db")).unwrap();
     std::os::unix::fs::symlink(far.join("there.db"), &there).unwrap();
-    open(&there, "delete");
+    judge_looks(&open(place.exec("sqlite3"), &there, &far, "delete"), None);
     let seen = marker.search(&[&far]).unwrap();
     assert!(seen.files >= 2 && seen.findings.is_empty(), "{seen:?}");
 }
@@ -235,7 +287,11 @@ fn every_step_of_the_demo_passes() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap();
     let mut demo = Command::new(root.join("ci/demo-sqlite"));
     let said = ended_well(demo.arg(place.product.command().parent().unwrap()));
-    assert!(said.ends_with("\nAll steps passed.\n"), "{said}");
+    let seconds = said
+        .trim_end()
+        .rsplit_once("\nAll steps passed in ")
+        .and_then(|(_, rest)| rest.strip_suffix(" s.")?.parse::<u32>().ok());
+    assert!(seconds.is_some(), "{said}");
 }
 
 #[test]

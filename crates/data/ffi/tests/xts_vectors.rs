@@ -86,7 +86,7 @@ fn implementations() -> Vec<(Run, bool)> {
     if vaes::has_instructions() {
         all.push((by_vaes, false));
     } else {
-        println!("skipped: the vectors of vaes.rs, which this CPU cannot run");
+        tidelock_servers::skip::because("the vectors of vaes.rs, which this CPU cannot run");
     }
     all
 }

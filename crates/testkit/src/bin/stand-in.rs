@@ -29,7 +29,8 @@ use std::slice;
 
 use tidelock_keyring::KeyringDir;
 use tidelock_testkit::pg::BINDIR;
-use tidelock_testkit::pg::tap::stand_in::{Work, is_protected, protected};
+use tidelock_testkit::pg::tap::stand_in::{SEALED, Work, is_protected, protected};
+use tidelock_testkit::protection::is_sealed;
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
@@ -100,7 +101,11 @@ impl Call {
         let dir = dir.canonicalize()?;
         state.join(&dir)?;
         let status = self.by_exec(state, slice::from_ref(&dir)).status()?;
-        if !status.success() && !has_other_names(&dir)? {
+        let is_filled = has_other_names(&dir)?;
+        if status.success() && is_filled {
+            state.came_out_sealed(&dir)?;
+        }
+        if !status.success() && !is_filled {
             fs::remove_dir_all(dir.join(FOLDER))?;
             if !was_there {
                 fs::remove_dir(&dir)?;
@@ -167,11 +172,9 @@ impl State {
 
     /// `dir` and every directory known before it adopt each other's data keys, once.
     fn join(&self, dir: &Path) -> Result<()> {
-        let list = self.dir.join("known");
-        let known = fs::read_to_string(&list).unwrap_or_default();
+        let known = fs::read_to_string(self.dir.join("known")).unwrap_or_default();
         if !known.lines().any(|line| Path::new(line) == dir) {
-            let mut list = OpenOptions::new().create(true).append(true).open(&list)?;
-            writeln!(list, "{}", dir.display())?;
+            self.note("known", dir)?;
         }
         for other in known.lines().map(Path::new).filter(|other| *other != dir) {
             if is_protected(other) {
@@ -180,6 +183,20 @@ impl State {
             }
         }
         Ok(())
+    }
+
+    fn note(&self, list: &str, dir: &Path) -> Result<()> {
+        let mut list = OpenOptions::new().create(true).append(true).open(self.dir.join(list))?;
+        Ok(writeln!(list, "{}", dir.display())?)
+    }
+
+    /// A program that went round the library would agree with the plain arm in everything.
+    fn came_out_sealed(&self, dir: &Path) -> Result<()> {
+        let control = dir.join("global/pg_control");
+        if !is_sealed(&control) {
+            return Err(format!("{} is not sealed", control.display()).into());
+        }
+        self.note(SEALED, dir)
     }
 
     fn adopt(&self, dir: &Path, from: &Path) -> Result<()> {

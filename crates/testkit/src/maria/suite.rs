@@ -190,6 +190,16 @@ pub fn list(plain: &Outcomes, sealed: &Outcomes) -> String {
     })
 }
 
+/// Tests of a kept list that passed in both arms, and now do not pass without the library either:
+/// what is compared shows less than it did.
+#[must_use]
+pub fn no_longer_shown(kept: &str, plain: &Outcomes) -> Vec<String> {
+    let passed = kept.lines().filter_map(|line| line.strip_prefix("pass pass "));
+    let lost = passed.filter(|name| plain.get(*name) != Some(&Outcome::Passed));
+    lost.map(|name| format!("{name}: plain {:?}, and passed in the list", plain.get(name)))
+        .collect()
+}
+
 /// The lines `maria.alter 'combination' w1 [ pass ]   347`.
 fn read(printed: &str) -> Outcomes {
     let mut all = Outcomes::new();
@@ -336,5 +346,21 @@ mod tests {
         let skipped = run(&[("main.y", Skipped)]);
         assert!(known.judge(&skipped, &run(&[("main.y", Failed)])).is_empty());
         assert!(!known.runs("main.z") && known.runs("main.y"));
+    }
+
+    #[test]
+    fn a_test_that_passed_in_the_list_and_fails_in_both_arms_now_is_told() {
+        let kept = "pass pass main.a\npass pass main.b 'row'\nfail fail main.c\n\
+                    skip skip main.d\npass fail main.e\npass pass main.f\n";
+        use Outcome::{Failed, Passed, Skipped};
+        let now = [("main.a", Passed), ("main.b 'row'", Failed), ("main.c", Failed)];
+        let now = now.into_iter().chain([("main.f", Skipped)]);
+        let now: Outcomes = now.map(|(name, outcome)| (name.to_owned(), outcome)).collect();
+        let lost = no_longer_shown(kept, &now);
+        assert_eq!(lost.len(), 2, "{lost:?}");
+        assert!(lost[0].starts_with("main.b 'row': plain Some(Failed)"), "{lost:?}");
+        assert!(lost[1].starts_with("main.f: plain Some(Skipped)"), "{lost:?}");
+        let without = no_longer_shown("pass pass main.g\n", &now);
+        assert!(without[0].starts_with("main.g: plain None"), "{without:?}");
     }
 }

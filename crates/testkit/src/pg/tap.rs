@@ -22,7 +22,9 @@ use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
-use tidelock_servers::{Arm, BINDIR, Error, Process, Programs, Result, Workspace, home, skip};
+use tidelock_servers::{
+    Arm, BINDIR, Error, Process, Programs, Result, Workspace, ensure, home, skip,
+};
 
 use self::known::Known;
 use self::report::Report;
@@ -47,7 +49,8 @@ pub fn files(suite: &str) -> Result<Vec<String>> {
 /// Runs one file. In the arm sealed, every data directory that it makes is a protected one.
 ///
 /// # Errors
-/// When Perl could not run it; tests that fail are no error.
+/// When Perl could not run it, or made clusters in the arm sealed and none of them was; tests that
+/// fail are no error.
 pub fn run(file: &str, arm: Arm, known: &Known) -> Result<Report> {
     let place = Workspace::new()?;
     let run = Prepared::new(&place, file, arm, known)?;
@@ -91,7 +94,7 @@ pub fn run(file: &str, arm: Arm, known: &Known) -> Result<Report> {
         .map_or_else(|_| output.text(), |bytes| String::from_utf8_lossy(&bytes).into_owned());
     report.tests.extend(schedule::tests(&report.log));
     report.forget(&place.path().display().to_string());
-    run.end();
+    run.end(file, &report.log)?;
     Ok(report)
 }
 
@@ -165,15 +168,26 @@ impl Prepared {
         place.write(&self.state.join("plain"), &plain.join("\n"))
     }
 
-    /// Each data directory had agents of its own.
-    fn end(&self) {
+    /// Each data directory had agents of its own. Where the stand-ins were not called, both arms
+    /// would be plain, and agree.
+    fn end(&self, file: &str, log: &str) -> Result<()> {
         if self.arm != Arm::Sealed {
-            return;
+            return Ok(());
         }
         for machine in fs::read_dir(self.state.join("machines")).into_iter().flatten().flatten() {
             home::end_agents(&machine.path());
         }
+        let sealed = fs::read_to_string(self.state.join(stand_in::SEALED)).unwrap_or_default();
+        ensure(!sealed.is_empty() || !makes_a_cluster(log), || {
+            format!("{file}: it has made data directories, and none of them is sealed")
+        })
     }
+}
+
+/// Whether initdb ran, by the log of a file.
+fn makes_a_cluster(log: &str) -> bool {
+    let runs = ["# Running: initdb -D ", "# Running: pg_ctl initdb "];
+    log.lines().any(|line| runs.iter().any(|run| line.starts_with(run)))
 }
 
 /// Perl modules of all suites; the library that some tests load.
@@ -217,4 +231,32 @@ pub fn can_run() -> bool {
         return false;
     }
     true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A run of the arm sealed, whose stand-ins have noted what they sealed.
+    fn ended(log: &str, sealed: Option<&str>) -> Result<()> {
+        let dir = tempfile::tempdir().unwrap();
+        let state = dir.path().to_path_buf();
+        if let Some(sealed) = sealed {
+            fs::write(state.join(stand_in::SEALED), sealed).unwrap();
+        }
+        let place = || state.clone();
+        let (source, output, short, programs) = (place(), place(), place(), place());
+        let run = Prepared { arm: Arm::Sealed, source, output, short, programs, state };
+        run.end("t/001.pl", log)
+    }
+
+    #[test]
+    fn a_cluster_that_no_stand_in_has_sealed_fails_the_file() {
+        let log = "# Checking port 5432\n# Running: initdb -D /o/t_001_main_data/pgdata -A trust\n";
+        let why = ended(log, None).unwrap_err().to_string();
+        assert!(why.contains("t/001.pl") && why.contains("none of them is sealed"), "{why}");
+        assert!(ended("# Running: pg_ctl initdb -D /o/data -o -N\n", None).is_err());
+        ended(log, Some("/o/t_001_main_data/pgdata\n")).unwrap();
+        ended("# Running: pg_waldump --help\n# Running: initdb --help\n", None).unwrap();
+    }
 }

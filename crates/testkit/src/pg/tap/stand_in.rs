@@ -26,6 +26,9 @@ pub const PROGRAMS: &[&str] = &[
     "postgres",
 ];
 
+/// The file beside the keys that names each data directory that came out sealed.
+pub const SEALED: &str = "sealed";
+
 /// What a call does with data directories.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Work {

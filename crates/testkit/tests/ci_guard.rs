@@ -1,0 +1,106 @@
+//! `ci/guard` runs a test that failed once more, alone. A crash, a hang and what a race broke fail
+//! at once, also if a second run would pass. `ci/skipped` names what CI must not skip.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+
+use tidelock_servers::{Bounded as _, alone};
+
+fn ours(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(name)
+}
+
+/// Guards a program of this name that does `first` in its first run, and passes in every other one;
+/// the exit code, how often it ran, and what was said.
+fn guarded(name: &str, first: &str) -> (Option<i32>, usize, String) {
+    let dir = tempfile::tempdir().unwrap();
+    let (program, script) = (dir.path().join(format!("{name}-1")), dir.path().join("script"));
+    // A shell by the program's name: a file that was just written may be busy.
+    symlink("/bin/sh", &program).unwrap();
+    let text = format!(
+        "case $* in *--list*) exit 0 ;; esac\necho run >> \"$0.runs\"\n\
+         if [ \"$(wc -l < \"$0.runs\")\" = 1 ]; then {first}; fi\n"
+    );
+    fs::write(&script, text).unwrap();
+    let mut command = alone(ours("ci/guard"));
+    command.arg(&program).arg(&script).current_dir(dir.path());
+    let ended = command.env("TIDELOCK_TEST_LIMIT", "5").finish().unwrap();
+    let runs = fs::read_to_string(dir.path().join("script.runs")).unwrap().lines().count();
+    (ended.status.code(), runs, String::from_utf8_lossy(&ended.stdout).into_owned())
+}
+
+#[test]
+fn a_program_that_crashed_gets_no_second_run() {
+    let (code, runs, said) = guarded("crashes", "ulimit -c 0; kill -SEGV $$");
+    assert_eq!((code, runs), (Some(1), 1), "{said}");
+}
+
+#[test]
+fn a_program_that_hung_gets_no_second_run() {
+    let (code, runs, said) = guarded("hangs", "exec sleep 600");
+    assert_eq!((code, runs), (Some(1), 1), "{said}");
+    assert!(said.contains("did not end within 5 s"), "{said}");
+}
+
+#[test]
+fn a_program_of_kills_and_races_gets_no_second_run() {
+    for name in ["torture", "powercut", "postgres_life", "twins"] {
+        let (code, runs, said) = guarded(name, "exit 101");
+        assert_eq!((code, runs), (Some(101), 1), "{name}: {said}");
+    }
+}
+
+#[test]
+fn another_program_that_failed_runs_once_more_and_is_called_unsteady() {
+    let (code, runs, said) = guarded("other", "exit 101");
+    assert_eq!((code, runs), (Some(0), 2), "{said}");
+    assert!(said.contains("UNSTEADY: other-1: all of it"), "{said}");
+}
+
+/// What `ci/skipped` says of these lines, and its exit code.
+fn skipped(lines: &str) -> (Option<i32>, String) {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("skipped");
+    fs::write(&file, lines).unwrap();
+    let ended = alone(ours("ci/skipped")).arg(&file).finish().unwrap();
+    (ended.status.code(), String::from_utf8_lossy(&ended.stdout).into_owned())
+}
+
+#[test]
+fn a_test_that_ci_may_not_skip_is_named() {
+    let cores = "skipped: crates/testkit/tests/no_key_in_core_files.rs";
+    let listed = format!(
+        "{cores}: a_key_is_found_in_no_core_file: a part, since gcore is refused: ptrace: no\n\
+         {cores}: main: no core file can be made here\n\
+         skipped: crates/lab/lab/src/run/warm_up.rs: run::warm_up::tests::files_of_all_servers_are\
+         _in_the_page_cache_before_a_block: nothing leaves the page cache\n"
+    );
+    assert_eq!(skipped(&listed), (Some(0), String::new()));
+    for line in [
+        "skipped: crates/command/tests/wal.rs: one: no volume can be mounted here: mount: no",
+        "skipped: crates/command/tests/wal.rs: main: a volume of one's own needs root",
+        "skipped: crates/testkit/tests/no_key_in_core_files.rs: another: no core file",
+        "skipped: crates/command/tests/credentials.rs: an_encrypted_credential_opens_the_keyring\
+         _and_another_does_not: the secret of this machine needs root",
+    ] {
+        let (code, said) = skipped(&format!("{listed}{line}\n"));
+        assert_eq!((code, said), (Some(1), format!("CI has to run this: {line}\n")));
+    }
+}
+
+/// One that was renamed would be skipped for ever, or fail where it may be skipped.
+#[test]
+fn each_test_that_ci_may_skip_is_there() {
+    let mut text = String::new();
+    let list = fs::read_to_string(ours("ci/may-skip")).unwrap();
+    for line in list.lines().filter(|line| !line.starts_with('#')) {
+        match line.strip_prefix("    ") {
+            Some(test) => assert!(text.contains(&format!("fn {test}(")), "{test} is not there"),
+            None => text = fs::read_to_string(ours(line)).unwrap(),
+        }
+    }
+    assert!(!text.is_empty(), "the list is empty");
+}
