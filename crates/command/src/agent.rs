@@ -12,7 +12,6 @@ use tidelock_providers::Places;
 use crate::audit::trail;
 use crate::error::{Error, Result};
 use crate::init::open_or_make;
-use crate::owner::Owner;
 use crate::primitives::primitives;
 use crate::rollback;
 use crate::status::Programs;
@@ -95,8 +94,7 @@ fn start(socket: &Path, dir: &Path) -> Result<()> {
             "start the program with `tidelock exec -D DIR -- PROGRAM`",
         ));
     }
-    let owner = Owner::of(&protected.path)?;
-    let config = unlock::to_open(&protected.keyring, &protected.path, owner)?;
+    let config = unlock::to_open(&protected.keyring, &protected.path, protected.owner)?;
     options.allow_writable_programs = config.allow_writable_programs;
     options.core_dumps = config.core_dumps;
     options.accompany = Programs::of(&protected.path).heads();

@@ -19,6 +19,8 @@ use crate::owner::Owner;
 
 /// A record is no longer.
 const MAX: u64 = 256 * 1024;
+/// How many commands may end, and remove the lock, while one wants it.
+const TRIES: usize = 20;
 
 /// Which command's.
 #[derive(Clone, Copy)]
@@ -93,21 +95,36 @@ impl Begun {
     pub(crate) fn lock(self, dir: &Path) -> Result<Lock> {
         let entry = Entry::of(&beside(dir, &format!(".tidelock-{}.lock", self.kind)))?;
         let path = entry.path();
-        let file = match entry.create() {
-            Err(why) if why.is(std::io::ErrorKind::AlreadyExists) => entry.open()?,
-            made => Some(made?),
-        };
-        let gone = || Error::io("open", &path)(std::io::ErrorKind::NotFound.into());
-        let file = file.ok_or_else(gone)?;
-        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => Ok(Lock { file, entry, record: self.path(dir) }),
-            Err(Errno::WOULDBLOCK) => Err(Error::refused(
-                format!("`tidelock {}` is at work on {}", self.command, dir.display()),
-                "wait until it has ended; after a kill, what it had started may still run: end it",
-            )),
-            Err(errno) => Err(Error::io("lock", &path)(errno.into())),
+        for _ in 0..TRIES {
+            let file = match entry.create() {
+                Err(why) if why.is(std::io::ErrorKind::AlreadyExists) => entry.open()?,
+                made => Some(made?),
+            };
+            // Who held it has ended, and removed it.
+            let Some(file) = file else { continue };
+            match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) if is_at(&path, &file) => {
+                    return Ok(Lock { file, entry, record: self.path(dir) });
+                }
+                // Removed too: the next command locks another file of this name.
+                Ok(()) => {}
+                Err(Errno::WOULDBLOCK) => break,
+                Err(errno) => return Err(Error::io("lock", &path)(errno.into())),
+            }
         }
+        Err(Error::refused(
+            format!("`tidelock {}` is at work on {}", self.command, dir.display()),
+            "wait until it has ended; after a kill, what it had started may still run: end it",
+        ))
     }
+}
+
+/// True if this path is that of the open file.
+fn is_at(path: &Path, file: &File) -> bool {
+    let (Ok(of_path), Ok(of_file)) = (path.symlink_metadata(), file.metadata()) else {
+        return false;
+    };
+    (of_path.dev(), of_path.ino()) == (of_file.dev(), of_file.ino())
 }
 
 /// Held by a command, and by programs that it has started: these go on when it is killed.
@@ -129,8 +146,8 @@ impl Lock {
 
 impl Drop for Lock {
     fn drop(&mut self) {
-        // With the record the lock goes too.
-        if self.record.symlink_metadata().is_err() {
+        // With the record the lock goes too, unless another one has the name.
+        if self.record.symlink_metadata().is_err() && is_at(&self.entry.path(), &self.file) {
             let _ = self.entry.remove();
         }
     }
@@ -173,5 +190,20 @@ mod tests {
         drop(lock);
         drop(shared);
         assert_eq!(std::fs::read_dir(home.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_lock_whose_name_another_file_has_is_none_and_leaves_that_alone() {
+        let home = tempfile::tempdir().unwrap();
+        let dir = home.path().canonicalize().unwrap().join("d");
+        let lock = KIND.lock(&dir).unwrap();
+        let path = lock.entry.path();
+        assert!(is_at(&path, &lock.file));
+        std::fs::remove_file(&path).unwrap();
+        assert!(!is_at(&path, &lock.file));
+        let next = KIND.lock(&dir).unwrap();
+        assert!(!is_at(&path, &lock.file) && is_at(&path, &next.file));
+        drop(lock);
+        assert!(matches!(KIND.lock(&dir), Err(Error::Refused { .. })));
     }
 }

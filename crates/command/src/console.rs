@@ -2,9 +2,10 @@
 
 use std::fmt::Display;
 use std::io::{self, IsTerminal as _, Write as _};
+use std::path::{Path, PathBuf};
 
 use indicatif::{ProgressBar, ProgressStyle};
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 pub(crate) use tidelock_console::{tell, warn};
 use time::UtcDateTime;
 use time::macros::format_description;
@@ -46,6 +47,36 @@ pub(crate) fn print_json_line(command: &str, fields: &impl Serialize) -> Result<
 /// [`Error::Io`].
 pub(crate) fn print_json(command: &str, fields: &impl Serialize) -> Result<()> {
     Ok(tidelock_console::print_json(command, fields)?)
+}
+
+/// Prints a text that is JSON already.
+///
+/// # Errors
+/// [`Error::Io`].
+pub(crate) fn print_json_text(text: &str) -> Result<()> {
+    Ok(tidelock_console::print_json_text(text)?)
+}
+
+/// A path in JSON, which has no bytes that are not UTF-8: these become a mark each.
+///
+/// # Errors
+/// The serializer's.
+pub(crate) fn lossy<S: Serializer>(path: &Path, to: S) -> std::result::Result<S::Ok, S::Error> {
+    to.collect_str(&path.display())
+}
+
+/// As [`lossy`]; `null` for none.
+///
+/// # Errors
+/// The serializer's.
+pub(crate) fn lossy_if_any<S: Serializer>(
+    path: &Option<PathBuf>,
+    to: S,
+) -> std::result::Result<S::Ok, S::Error> {
+    match path {
+        Some(path) => lossy(path, to),
+        None => to.serialize_none(),
+    }
 }
 
 /// What became of a write to standard output: a reader that has seen enough is no failure.

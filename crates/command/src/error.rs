@@ -242,6 +242,28 @@ pub(crate) enum HandoverFault {
         /// Which agent.
         agent: String,
     },
+    /// It has ended since it was found.
+    #[error("the agent (process {pid}) has just ended")]
+    Ended {
+        /// Its process.
+        pid: i32,
+    },
+    /// It answers with an older keyring.
+    #[error("the agent (process {pid}) still has generation {generation} of the keyring")]
+    Behind {
+        /// Its process.
+        pid: i32,
+        /// What it has.
+        generation: u64,
+    },
+    /// A program runs that no agent of its user was told for.
+    #[error("process {pid} runs as {user}, and the agent that has the change gives it no keys")]
+    OutOfReach {
+        /// The program's process.
+        pid: i32,
+        /// Its user.
+        user: String,
+    },
     /// There is no agent.
     #[error("no agent is running, and none could be started: {0}")]
     NotStarted(Box<Error>),
@@ -363,6 +385,11 @@ impl Error {
             Self::WithoutLibrary { .. } => {
                 "stop it at once, and start it with the library: what it writes is plain".to_owned()
             }
+            Self::NotHandedOver { dir, why: HandoverFault::OutOfReach { user, .. } } => format!(
+                "restart it when you can, as that user from the beginning: sudo -u {user} tidelock \
+                 exec -D {} -- PROGRAM",
+                dir.display()
+            ),
             Self::NotHandedOver { dir, .. } => format!(
                 "`tidelock exec -D {} -- true` tells them; otherwise restart the server when you \
                  can",

@@ -10,6 +10,7 @@
 //!
 //! Everything that can be refused is refused before the first agent is started.
 
+mod arguments;
 mod library;
 mod program;
 mod spaces;
@@ -65,6 +66,9 @@ pub(crate) struct Exec {
     dirs: Vec<PathBuf>,
     #[command(flatten)]
     keys: KeyOptions,
+    /// The program gets no terminal: root's command runs it as another user
+    #[arg(long, hide = true)]
+    leave_terminal: bool,
     /// The program; it gets keys for this run even if the profile does not list it
     #[arg(required = true, last = true, value_name = "PROGRAM [ARG]...")]
     program: Vec<OsString>,
@@ -98,6 +102,10 @@ impl Exec {
         }
         let library = Library::find()?;
         let directories = open_each(dirs)?;
+        if !program.drops_the_environment() {
+            warn_of_other_owners(&directories);
+        }
+        warn_of_process_one();
         target::warn_if_elsewhere(&program.called, &arguments, &directories);
         warn_of_few_descriptors();
         let spaces = spaces::mapped(&program.called, &arguments, &directories)?;
@@ -120,6 +128,10 @@ impl Exec {
         }
         if self.keys.have_standard_input() {
             become_it.stdin(Stdio::null());
+        }
+        if self.leave_terminal {
+            let failed = Error::io("leave the terminal of", "this process");
+            rustix::process::setsid().map_err(|errno| failed(errno.into()))?;
         }
         cores::as_before();
         become_it
@@ -149,7 +161,7 @@ impl Exec {
     fn secret_variables(&self, directories: &[Protected]) -> BTreeSet<String> {
         let mut all = BTreeSet::new();
         for protected in directories {
-            let Protected { path, keyring } = protected;
+            let Protected { path, keyring, .. } = protected;
             let configured = self.keys.configured(keyring, path).unwrap_or_default();
             for choice in self.keys.choices(keyring, path).iter().chain(&configured.providers) {
                 all.extend(choice.secret_variables().into_iter().map(str::to_owned));
@@ -222,8 +234,7 @@ impl Exec {
             }
             outdated = ours;
         }
-        let owner = Owner::of(&protected.path)?;
-        let config = self.keys.to_open(&protected.keyring, &protected.path, owner)?;
+        let config = self.keys.to_open(&protected.keyring, &protected.path, protected.owner)?;
         options.log = Some(trail::log(&protected.keyring, &protected.path, &config)?);
         options.allow_writable_programs = config.allow_writable_programs;
         options.core_dumps = config.core_dumps;
@@ -235,6 +246,34 @@ impl Exec {
             return Ok(socket);
         }
         Ok(spawn::start(&keyring, &protected.path, &options, &AgentCommand::this_program())?)
+    }
+}
+
+/// Root's agent gives no keys to a server that has become another user.
+fn warn_of_other_owners(directories: &[Protected]) {
+    let others = |it: &&Protected| it.owner.uid != 0 && Owner::caller().uid == 0;
+    if let Some(theirs) = directories.iter().find(others) {
+        let (user, dir) = (theirs.owner.name(), theirs.path.display());
+        console::warn(
+            format!(
+                "{dir} belongs to {user}, and root runs this: a server that becomes {user} gets no \
+                 changes of the keyring while it runs"
+            ),
+            format!(
+                "start a server as that user: sudo -u {user} tidelock exec -D {dir} -- PROGRAM"
+            ),
+        );
+    }
+}
+
+/// The first process of a container becomes the parent of the agent.
+fn warn_of_process_one() {
+    if std::process::id() == 1 {
+        console::warn(
+            "this is process 1, and the agent becomes a child of the program: PostgreSQL takes one \
+             that is killed for a crash, and restarts",
+            "start an init before it: tini, or `--init` of podman and docker",
+        );
     }
 }
 

@@ -245,7 +245,7 @@ impl Migrate {
             port: source.address.port,
             host: source.address.host.clone(),
             user: self.username.clone(),
-            options: options(from),
+            options: options(from)?,
             server_log: source.facts.log.clone(),
             unit: source.instance.cluster.as_ref().map(Cluster::unit),
             config,

@@ -4,6 +4,7 @@
 //!   brand      whose it is             mariadb, mysql   what only one of them has
 //!   start      what a server is told   settings         the places that it names
 //!   unit       what a unit of systemd tells it
+//!   behind     one behind a wrapper, a shell or a script
 //!   scripts    what starts one and shows no options
 //!   elsewhere  tables that it keeps outside
 //!   galera     what a node of a cluster must be told
@@ -19,6 +20,7 @@
 //! names another place for rows is refused before the server starts; one for logs that people read
 //! is told. Tables with `DATA DIRECTORY` are named in SQL, so they are not seen before a start.
 
+mod behind;
 mod brand;
 mod elsewhere;
 mod galera;
@@ -55,8 +57,8 @@ pub(crate) use instance::{Answer, Instance};
 pub(crate) use mariadb::refuse_socket;
 use settings::{Settings, Stray};
 use start::Start;
-pub(crate) use unit::variable_of_files;
 use unit::{Inherited, Started};
+pub(crate) use unit::{variable, variable_of_files, variable_of_others};
 
 /// Where the server keeps its data when nobody tells it: Debian's builds and upstream's.
 const DEFAULT_DIRECTORY: &str = "/var/lib/mysql";
@@ -82,7 +84,7 @@ pub(crate) fn prepare(
     sockets: &[PathBuf],
 ) -> Result<Option<PathBuf>> {
     let roots: Vec<&Path> = run.iter().map(|protected| &*protected.path).collect();
-    let behind = behind_wrapper(program, arguments);
+    let behind = behind::wrapper(program, arguments);
     let (program, arguments) = match &behind {
         Some((server, rest)) => (server, *rest),
         None => (program, arguments),
@@ -93,48 +95,32 @@ pub(crate) fn prepare(
     };
     replay::warn_of_loads(called, arguments);
     scripts::refuse(called, brand)?;
+    let listed = fs::read_to_string(programs_beside(socket)).unwrap_or_default();
+    let listed: Vec<String> = listed.lines().map(str::to_owned).collect();
     if brand_of_program(called).is_some() {
-        let server = if brand == Brand::MySql { called } else { &*program.called };
-        let listed = fs::read_to_string(programs_beside(socket)).unwrap_or_default();
-        let listed: Vec<String> = listed.lines().map(str::to_owned).collect();
-        let start = Start { brand, server, arguments, run_as: None };
+        let start = Start { brand, server: as_started(program, brand), arguments, run_as: None };
         check(&start, &roots, Some(&listed), Datadir::Told)?;
+    } else {
+        behind::look(program, arguments, brand, &roots, &listed)?;
     }
     let present = std::env::var_os("TMPDIR").map(PathBuf::from);
     let inside = present.is_some_and(|dir| dir.is_dir() && settings::is_below(&dir, &roots));
     Ok((!inside).then(|| one.to_path_buf()))
 }
 
-/// The server, or what starts one, that a wrapper (`numactl`, `timeout`, docker-entrypoint.sh) gets
-/// as a word, with the words behind it. Nothing if the program is such a one itself, or none is
-/// there.
-fn behind_wrapper<'a>(
-    program: &Program,
-    arguments: &'a [OsString],
-) -> Option<(Program, &'a [OsString])> {
-    let starts = |path: &Path| is_server_or_starter(path) || scripts::hides_options(path);
-    if starts(file_of(program)) {
-        return None;
-    }
-    let is_option = |word: &OsString| word.as_encoded_bytes().starts_with(b"-");
-    let named = |word: &OsString| !is_option(word) && starts(Path::new(word));
-    let found = |at: usize| {
-        let (word, rest) = arguments.get(at..)?.split_first()?;
-        // A directory may be called so too.
-        let program = named(word).then(|| Program::find(word).ok())??;
-        Some((program, rest))
-    };
-    // A word before it may be a user's name; behind it come its own options.
-    let first = (0..arguments.len()).find(|at| found(*at).is_some())?;
-    let is_own =
-        |at: &usize| arguments.get(*at).is_some_and(|word| is_option(word) && *word != "--");
-    let end = (first..arguments.len()).find(is_own).unwrap_or(arguments.len());
-    (first..end).rev().find_map(found)
-}
-
 /// A script, or the program, with links resolved.
 fn file_of(program: &Program) -> &Path {
     program.script.as_ref().unwrap_or(&program.path)
+}
+
+/// A server or what starts one, as its option files know it: MariaDB's old names are links.
+fn as_started(program: &Program, brand: Brand) -> &Path {
+    if brand == Brand::MySql { file_of(program) } else { &program.called }
+}
+
+/// By its name, whether it shows the options or not.
+fn starts_a_server(path: &Path) -> bool {
+    is_server_or_starter(path) || scripts::hides_options(path)
 }
 
 /// By its name.
@@ -280,11 +266,15 @@ pub(crate) fn check_unit(unit: &str, dir: &Path, unseen: Unseen) -> Result<()> {
     }
     let brand = Brand::of(dir).unwrap_or_else(Brand::installed);
     let listed = listed_in(dir, brand)?;
-    // What a file of the unit names comes before the drop-in. At a start that is there, and other
-    // drop-ins may come behind it.
+    // What a file of the unit names comes before the drop-in, and what another drop-in names may
+    // come behind it. At a start it is there.
     let (temporary, inherited) = match unseen {
-        Unseen::Start => (unit::variable(unit, "TMPDIR"), Inherited::OfThisProcess),
-        _ => (variable_of_files(unit, "TMPDIR"), Inherited::OfSystemd),
+        Unseen::Start => (variable(unit, "TMPDIR"), Inherited::OfThisProcess),
+        _ => {
+            let of_files = variable_of_files(unit, "TMPDIR");
+            let named = of_files.or_else(|| variable_of_others(unit, "TMPDIR"));
+            (named, Inherited::OfSystemd)
+        }
     };
     let temporary = temporary.filter(|dir| !dir.is_empty());
     let judge = |start: &Start<'_>| {
@@ -349,6 +339,8 @@ fn listed_in(dir: &Path, brand: Brand) -> Result<Option<Vec<String>>> {
 enum Datadir<'a> {
     /// What the options say, and a person may mean another one.
     Told,
+    /// The same, of a server that a script starts, which may say more.
+    OfScript,
     /// The same of a unit, which must mean the protected one; `here` if it does where its options
     /// name none. `temporary` is its TMPDIR, if that is not ours.
     OfUnit { unit: &'a str, here: bool, temporary: Option<&'a Path> },
@@ -364,15 +356,31 @@ fn check(
     place: Datadir<'_>,
 ) -> Result<()> {
     let settings = Settings::of(&start.options()?);
-    let datadir = match place {
-        Datadir::Is(dir) => dir.to_path_buf(),
-        Datadir::OfUnit { here: true, .. } => {
-            settings.directory().unwrap_or_else(|| roots[0].to_path_buf())
+    let datadir = match (place, settings.directory()) {
+        (Datadir::Is(dir), _) => dir.to_path_buf(),
+        (_, Some(named)) => named,
+        (Datadir::OfUnit { here: true, .. } | Datadir::OfScript, None) => roots[0].to_path_buf(),
+        (Datadir::Told, None) if !is_of_package(start.server) => {
+            console::warn(
+                format!(
+                    "no option names the datadir, and where {} has it by itself is unknown: \
+                     outside of the protected directory all that it writes is plain",
+                    start.server.display()
+                ),
+                format!("tell it the directory: --datadir={}", roots[0].display()),
+            );
+            roots[0].to_path_buf()
         }
-        _ => settings.directory().unwrap_or_else(|| DEFAULT_DIRECTORY.into()),
+        (Datadir::OfUnit { .. } | Datadir::Told, None) => DEFAULT_DIRECTORY.into(),
     };
     judge(&settings, &datadir, roots, place)?;
     galera::check(&settings, &datadir, roots, || start.of_files(&["sst"]), listed)
+}
+
+/// True for what a distribution has put there, with its place for data.
+fn is_of_package(server: &Path) -> bool {
+    let real = server.canonicalize().unwrap_or_else(|_| server.to_path_buf());
+    real.starts_with("/usr") && !real.starts_with("/usr/local")
 }
 
 /// Refuses the TMPDIR of a unit, which counts where no option names a place: directories with
@@ -397,7 +405,8 @@ fn refuse_temporary(unit: &str, dirs: &Path, settings: &Settings, roots: &[&Path
 /// Refuses rows outside of the directories, and tells of logs there.
 fn judge(settings: &Settings, datadir: &Path, roots: &[&Path], place: Datadir<'_>) -> Result<()> {
     let shown = roots.iter().map(|it| it.display().to_string()).collect::<Vec<_>>().join(", ");
-    if !settings::is_below(datadir, roots) {
+    let is_elsewhere = !settings::is_below(datadir, roots);
+    if is_elsewhere {
         if let Datadir::OfUnit { unit, .. } = place {
             return Err(Error::refused(
                 format!(
@@ -415,12 +424,16 @@ fn judge(settings: &Settings, datadir: &Path, roots: &[&Path], place: Datadir<'_
             ),
             format!("tell it the directory: --datadir={}", roots[0].display()),
         );
-        return Ok(());
+        if matches!(place, Datadir::Told) && settings.directory().is_some() {
+            return Ok(());
+        }
+        // Nobody has named that directory for sure: the server may have another one.
     }
     if let Datadir::OfUnit { unit, temporary: Some(dirs), .. } = place {
         refuse_temporary(unit, dirs, settings, roots)?;
     }
-    for stray in settings.outside(datadir, roots) {
+    let is_told = |stray: &Stray| is_elsewhere && settings::is_below(&stray.path, &[datadir]);
+    for stray in settings.outside(datadir, roots).into_iter().filter(|stray| !is_told(stray)) {
         let Stray { setting, path, rows } = stray;
         let path = path.display();
         if rows {
@@ -500,43 +513,6 @@ mod tests {
     }
 
     #[test]
-    fn a_server_behind_a_wrapper_is_judged_by_the_words_behind_it() {
-        let home = tempfile::tempdir().unwrap();
-        let put = |name: &str| {
-            let path = home.path().join(name);
-            fs::copy("/bin/true", &path).unwrap();
-            path.into_os_string()
-        };
-        let [wrapper, server] = ["numactl", "mariadbd"].map(put);
-        let wrapper = Program::find(&wrapper).unwrap();
-        let behind = |words: &[&OsStr]| {
-            let words: Vec<OsString> = words.iter().map(OsString::from).collect();
-            let found = behind_wrapper(&wrapper, &words);
-            found.map(|(found, rest)| (found.called.into_os_string(), rest.to_vec()))
-        };
-        let option = OsStr::new("--tmpdir=/x");
-        let gone = home.path().join("mysqld").into_os_string();
-        assert_eq!(
-            behind(&[OsStr::new("--log=/x/mysqld"), &gone, &server, option]),
-            Some((server.clone(), vec![option.to_owned()]))
-        );
-        // The user's name is that of a program too; what stands behind the options is a value.
-        let (user, end) = (put("mysqld-debug"), OsStr::new("--"));
-        assert_eq!(
-            behind(&[OsStr::new("-u"), &user, end, &server, option, &user]),
-            Some((server.clone(), vec![option.to_owned(), user.clone()]))
-        );
-        assert_eq!(behind(&[OsStr::new("5"), OsStr::new("/bin/true"), option]), None);
-        assert_eq!(behind(&[&gone, option]), None);
-        // What hides the options of a server counts as one.
-        let (several, start) = (put("mysqld_multi"), OsStr::new("start"));
-        assert_eq!(behind(&[&several, start]), Some((several.clone(), vec![start.to_owned()])));
-        // A server names its own options.
-        let itself = Program::find(&server).unwrap();
-        assert!(behind_wrapper(&itself, std::slice::from_ref(&server)).is_none());
-    }
-
-    #[test]
     fn a_tmpdir_of_the_units_files_outside_is_refused_where_no_option_comes_before_it() {
         let dir = Path::new("/d");
         let judged = |option: &str, temporary: Option<&str>| {
@@ -554,6 +530,46 @@ mod tests {
             let why = judged("--log-bin", Some(outside)).unwrap_err();
             assert!(why.contains("mariadb gives its server TMPDIR=/fast"), "{why}");
         }
+    }
+
+    /// `true` stands in for the program beside it that prints the option files.
+    #[test]
+    fn a_server_that_is_told_no_directory_is_judged_all_the_same() {
+        let home = tempfile::tempdir().unwrap();
+        for name in ["mariadbd", "my_print_defaults"] {
+            let mut copy = std::process::Command::new("cp");
+            assert!(copy.arg("/bin/true").arg(home.path().join(name)).status().unwrap().success());
+        }
+        let (dir, server) = (Path::new("/d"), home.path().join("mariadbd"));
+        let judged = |options: &[&str]| {
+            let arguments: Vec<OsString> = options.iter().map(OsString::from).collect();
+            let start = Start {
+                brand: Brand::MariaDb,
+                server: &server,
+                arguments: &arguments,
+                run_as: None,
+            };
+            check(&start, &[dir], None, Datadir::Told).map_err(|why| why.to_string())
+        };
+        assert_eq!(judged(&["--log-bin=b", "--tmpdir=/d/tmp"]), Ok(()));
+        let why = judged(&["--log-bin=b", "--tmpdir=/x"]).unwrap_err();
+        assert!(why.starts_with("tmpdir is /x: rows"), "{why}");
+    }
+
+    #[test]
+    fn a_place_outside_is_refused_although_the_packaged_servers_own_directory_is_too() {
+        let judged = |options: &[&str]| {
+            let options: Vec<OsString> = options.iter().map(OsString::from).collect();
+            let settings = Settings::of(&options);
+            let dir = settings.directory().unwrap_or_else(|| DEFAULT_DIRECTORY.into());
+            let judged = judge(&settings, &dir, &[Path::new("/d")], Datadir::Told);
+            judged.map_err(|why| why.to_string())
+        };
+        assert_eq!(judged(&["--log-bin=b", "--tmpdir=/var/lib/mysql/tmp"]), Ok(()));
+        // What a person has named is another server's, and all of that is plain.
+        assert_eq!(judged(&["--datadir=/e", "--tmpdir=/x"]), Ok(()));
+        let why = judged(&["--log-bin=b", "--tmpdir=/x"]).unwrap_err();
+        assert!(why.starts_with("tmpdir is /x: rows"), "{why}");
     }
 
     #[test]

@@ -19,6 +19,7 @@ impl LockedBytes for Mapping {
 pub(crate) fn primitives() -> Primitives {
     Primitives {
         lock: |bytes| Box::new(Mapping(LockedMapping::of(&bytes))),
+        peer_pid: tidelock_ffi::peer_pid,
         peer_pidfd: tidelock_ffi::peer_pidfd,
         close_from: tidelock_ffi::close_from,
         wipe_stack: tidelock_ffi::wipe_stack,

@@ -6,6 +6,7 @@
 //!   keys      options of the keyring            estimate  how long
 //!   confined  policies that drop the library
 //!   engine    what is asked of any server       postgres, mysqld   how each does it
+//!   record    what has begun, for another call
 //!
 //!   protect:    checks --> stop --> tidelock encrypt --> copy of the keyring, service --> start
 //!   unprotect:  checks --> stop --> tidelock decrypt --> no service               --> start
@@ -21,6 +22,7 @@ mod keys;
 mod mysqld;
 mod outside;
 mod postgres;
+mod record;
 mod target;
 mod unprotect;
 
@@ -28,9 +30,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use rustix::io::Errno;
-use serde::{Deserialize, Serialize};
 
-use crate::begun::{Begun, Lock};
+use crate::begun::Lock;
 use crate::console;
 use crate::convert::{Encrypt, Foreseen};
 use crate::error::{Error, Result};
@@ -40,16 +41,16 @@ use crate::owner::Owner;
 use crate::protected::{Protected, is_protected};
 use crate::server::{Loaded, Server};
 use crate::service;
+use crate::starter::without_suffix;
 use crate::this_program;
 use crate::unlock::KeyOptions;
 use keys::Keys;
+use record::{Goal, PROTECTION, Record, Stage, Typed};
 use target::{Target, Which};
 
 pub(crate) use keys::refuse_for_units;
 pub(crate) use target::{data_directory, refuse_container};
 pub(crate) use unprotect::Unprotect;
-
-const PROTECTION: Begun = Begun { kind: "protection", command: "protect" };
 
 /// Seal an existing PostgreSQL, MariaDB or MySQL: stop, convert, have it start with the library
 #[derive(clap::Args)]
@@ -92,50 +93,6 @@ struct Conversion {
     leave_links: bool,
 }
 
-/// What has begun, for another call.
-#[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Record {
-    goal: Goal,
-    stage: Stage,
-    was_running: bool,
-    options: Vec<String>,
-    /// Where the server's log is, if what started it was told a file.
-    #[serde(default)]
-    log: Option<PathBuf>,
-    keyring_copy: Option<PathBuf>,
-    /// Where the recovery key goes: nothing was there when this began.
-    #[serde(default)]
-    recovery_file: Option<PathBuf>,
-    /// Units that started it for whoever connects, and are stopped meanwhile.
-    #[serde(default)]
-    triggers: Vec<String>,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-enum Goal {
-    Protect,
-    Unprotect,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-enum Stage {
-    Converting,
-    Converted,
-}
-
-impl Goal {
-    /// As it is typed.
-    const fn command(self) -> &'static str {
-        match self {
-            Self::Protect => "protect",
-            Self::Unprotect => "unprotect",
-        }
-    }
-}
-
 impl Protect {
     /// # Errors
     /// Something stands in the way; a step failed, and another call goes on.
@@ -146,6 +103,7 @@ impl Protect {
         }
         let lock = PROTECTION.lock(target.dir())?;
         target.engine.hold(&lock)?;
+        let typed = self.typed(&target)?;
         let record = match PROTECTION.read::<Record>(target.dir())? {
             Some(record) if record.goal == Goal::Unprotect => {
                 return Err(Error::refused(
@@ -153,15 +111,43 @@ impl Protect {
                     format!("`tidelock unprotect {}` goes on", self.which.words()),
                 ));
             }
-            Some(record) => {
-                if record.stage == Stage::Converting && !is_protected(target.dir()) {
-                    set_aside(record.recovery_file.as_deref())?;
-                }
-                record
+            Some(record) if is_protected(target.dir()) => self.go_on(&target, record, &typed)?,
+            // Nothing is protected yet, or `tidelock decrypt` has made all of it plain since.
+            found => {
+                let begun = found.filter(|it| it.stage == Stage::Converting);
+                self.plan(&target, begun, typed)?
             }
-            None => self.plan(&target)?,
         };
         self.steps(&target, record, &lock)
+    }
+
+    fn typed(&self, target: &Target) -> Result<Typed> {
+        let unit = target.unit.as_deref().map(|unit| without_suffix(unit).to_owned());
+        Ok(Typed { unit, keys: self.keys.words()? })
+    }
+
+    /// What was begun, and is protected by now. The second copy may go elsewhere.
+    fn go_on(&self, target: &Target, mut record: Record, typed: &Typed) -> Result<Record> {
+        let dir = target.dir();
+        if let Some(before) = record.typed.as_ref().filter(|before| *before != typed) {
+            return Err(before.are_others(dir));
+        }
+        if record.stage == Stage::Converted && half_done(dir)? {
+            return Err(Error::refused(
+                format!("another conversion of {} has begun since, and is not done", dir.display()),
+                format!(
+                    "`tidelock encrypt --resume {0}` or `tidelock decrypt --resume {0}` ends it; \
+                     then the same command",
+                    dir.display()
+                ),
+            ));
+        }
+        let copy = self.keys.copy_instead(record.keyring_copy.clone(), dir)?;
+        if copy != record.keyring_copy {
+            record.keyring_copy = copy;
+            PROTECTION.write(dir, &record)?;
+        }
+        Ok(record)
     }
 
     /// As `tidelock migrate --switch` does it.
@@ -185,14 +171,26 @@ impl Protect {
         }
     }
 
-    /// Whatever may refuse, then what will be done; asks once.
-    fn plan(&self, target: &Target) -> Result<Record> {
+    /// Whatever may refuse, then what will be done; asks once. `begun` is what a call has left that
+    /// was cut off before there was a keyring: it may have stopped the server.
+    fn plan(&self, target: &Target, begun: Option<Record>, typed: Typed) -> Result<Record> {
         let dir = target.dir();
         if is_protected(dir) {
             return Err(Error::refused(
                 format!("{} is a protected directory already", dir.display()),
                 "`tidelock status` shows it; `tidelock service install` has a unit start it",
             ));
+        }
+        if let Some(begun) = &begun {
+            let settled = target.engine.settled();
+            // It would be started by what did not stop it.
+            if let Some(before) = begun.typed.as_ref().filter(|it| it.unit != typed.unit)
+                && begun.was_running
+                && settled.is_none()
+            {
+                return Err(before.are_others(dir));
+            }
+            set_aside(begun.recovery_file.as_deref())?;
         }
         target.refuse_wrong_unit(Goal::Protect)?;
         self.refuse_confined(target)?;
@@ -209,7 +207,15 @@ impl Protect {
             service::refuse(unit, dir, Owner::of(dir)?)?;
         }
         // Now: it may end while a person thinks.
-        let (options, log) = (target.options()?, engine.log());
+        let (mut options, mut log) = (target.options()?, engine.log());
+        let (mut was_running, mut triggers) = (running.is_some(), Vec::new());
+        if let Some(begun) = begun {
+            was_running |= begun.was_running;
+            triggers = begun.triggers;
+            if running.is_none() {
+                (options, log) = (begun.options, begun.log);
+            }
+        }
         let head = engine.head();
         let foreseen = Encrypt::typed(self.encryption(dir)?.get_args())?
             .foresee(&|process| outside::is_the_servers(process, head))?;
@@ -224,6 +230,7 @@ impl Protect {
             dir.display(),
             match running {
                 Some(pid) => format!("process {pid}"),
+                None if was_running => "stopped by a call before this one".to_owned(),
                 None => "stopped".to_owned(),
             },
             console::count(foreseen.files, "file"),
@@ -240,15 +247,18 @@ impl Protect {
             self.which.words(),
         ))?;
         console::agree(self.yes)?;
+        target.refuse_started(running)?;
+        triggers.extend(target.triggers()?);
         let record = Record {
             goal: Goal::Protect,
             stage: Stage::Converting,
-            was_running: running.is_some(),
+            was_running,
             options,
             log,
             keyring_copy: absolute(self.keys.keyring_copy.as_deref())?,
             recovery_file: absolute(self.keys.recovery_file.as_deref())?,
-            triggers: target.triggers()?,
+            triggers,
+            typed: Some(typed),
         };
         PROTECTION.write(dir, &record)?;
         Ok(record)
@@ -266,7 +276,12 @@ impl Protect {
             move |why: Error| Error::Stopped { step, why: Box::new(why), again }
         };
         if record.stage == Stage::Converting {
-            target.stop(&record.triggers).map_err(stopped("stop"))?;
+            if let Err(why) = target.stop(&record.triggers) {
+                return Err(match is_protected(dir) {
+                    true => stopped("stop")(why),
+                    false => self.start_again(target, &record, None, why),
+                });
+            }
             // What somebody has put there since the plan is none of this call.
             if !is_protected(dir)
                 && let Err(why) = self.keys.refuse_existing()
@@ -323,13 +338,18 @@ impl Protect {
             set_aside(recovery)?;
             target.start_triggers(&record.triggers);
             if record.was_running {
+                // Also where the server runs, and the unit was stopped without it.
+                target.start_other_unit()?;
                 let user = self.username.as_deref();
                 come_up(target, record, user, Loaded::No).map_err(|(_, why)| why)?;
             }
-            PROTECTION.remove(target.dir())?;
-            console::print("plain         nothing is sealed, and nothing has begun\n")
+            Ok(())
         };
-        match started() {
+        let started = started();
+        // Nothing goes on from here, whatever has come up.
+        let removed = PROTECTION.remove(target.dir());
+        let told = || console::print("plain         nothing is sealed, and nothing has begun\n");
+        match started.and(removed).and_then(|()| told()) {
             Ok(()) => why,
             Err(why) => Error::Stopped {
                 step: "start",

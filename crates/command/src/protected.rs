@@ -1,13 +1,19 @@
 //! A protected directory: found by its own path, or by a file in it.
 
+use std::fs::File;
+use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
 use tidelock_contract::control::FOLDER;
 use tidelock_keyring::{KEYRING, KeyringDir, SealedKeyring};
 use tidelock_providers::known;
 
 use crate::error::{Error, Result};
 use crate::folder::Folder;
+use crate::owner::Owner;
 
 /// A protected directory whose keyring has been read, not unlocked.
 pub(crate) struct Protected {
@@ -15,6 +21,8 @@ pub(crate) struct Protected {
     pub(crate) path: PathBuf,
     /// Its keyring.
     pub(crate) keyring: SealedKeyring,
+    /// Whose the directory is that was opened: a moment later its path may lead to another.
+    pub(crate) owner: Owner,
 }
 
 impl Protected {
@@ -25,11 +33,18 @@ impl Protected {
     /// read.
     pub(crate) fn open(dir: &Path) -> Result<Self> {
         let path = canonical(dir)?;
-        let keyring = KeyringDir::open(&path).and_then(|folder| folder.read()).and_then(known);
-        match keyring {
-            Ok(keyring) => Ok(Self { path, keyring }),
-            Err(why) => Err(unreadable(path, why)),
-        }
+        let flags = OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let directory = match rustix::fs::open(&path, flags, Mode::empty()) {
+            Ok(directory) => File::from(directory),
+            Err(Errno::NOENT | Errno::NOTDIR) => return Err(not_protected(&path)),
+            Err(errno) => {
+                let failed = tidelock_keyring::Error::io("open", path.join(FOLDER));
+                return Err(failed(errno.into()).into());
+            }
+        };
+        let found = directory.metadata().map_err(Error::io("look at", &path))?;
+        let owner = Owner { uid: found.uid(), gid: found.gid() };
+        Self::of(&directory, owner, path).map(|(protected, _)| protected)
     }
 
     /// The protected directory that is open here, and the folder of its keyring, for a command that
@@ -38,10 +53,13 @@ impl Protected {
     /// # Errors
     /// As [`Protected::open`].
     pub(crate) fn hold(directory: &Folder) -> Result<(Self, KeyringDir)> {
-        let path = directory.path().to_path_buf();
+        Self::of(directory, directory.owner()?, directory.path().to_path_buf())
+    }
+
+    fn of(directory: impl AsFd, owner: Owner, path: PathBuf) -> Result<(Self, KeyringDir)> {
         let found = KeyringDir::open_in(directory, &path);
         match found.and_then(|folder| Ok((known(folder.read()?)?, folder))) {
-            Ok((keyring, folder)) => Ok((Self { path, keyring }, folder)),
+            Ok((keyring, folder)) => Ok((Self { path, keyring, owner }, folder)),
             Err(why) => Err(unreadable(path, why)),
         }
     }

@@ -8,17 +8,19 @@ mod facts;
 mod history;
 
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use tidelock_agent::audit::{Details, Event, Outcome};
+use tidelock_contract::Policy;
 use tidelock_evidence::{Checked, Document};
 
 use crate::audit::trail;
 use crate::console;
 use crate::error::{Error, Result};
 use crate::folder::Entry;
-use crate::protected::Protected;
+use crate::protected::{Protected, is_protected};
 use crate::unlock::KeyOptions;
 use crate::verify::{Deep, Output, verify};
 use facts::Facts;
@@ -65,7 +67,11 @@ impl Report {
         let page = self.html.as_deref().map(Entry::of).transpose()?;
         let json = self.json.as_deref().map(Entry::of).transpose()?;
         let keyring = self.keys.unlock(&protected)?;
-        let found = verify(&protected, &keyring, &self.deep.search(&markers))?;
+        for target in [&page, &json].into_iter().flatten() {
+            refuse_among_sealed(&target.path(), &protected.path, keyring.policy())?;
+        }
+        let mut found = verify(&protected, &keyring, &self.deep.search(&markers))?;
+        let (protected, keyring) = found.newer.take().unwrap_or((protected, keyring));
         let facts = Facts { protected: &protected, keyring: &keyring, keys: &self.keys };
         let facts = facts.of(&found, markers.count())?;
         let current = keyring.current();
@@ -81,7 +87,7 @@ impl Report {
         }
         match &json {
             Some(json) => json.replace(document.json().as_bytes(), MODE, None)?,
-            None if page.is_none() => console::print(document.json())?,
+            None if page.is_none() => console::print_json_text(&document.json())?,
             None => {}
         }
         let told = [&self.html, &self.json].into_iter().flatten();
@@ -135,6 +141,25 @@ impl Report {
             ),
         }
     }
+}
+
+/// Refuses a place where the policy of `dir`, or that of another protected directory, wants files
+/// sealed: this command writes plain ones.
+fn refuse_among_sealed(file: &Path, dir: &Path, policy: &Policy) -> Result<()> {
+    let above = file.ancestors().skip(1).find(|above| is_protected(above));
+    let Some(holder) = above else { return Ok(()) };
+    let name = file.strip_prefix(dir).ok().filter(|_| holder == dir);
+    if name.is_some_and(|name| policy.kind(name.as_os_str().as_bytes()).is_none()) {
+        return Ok(());
+    }
+    Err(Error::refused(
+        format!(
+            "{} lies in {}, where files must be sealed, and a report is plain",
+            file.display(),
+            holder.display()
+        ),
+        "name a place outside of protected directories",
+    ))
 }
 
 fn bad(file: &Path, why: &str) -> Result<ExitCode> {

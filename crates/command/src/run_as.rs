@@ -1,26 +1,42 @@
 //! Programs that the command runs as the owner of a directory, and what they print.
 //!
 //! Root never runs them itself: whoever owns a directory says by its files which program that is.
+//! Nor do they have root's terminal, into which they could type, but for a program that a person
+//! names and uses there.
 
 use std::fs::File;
-use std::io::{Read, Seek};
+use std::io::{self, Read, Seek};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::thread::sleep;
+use std::time::Duration;
 
+use procfs::process::Process;
 use rustix::fs::{MemfdFlags, memfd_create};
+use rustix::process::{Pid, Signal, kill_process_group};
+use signal_hook::consts::SIGINT;
+use signal_hook::flag;
+use signal_hook::low_level::{emulate_default_handler, unregister};
 use tidelock_agent::RunDir;
-use tidelock_providers::{Places, secrets};
+use tidelock_providers::{Places, has_terminal, secrets};
 
 use crate::begun::{Lock, beside};
 use crate::console;
 use crate::error::{Error, Result};
 use crate::folder::{Entry, give};
 use crate::owner::Owner;
-use crate::protected::is_protected;
+use crate::protected::{Protected, is_protected};
 use crate::this_program;
+use crate::unlock;
 
+/// Of util-linux, as setpriv is.
+const SETSID: &str = "setsid";
+/// How often a program is looked at that does not hear the terminal.
+const LOOK: Duration = Duration::from_millis(5);
 /// The caller's own places, which another user may not enter.
 const OWN_PLACES: [&str; 5] =
     ["XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_RUNTIME_DIR", "TIDELOCK_RUN_DIR", "XDG_CACHE_HOME"];
@@ -89,8 +105,18 @@ impl RunAs {
             return self.program(program);
         }
         self.make_place()?;
-        let mut command = self.tidelock()?;
-        command.arg("exec").arg("-D").arg(dir).arg("--").arg(program);
+        // The command itself may need credentials, and passes none on.
+        let tidelock = this_program::path()?;
+        let mut command = if self.asks_a_person(dir) {
+            let mut command = self.on_the_terminal(&tidelock)?;
+            command.args(["exec", "--leave-terminal"]);
+            command
+        } else {
+            let mut command = self.as_owner(&tidelock)?;
+            command.arg("exec");
+            command
+        };
+        command.arg("-D").arg(dir).arg("--").arg(program);
         Ok(command)
     }
 
@@ -109,8 +135,12 @@ impl RunAs {
             let program = this_program::path()?;
             command.arg(program).args(["exec", "-D"]).arg(dir).arg("--");
         }
-        // Ctrl-C is for the command.
-        command.args(words).stdin(Stdio::null()).process_group(0);
+        command.args(words).stdin(Stdio::null());
+        // Ctrl-C is for the command. A session of its own is a group already; setsid(1) would stay
+        // as the parent of one that leads a group.
+        if !self.leaves_the_terminal() {
+            command.process_group(0);
+        }
         Ok(command)
     }
 
@@ -168,10 +198,18 @@ impl RunAs {
         Ok(())
     }
 
-    /// The command `tidelock` itself, which may need credentials and passes none on.
-    fn tidelock(&self) -> Result<Command> {
-        let program = this_program::path()?;
-        self.as_owner(&program)
+    /// True if the terminal is root's, and not that of the owner.
+    fn leaves_the_terminal(&self) -> bool {
+        Owner::caller().uid != self.owner.uid && has_terminal()
+    }
+
+    /// True if the keyring is opened by somebody who types: as root has configured it for this
+    /// owner. What the directory itself says would give its owner the terminal.
+    fn asks_a_person(&self, dir: &Path) -> bool {
+        self.leaves_the_terminal()
+            && Protected::open(dir)
+                .and_then(|it| unlock::to_open(&it.keyring, &it.path, it.owner))
+                .is_ok_and(|config| config.providers.iter().any(|one| !one.is_unattended()))
     }
 
     /// Any program, as the owner, and [`without_secrets`].
@@ -182,23 +220,46 @@ impl RunAs {
         self.as_owner(program).map(without_secrets)
     }
 
-    /// With the groups of that user: a server may read its TLS key by one.
+    /// As [`RunAs::program`], for a person who has named it and may type into it: with the
+    /// terminal.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub(crate) fn of_a_person(&self, program: &Path) -> Result<Command> {
+        self.on_the_terminal(program).map(without_secrets)
+    }
+
+    /// In a session of its own, where the terminal is root's.
     fn as_owner(&self, program: &Path) -> Result<Command> {
+        if !self.leaves_the_terminal() {
+            return self.on_the_terminal(program);
+        }
+        let mut setsid = Command::new(SETSID);
+        setsid.args(["--wait", "setpriv"]);
+        self.prepare(setsid, program)
+    }
+
+    /// With the terminal, if there is one.
+    fn on_the_terminal(&self, program: &Path) -> Result<Command> {
+        self.prepare(Command::new("setpriv"), program)
+    }
+
+    /// With the groups of that user: a server may read its TLS key by one.
+    fn prepare(&self, mut setpriv: Command, program: &Path) -> Result<Command> {
         let another = Owner::caller().uid != self.owner.uid;
         let mut command = if another {
-            let mut command = Command::new("setpriv");
-            command
+            setpriv
                 .arg(format!("--reuid={}", self.owner.uid))
                 .arg(format!("--regid={}", self.owner.gid))
                 .args(["--init-groups", "--"])
                 .arg(program);
             if let Some(user) = self.owner.account() {
-                command.env("HOME", user.dir).env("USER", &user.name).env("LOGNAME", user.name);
+                setpriv.env("HOME", user.dir).env("USER", &user.name).env("LOGNAME", user.name);
             }
             OWN_PLACES.iter().for_each(|name| {
-                command.env_remove(name);
+                setpriv.env_remove(name);
             });
-            command
+            setpriv
         } else {
             Command::new(program)
         };
@@ -227,7 +288,7 @@ pub(crate) fn run(mut command: Command) -> Result<String> {
     let called = called(&command);
     let (out, err) = (Printed::new()?, Printed::new()?);
     command.stdout(out.end()?).stderr(err.end()?);
-    let status = command.status().map_err(Error::io("run", command.get_program()))?;
+    let status = wait_for(&mut command).map_err(Error::io("run", command.get_program()))?;
     if status.success() {
         return out.text();
     }
@@ -237,6 +298,46 @@ pub(crate) fn run(mut command: Command) -> Result<String> {
     let from = said.len().saturating_sub(3);
     let said = said.get(from..).unwrap_or_default().join("; ");
     Err(Error::Tool { program: called, ended: status.to_string(), said })
+}
+
+/// Runs a program to its end. One in a session of its own does not hear Ctrl-C: it is told, and
+/// the command ends after it.
+fn wait_for(command: &mut Command) -> io::Result<ExitStatus> {
+    static AT_REST: OnceLock<Arc<AtomicBool>> = OnceLock::new();
+    let ignored =
+        || Process::myself().and_then(|it| it.status()).is_ok_and(|it| it.sigign & 2 != 0);
+    if command.get_program() != SETSID || AT_REST.get().is_none() && ignored() {
+        return command.status();
+    }
+    let at_rest = AT_REST.get_or_init(|| {
+        let at_rest = Arc::new(AtomicBool::new(true));
+        // Where that fails, Ctrl-C ends the command as ever.
+        let _ = flag::register_conditional_default(SIGINT, Arc::clone(&at_rest));
+        at_rest
+    });
+    let mut child = command.spawn()?;
+    let typed = Arc::new(AtomicBool::new(false));
+    let Ok(hook) = flag::register(SIGINT, Arc::clone(&typed)) else { return child.wait() };
+    at_rest.store(false, Ordering::Release);
+    let mut told = false;
+    let ended = loop {
+        if let Some(status) = child.try_wait()? {
+            break status;
+        }
+        if typed.swap(false, Ordering::AcqRel) {
+            told = true;
+            // One that has ended is found by the next look.
+            let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+            let _ = pid.map(|pid| kill_process_group(pid, Signal::INT));
+        }
+        sleep(LOOK);
+    };
+    unregister(hook);
+    at_rest.store(true, Ordering::Release);
+    if told {
+        emulate_default_handler(SIGINT)?;
+    }
+    Ok(ended)
 }
 
 /// What a program prints.
@@ -306,6 +407,49 @@ mod tests {
         fs::write(home.path().join("other.log"), "theirs").unwrap();
         let nowhere = run_as.log(Path::new("/"), &home.path().join("other")).unwrap();
         assert_eq!(nowhere, Path::new("/dev/null"));
+    }
+
+    /// Which test runs again, on a terminal.
+    const ON_A_TERMINAL: &str = "TIDELOCK_TEST_ON_A_TERMINAL";
+
+    #[test]
+    fn a_program_of_another_user_cannot_type_into_roots_terminal() {
+        if skip::unless_root("to become another user") {
+            return;
+        }
+        if std::env::var_os(ON_A_TERMINAL).is_none() {
+            // The terminal of this test is whoever's, or none.
+            let name = "run_as::tests::a_program_of_another_user_cannot_type_into_roots_terminal";
+            let test = std::env::current_exe().unwrap();
+            let line = format!("'{}' --exact {name} --nocapture", test.display());
+            let mut script = Command::new("script");
+            script.args(["--quiet", "--return", "--command", &line, "/dev/null"]);
+            script.env(ON_A_TERMINAL, "1").env_remove("SHELL").stdin(Stdio::null());
+            let output = script.output().unwrap();
+            assert!(output.status.success(), "{output:?}");
+            let said = String::from_utf8_lossy(&output.stdout);
+            assert!(said.contains("1 passed"), "{said}");
+            return;
+        }
+        let run_as = RunAs { owner: "daemon".parse().unwrap(), lock: None };
+        let opens = |mut command: Command| {
+            command.args(["-c", ": </dev/tty"]).stdin(Stdio::null()).stderr(Stdio::null());
+            command.status().unwrap().success()
+        };
+        let shell = Path::new("/bin/sh");
+        assert!(opens(Command::new(shell)) && opens(run_as.on_the_terminal(shell).unwrap()));
+        assert!(!opens(run_as.program(shell).unwrap()));
+        // A server is no child of setsid(1), which would wait for it.
+        let home = tempfile::tempdir().unwrap();
+        fs::set_permissions(home.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        let log = home.path().join("log");
+        fs::write(&log, "").unwrap();
+        std::os::unix::fs::chown(&log, Some(run_as.owner.uid), None).unwrap();
+        let words = ["/bin/sh", "-c", "echo $$; : </dev/tty"].map(str::to_owned);
+        let mut server = run_as.server(home.path(), &words, &log).unwrap().spawn().unwrap();
+        assert!(!server.wait().unwrap().success());
+        let said = fs::read_to_string(&log).unwrap();
+        assert_eq!(said.lines().next(), Some(&*server.id().to_string()), "{said}");
     }
 
     #[test]

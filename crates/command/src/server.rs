@@ -9,13 +9,16 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use procfs::process::Process;
+use procfs::process::{Process, all_processes};
 use serde::Serialize;
+use tidelock_contract::Policy;
 
+use crate::console;
 use crate::exec::Library;
-use crate::mysqld;
+use crate::mysqld::{self, Brand};
 use crate::owner::Owner;
-use crate::whereabouts::{DELETED, Identity, program_name, works_in};
+use crate::walk::read_small;
+use crate::whereabouts::{DELETED, Identity, program_name, used_below, works_below, works_in};
 
 /// The library's file.
 const LIBRARY: &[u8] = b"libtidelock_preload.so";
@@ -37,6 +40,7 @@ pub(crate) enum Server {
         /// Its id.
         pid: u32,
         /// Its program, if it can be seen.
+        #[serde(serialize_with = "console::lossy_if_any")]
         program: Option<PathBuf>,
         /// Is the library in it?
         library: Loaded,
@@ -67,10 +71,29 @@ impl Server {
         }
     }
 
+    /// As [`Server::on`], and where there is none a program of any engine: one of `with_keys`, else
+    /// one that the policy lists and that works below `dir` or has a file there open or mapped.
+    /// Redis has no file open between dumps.
+    pub(crate) fn or_program_on(dir: &Path, with_keys: &[i32], policy: Option<&Policy>) -> Self {
+        let found = Self::on(dir);
+        if found != Self::Stopped {
+            return found;
+        }
+        let me = std::process::id();
+        let pids = with_keys.iter().filter_map(|pid| u32::try_from(*pid).ok());
+        match (pids.into_iter().find(|pid| *pid != me), policy) {
+            (Some(pid), _) => Self::process(pid),
+            (None, Some(policy)) if !is_known(dir, policy.profile()) => {
+                listed_on(dir, policy).map_or(Self::Stopped, Self::process)
+            }
+            _ => Self::Stopped,
+        }
+    }
+
     /// The server that wrote `postmaster.pid` in `dir`, if it lives and works there. The number in
     /// it is that of its own pid namespace, which may be a container's.
     fn of_postmaster(dir: &Path) -> Self {
-        let Ok(text) = fs::read_to_string(dir.join(POSTMASTER)) else {
+        let Ok(text) = read_small(&dir.join(POSTMASTER)) else {
             return Self::Stopped;
         };
         let number = text.lines().next().and_then(|line| line.trim().parse::<u32>().ok());
@@ -159,6 +182,30 @@ impl Loaded {
             Err(_) => Self::CannotBeTold,
         }
     }
+}
+
+/// True if [`Server::on`] knows the server of a directory, by its files or the name of its profile.
+pub(crate) fn is_known(dir: &Path, profile: &str) -> bool {
+    profile == POSTGRES
+        || Brand::of_profile(profile).is_some()
+        || dir.join("PG_VERSION").exists()
+        || Brand::of(dir).is_some()
+}
+
+/// A program that the policy lists, and that works below `dir` or has a file there open or mapped.
+fn listed_on(dir: &Path, policy: &Policy) -> Option<u32> {
+    let me = std::process::id().cast_signed();
+    let others = all_processes().into_iter().flatten().flatten().filter(|one| one.pid != me);
+    let is_listed = |process: &Process| {
+        let Ok(program) = process.exe() else { return false };
+        // One that was replaced by an upgrade, too.
+        let path = program.as_os_str().as_bytes();
+        policy.lists(path.strip_suffix(DELETED.as_bytes()).unwrap_or(path))
+    };
+    let is_here =
+        |process: &Process| works_below(process, dir) || used_below(process, dir).next().is_some();
+    let mut found = others.filter(is_listed).filter(is_here);
+    found.find_map(|process| u32::try_from(process.pid).ok())
 }
 
 /// A process has this number, and works in `dir` as far as it shows that: a number may have been

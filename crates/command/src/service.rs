@@ -99,6 +99,13 @@ pub(crate) fn unlocks(dir: &Path) -> bool {
     !units(dir).is_empty()
 }
 
+/// True if the drop-in of an installed unit says `Environment=` with this word, `NAME=VALUE`.
+pub(crate) fn has_assigned(unit: &str, word: &str) -> bool {
+    let Ok(named) = Named::of(unit) else { return false };
+    let record = Record::read(&named.unit, &named.root);
+    record.is_ok_and(|record| record.is_some_and(|record| record.has_assigned(word)))
+}
+
 /// The installed units of this machine that unlock `dir`, a canonical path.
 fn units(dir: &Path) -> Vec<Unit> {
     let all = Record::all().into_iter();
@@ -109,23 +116,29 @@ fn units(dir: &Path) -> Vec<Unit> {
 }
 
 /// Refuses to make `dir`, a canonical path, plain for the unit that is named, or for none, while
-/// another one unlocks it: that would fail at its next start.
+/// any other one unlocks it: that would fail at its next start.
 ///
 /// # Errors
 /// [`Error::Refused`].
 pub(crate) fn refuse_other_units(named: Option<&str>, dir: &Path) -> Result<()> {
     let named = named.map(Named::of).transpose()?;
     let all = units(dir);
-    let Some(unit) = all.first().filter(|_| named.is_none_or(|it| !all.contains(&it.unit))) else {
-        return Ok(());
-    };
+    let is_named = |unit: &Unit| named.as_ref().is_some_and(|it| it.unit == *unit);
+    let Some(unit) = all.iter().find(|unit| !is_named(unit)) else { return Ok(()) };
     let dir = dir.display();
-    Err(Error::refused(
-        format!("{unit} unlocks {dir} before it starts, and would not start on plain files"),
-        format!(
+    let hint = match all.iter().any(is_named) {
+        true => format!(
+            "`tidelock service remove {unit}` first, if that unit shall start on plain files or is \
+             gone; then the same command"
+        ),
+        false => format!(
             "name it too, as root: `tidelock unprotect {unit} -D {dir}`; if all is plain or the \
              unit is gone, `tidelock service remove {unit}`"
         ),
+    };
+    Err(Error::refused(
+        format!("{unit} unlocks {dir} before it starts, and would not start on plain files"),
+        hint,
     ))
 }
 
@@ -223,7 +236,7 @@ pub(crate) fn refuse(unit: &str, dir: &Path, owner: Owner) -> Result<()> {
     let limits = Limits { read: None, write: None };
     let plan = Plan::make(&named.unit, &target, limits, &named.root)?;
     let old = Record::read(&named.unit, &named.root)?;
-    plan.record.refuse_write(old.as_ref(), &named.root)
+    plan.record.refuse_write(old.as_ref(), &named.unit, &named.root)
 }
 
 /// No unit asks a person.
@@ -245,7 +258,7 @@ fn refuse_attended(target: &Target) -> Result<()> {
 pub(crate) fn refuse_removal(unit: &str) -> Result<()> {
     let named = Named::of(unit)?;
     match Record::read(&named.unit, &named.root)? {
-        Some(record) => record.refuse_remove(&named.root),
+        Some(record) => record.refuse_remove(&named.unit, &named.root),
         None => Ok(()),
     }
 }

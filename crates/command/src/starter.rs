@@ -72,7 +72,8 @@ impl Starter {
     }
 }
 
-fn is_of_people(unit: &str) -> bool {
+/// True for a unit below which people log in, and jobs run.
+pub(crate) fn is_of_people(unit: &str) -> bool {
     let name = unit.split_once('@').map_or_else(|| without_suffix(unit), |(name, _)| name);
     OF_PEOPLE.contains(&name)
 }
@@ -92,6 +93,11 @@ pub(crate) fn is_called(unit: &str, name: &str) -> bool {
 pub(crate) fn main_of(unit: &str) -> Option<u32> {
     let main = show(unit, "MainPID")?.trim().parse().ok()?;
     (main != 0).then_some(main)
+}
+
+/// True if what a unit has started stays when that ends.
+pub(crate) fn spares_what_it_started(unit: &str) -> bool {
+    show(unit, "KillMode").is_some_and(|mode| ["process", "none"].contains(&mode.trim()))
 }
 
 /// True if systemd runs here.

@@ -27,7 +27,7 @@ use crate::key::one;
 use crate::keyring::{Copies, CopyState};
 use crate::protected::Protected;
 use crate::sealed::Keys;
-use crate::server::{Loaded, Server};
+use crate::server::{Loaded, Server, is_known};
 use crate::unlock::{self, KeyOptions};
 use agent::{Agent, SilentAgent};
 pub(crate) use agent::{Found, users};
@@ -58,6 +58,7 @@ pub(crate) struct Status {
 /// All of it.
 #[derive(Serialize)]
 pub(crate) struct Output {
+    #[serde(serialize_with = "console::lossy")]
     directory: PathBuf,
     keyring: KeyringReport,
     /// What only an unlocked keyring tells.
@@ -93,6 +94,7 @@ struct Slot {
 
 #[derive(Serialize)]
 struct CopyReport {
+    #[serde(serialize_with = "console::lossy")]
     path: PathBuf,
     generation: u64,
     time: u64,
@@ -191,12 +193,13 @@ pub(crate) fn look(
     keys: &KeyOptions,
     opened: std::result::Result<&Keyring, &Error>,
 ) -> Result<Output> {
-    let server = Server::on(&protected.path);
+    let programs = Programs::of(&protected.path);
+    let policy = opened.ok().map(Keyring::policy);
+    let server = Server::or_program_on(&protected.path, &programs.heads(), policy);
     let config = keys.configured(&protected.keyring, &protected.path).unwrap_or_default();
     let mut choices = keys.choices(&protected.keyring, &protected.path);
     choices.retain(|choice| unlock::may_open(choice, protected));
     let unlocked = opened.ok().map(|keyring| unlocked(protected, keyring)).transpose()?;
-    let programs = Programs::of(&protected.path);
     let (agent, silent_agent) = match Found::look(protected, &server, &programs) {
         Found::Answers(agent) => (Some(agent), None),
         Found::Silent(agent) => (None, Some(agent)),
@@ -216,6 +219,14 @@ pub(crate) fn look(
     };
     report.warnings = warnings::of(&report, &programs.heads(), &choices, &config);
     Ok(report)
+}
+
+impl Output {
+    /// True if a server of this directory would have been seen whether it has keys or not.
+    fn shows_servers(&self) -> bool {
+        let profile = self.unlocked.as_ref().map_or("", |all| all.profile.as_str());
+        is_known(&self.directory, profile)
+    }
 }
 
 fn verdict(report: &Output, locked: Option<Error>) -> Result<ExitCode> {

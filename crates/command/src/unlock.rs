@@ -1,7 +1,9 @@
 //! Who opens a keyring: the command line first, else what is configured for its id.
 //!
 //! Never what the protected directory says. A passphrase is asked once for each keyring. Root opens
-//! a keyring of another user's directory only by what is configured for that user.
+//! a keyring of another user's directory only by what is configured for that user. Whose it is was
+//! asked of the directory when that was opened, and what a path leads to is never asked again: its
+//! owner may put something else there at any moment.
 
 use std::fs::File;
 use std::io::{self, IsTerminal as _, Read};
@@ -52,33 +54,41 @@ impl KeyOptions {
     /// # Errors
     /// [`Error::Locked`].
     pub(crate) fn unlock(&self, protected: &Protected) -> Result<Keyring> {
-        self.unlock_copy(&protected.keyring, &protected.path)
+        self.unlock_with_opener(protected).map(|(keyring, _)| keyring)
     }
 
-    /// Unlocks a keyring; `place` is the directory, or the file of a copy.
+    /// Unlocks a copy of a keyring, whose file is `file`. No server starts there, so it may be
+    /// whoever's.
     ///
     /// # Errors
     /// [`Error::Locked`].
-    pub(crate) fn unlock_copy(&self, keyring: &SealedKeyring, place: &Path) -> Result<Keyring> {
-        self.unlock_with_opener(keyring, place, Owner::of(place)?).map(|(keyring, _)| keyring)
+    pub(crate) fn unlock_copy(&self, keyring: &SealedKeyring, file: &Path) -> Result<Keyring> {
+        self.unlock_of(keyring, file, None).map(|(keyring, _)| keyring)
     }
 
-    /// The same, and the provider that did it, which has asked for what it needs. `owner` is whose
-    /// `place` is.
+    /// As [`KeyOptions::unlock`], and the provider that did it, which has asked for what it needs.
     ///
     /// # Errors
     /// [`Error::Locked`]; [`Error::Refused`], as [`to_open`].
     pub(crate) fn unlock_with_opener(
         &self,
+        protected: &Protected,
+    ) -> Result<(Keyring, Box<dyn Provider>)> {
+        self.unlock_of(&protected.keyring, &protected.path, Some(protected.owner))
+    }
+
+    /// `owner` is whose the directory `place` is; `None` of the file of a copy.
+    fn unlock_of(
+        &self,
         keyring: &SealedKeyring,
         place: &Path,
-        owner: Owner,
+        owner: Option<Owner>,
     ) -> Result<(Keyring, Box<dyn Provider>)> {
         let opened = self.try_unlock(keyring, place, owner);
         // Nothing was tried then, and the log of that keyring is not that of this directory.
         if !matches!(opened, Err(Error::Refused { .. })) {
             let told = opened.as_ref().map(|(keyring, _)| keyring);
-            trail::unlocked(keyring, place, self.providers(keyring, place), told);
+            trail::unlocked(keyring, place, self.providers(keyring, place, owner), told);
         }
         opened.map_err(|error| match error {
             Error::Keys(source) => Error::Locked { dir: place.into(), source },
@@ -112,23 +122,48 @@ impl KeyOptions {
         }
     }
 
-    /// The providers that would be asked; none if that cannot be found out.
+    /// The providers that would be asked for the keyring of a directory; none if that cannot be
+    /// found out.
     pub(crate) fn choices(&self, keyring: &SealedKeyring, place: &Path) -> Vec<ProviderChoice> {
+        match Owner::of(place) {
+            Ok(owner) => self.choices_of(keyring, place, Some(owner)),
+            Err(_) => self.provider.iter().cloned().collect(),
+        }
+    }
+
+    fn choices_of(
+        &self,
+        keyring: &SealedKeyring,
+        place: &Path,
+        owner: Option<Owner>,
+    ) -> Vec<ProviderChoice> {
         match &self.provider {
             Some(choice) => vec![choice.clone()],
             None => {
-                let config = Owner::of(place).and_then(|it| self.to_open(keyring, place, it));
+                let config = self.config_of(keyring, place, owner);
                 config.map(|config| config.providers).unwrap_or_default()
             }
         }
     }
 
+    fn config_of(
+        &self,
+        keyring: &SealedKeyring,
+        place: &Path,
+        owner: Option<Owner>,
+    ) -> Result<Config> {
+        match owner {
+            Some(owner) => self.to_open(keyring, place, owner),
+            None => configured(keyring, place),
+        }
+    }
+
     /// The kinds of providers that are asked, for the audit log.
-    fn providers(&self, keyring: &SealedKeyring, place: &Path) -> String {
+    fn providers(&self, keyring: &SealedKeyring, place: &Path, owner: Option<Owner>) -> String {
         if self.recovery_file.is_some() {
             return "recovery".to_owned();
         }
-        kinds(&self.choices(keyring, place))
+        kinds(&self.choices_of(keyring, place, owner))
     }
 
     /// Every provider at hand for these slots: the recovery key and the provider of the command
@@ -138,41 +173,42 @@ impl KeyOptions {
     /// A recovery key that cannot be read; a configuration that cannot be trusted.
     pub(crate) fn all_providers(
         &self,
-        keyring: &SealedKeyring,
-        place: &Path,
+        protected: &Protected,
         slots: &[Slot],
     ) -> Result<Vec<Box<dyn Provider>>> {
+        let Protected { path, keyring, owner } = protected;
         let mut all: Vec<Box<dyn Provider>> = Vec::new();
         if let Some(file) = &self.recovery_file {
             all.push(Box::new(self.read_recovery_key(file)?));
         }
-        let configured = self.to_open(keyring, place, Owner::of(place)?)?.providers;
+        let configured = self.to_open(keyring, path, *owner)?.providers;
         for choice in self.provider.iter().chain(&configured) {
             let (kind, given) = (choice.kind(), self.passphrase_fd.as_ref());
             if !kind.is_a_persons {
-                all.push(choice.open(place, given)?);
+                all.push(choice.open(path, given)?);
                 continue;
             }
             for slot in slots.iter().filter(|slot| slot.terms.kind == kind.slot) {
-                all.push(choice.open_slot(slot.terms.id, place, given)?);
+                all.push(choice.open_slot(slot.terms.id, path, given)?);
             }
         }
         Ok(all)
     }
 
-    /// As [`KeyOptions::unlock_copy`], for a caller that writes a line of its own to the audit log.
+    /// Unlocks a keyring of the directory `place`, for a caller that writes a line of its own to
+    /// the audit log.
     ///
     /// # Errors
     /// What the provider says.
     pub(crate) fn open_quietly(&self, keyring: &SealedKeyring, place: &Path) -> Result<Keyring> {
-        Ok(self.try_unlock(keyring, place, Owner::of(place)?)?.0)
+        Ok(self.try_unlock(keyring, place, Some(Owner::of(place)?))?.0)
     }
 
     fn try_unlock(
         &self,
         keyring: &SealedKeyring,
         place: &Path,
-        owner: Owner,
+        owner: Option<Owner>,
     ) -> Result<(Keyring, Box<dyn Provider>)> {
         if let Some(file) = &self.recovery_file {
             let key = self.read_recovery_key(file)?;
@@ -180,7 +216,7 @@ impl KeyOptions {
         }
         let choices = match &self.provider {
             Some(choice) => vec![choice.clone()],
-            None => self.to_open(keyring, place, owner)?.providers,
+            None => self.config_of(keyring, place, owner)?.providers,
         };
         Ok(open(keyring, place, &choices, self.passphrase_fd.as_ref())?)
     }
@@ -223,10 +259,9 @@ pub(crate) fn configured(keyring: &SealedKeyring, place: &Path) -> Result<Config
     Ok(Places::of_process().find(keyring.id(), place)?.unwrap_or_default())
 }
 
-/// As [`configured`], for whoever will open the keyring. `owner` is whose `place` is: root opens
-/// the keyring of another user's directory only by what is configured for that user
-/// ([`Places::find_for`]), since its id is that user's to choose. No server starts in a `place`
-/// that is the file of a copy.
+/// As [`configured`], for whoever will open the keyring of the directory `place`. `owner` is whose
+/// it is: root opens the keyring of another user's directory only by what is configured for that
+/// user ([`Places::find_for`]), since its id is that user's to choose.
 ///
 /// # Errors
 /// As [`configured`]; [`Error::Refused`].
@@ -244,7 +279,7 @@ pub(crate) fn find_to_open(
     place: &Path,
     owner: Owner,
 ) -> Result<Option<Config>> {
-    if Owner::caller().uid != 0 || owner.uid == 0 || place.is_file() {
+    if Owner::caller().uid != 0 || owner.uid == 0 {
         return Ok(places.find(keyring, place)?);
     }
     places.find_for(owner.uid, keyring, place).map_err(|why| match why {
@@ -333,4 +368,41 @@ fn text_of(from: impl Read) -> io::Result<Zeroizing<String>> {
     let mut text = Zeroizing::new(String::new());
     from.take(MAX_RECOVERY).read_to_string(&mut text)?;
     Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use tidelock_servers::skip;
+
+    use super::*;
+
+    /// Its owner owns the folder above it too, and swaps the two at any moment.
+    #[test]
+    fn a_file_in_place_of_another_users_directory_opens_no_more_than_the_directory() {
+        if skip::unless_root("the configuration of another user's directory") {
+            return;
+        }
+        let home = tempfile::tempdir().unwrap();
+        let (recorded, swapped) = (home.path().join("recorded"), home.path().join("swapped"));
+        fs::create_dir(&recorded).unwrap();
+        fs::write(&swapped, "").unwrap();
+        let places = Places { system: home.path().join("etc"), own: None };
+        let id = KeyringId([7; 16]);
+        let folder = places.system.join("keyrings");
+        fs::create_dir_all(&folder).unwrap();
+        for place in [&places.system, &folder] {
+            fs::set_permissions(place, fs::Permissions::from_mode(0o755)).unwrap();
+        }
+        let text = format!("directory = \"{}\"\n", recorded.display());
+        fs::write(folder.join(format!("{id}.toml")), text).unwrap();
+        // An account that every Debian has; what is recorded is root's.
+        let other: Owner = "daemon".parse().unwrap();
+        let refused = find_to_open(&places, id, &swapped, other);
+        assert!(matches!(&refused, Err(Error::Refused { .. })), "{refused:?}");
+        let found = find_to_open(&places, id, &recorded, Owner { uid: 0, gid: 0 });
+        assert!(found.unwrap().is_some());
+    }
 }

@@ -7,7 +7,8 @@
 //!
 //! Names come from a walk, and hours of reading follow, in which a server renames, makes and
 //! removes files. So the directory is walked again, and what was not examined yet is, a few times;
-//! what is new even then is counted.
+//! what is new even then is counted. A key command may replace the keyring meanwhile: where a file
+//! does not agree with the one that was read, the newer one is taken.
 
 mod deep;
 mod examine;
@@ -22,14 +23,14 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use indicatif::ProgressBar;
 use serde::Serialize;
+use tidelock_cipher::Secret;
 use tidelock_evidence::Coverage;
-use tidelock_keyring::Keyring;
+use tidelock_keyring::{Direction, Keyring};
 
 use crate::console;
 use crate::error::{Error, Result};
 use crate::protected::{Protected, is_protected};
 use crate::sealed::Keys;
-use crate::server::Server;
 use crate::unlock::KeyOptions;
 use crate::walk::{self, Found};
 pub(crate) use deep::Deep;
@@ -38,12 +39,16 @@ pub(crate) use examine::Finding;
 use examine::{Examiner, Outcome};
 use seen::Seen;
 
-/// Files that change under a running server are looked at again, so many times in all.
+/// Files that change while they are read are looked at again, so many times in all. Not every
+/// server shows itself.
 const SECOND_LOOKS: u32 = 200;
 const PAUSE: Duration = Duration::from_millis(50);
 /// How often files that the walk before has not found are read, at most: a server makes new ones
 /// for ever.
 const AGAIN: u32 = 3;
+
+/// Of a note.
+const KEYRING_CHANGED: &str = "keyring_changed";
 
 /// Read every file: header, MAC, key, sizes, plain files where none should be; exit code 5 if any
 /// is bad
@@ -72,6 +77,9 @@ pub(crate) struct Output {
     /// What the search for plaintext saw, if there was one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) coverage: Option<Coverage>,
+    /// How many markers were looked for, if any were given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    markers: Option<usize>,
     pub(crate) problems: Vec<Finding>,
     pub(crate) notes: Vec<Finding>,
     /// Folders of clusters of other versions, which have a note each.
@@ -80,6 +88,15 @@ pub(crate) struct Output {
     /// Each `lost+found` that may hold files, which has a note too.
     #[serde(skip)]
     pub(crate) lost: Vec<String>,
+    /// Links into other protected directories, which have a note each.
+    #[serde(skip)]
+    pub(crate) anothers: Vec<String>,
+    /// A conversion that has not ended.
+    #[serde(skip)]
+    pub(crate) half: Option<Direction>,
+    /// The keyring as a command has replaced it meanwhile.
+    #[serde(skip)]
+    pub(crate) newer: Option<(Protected, Keyring)>,
     /// When reading began, in seconds since 1970.
     #[serde(skip)]
     pub(crate) began: u64,
@@ -131,6 +148,8 @@ pub(crate) fn verify(
         generation: keyring.generation().0,
         began: now(),
         coverage: search.is_some().then(Coverage::default),
+        markers: search.as_ref().map(Search::markers).filter(|count| *count > 0),
+        half: keyring.conversion().map(|it| it.direction),
         ..Output::default()
     };
     let others = walk::other_versions(&protected.path);
@@ -140,13 +159,12 @@ pub(crate) fn verify(
         kind: "other_version",
         what: "not looked at: a cluster of another version has it".into(),
     }));
-    let runs = Server::on(&protected.path) != Server::Stopped;
     let mut pass = Pass {
         dir: &protected.path,
         keyring,
-        examiner: Examiner { keys: &keys, policy: keyring.policy() },
+        keys: &keys,
         search,
-        second_looks: if runs { SECOND_LOOKS } else { 0 },
+        second_looks: SECOND_LOOKS,
         seen: Seen::default(),
         bar: console::progress(0, "verify"),
         report,
@@ -171,7 +189,7 @@ pub(crate) fn verify(
 struct Pass<'p> {
     dir: &'p Path,
     keyring: &'p Keyring,
-    examiner: Examiner<'p>,
+    keys: &'p Keys,
     search: &'p Option<Search<'p>>,
     second_looks: u32,
     seen: Seen,
@@ -183,26 +201,76 @@ impl Pass<'_> {
     /// Walks the directory: what was not examined yet.
     fn unread(&mut self) -> Vec<Found> {
         let mut files = self.report.list(self.dir);
-        files.retain(|found| !self.seen.holds(found, self.examiner.class(found)));
+        files.retain(|found| !self.seen.holds(found, self.examiner().class(found)));
         files
+    }
+
+    /// The newest keyring that was read.
+    fn keyring(&self) -> &Keyring {
+        self.report.newer.as_ref().map_or(self.keyring, |(_, newer)| newer)
+    }
+
+    fn examiner(&self) -> Examiner<'_> {
+        Examiner { keys: self.keys, policy: self.keyring().policy() }
     }
 
     /// Examines files, each once.
     fn read(&mut self, files: &[Found]) {
         self.bar.inc_length(files.iter().map(|found| found.metadata.len()).sum());
         for found in files {
-            let mut outcome = look(&self.examiner, found, &mut self.second_looks);
-            if let (Some(search), Some(coverage)) = (self.search, &mut self.report.coverage) {
-                search.file(found, self.keyring, coverage, &mut outcome);
+            let mut outcome = self.look(found);
+            let Output { coverage, newer, .. } = &mut self.report;
+            if let (Some(search), Some(coverage)) = (self.search, coverage) {
+                let keyring = newer.as_ref().map_or(self.keyring, |(_, newer)| newer);
+                search.file(found, keyring, coverage, &mut outcome);
             }
             self.bar.inc(found.metadata.len());
-            self.seen.add(found, self.examiner.class(found), outcome.kind);
+            self.seen.add(found, self.examiner().class(found), outcome.kind);
             self.report.add(outcome);
         }
     }
 
+    /// A server may have been between two calls: what stays bad is bad. A command may have replaced
+    /// the keyring: what the newer one does not mend is bad.
+    fn look(&mut self, found: &Found) -> Outcome {
+        let mut left = self.second_looks;
+        let outcome = look(&self.examiner(), found, &mut left);
+        self.second_looks = left;
+        if outcome.is_about_keyring() && self.renew() {
+            return self.examiner().examine(found);
+        }
+        outcome
+    }
+
+    /// Takes the keyring anew if it has been replaced since it was read, by the keyring key that is
+    /// held. True if it was.
+    fn renew(&mut self) -> bool {
+        let held = self.keyring();
+        let (id, generation) = (held.id(), held.generation());
+        let key = Secret::new(*held.keyring_key().expose());
+        let Ok(now) = Protected::open(self.dir) else { return false };
+        if now.keyring.id() != id || now.keyring.generation() <= generation {
+            return false;
+        }
+        let opened = now.keyring.unlock_with(key).ok();
+        let opened = opened.filter(|keyring| Keys::install(keyring).is_ok());
+        match opened {
+            Some(keyring) => {
+                self.report.generation = keyring.generation().0;
+                self.report.half = self.report.half.or(keyring.conversion().map(|it| it.direction));
+                self.report.newer = Some((now, keyring));
+                true
+            }
+            None => {
+                self.report.keyring_changed(self.dir);
+                false
+            }
+        }
+    }
+
     /// The result, with what was missing to the end.
-    fn end(self) -> Output {
+    fn end(mut self) -> Output {
+        self.renew();
         let Self { dir, seen, bar, mut report, .. } = self;
         bar.finish_and_clear();
         for (path, kind) in seen.missing() {
@@ -211,6 +279,7 @@ impl Pass<'_> {
         if report.files.gone > 0 {
             report.miss_keyring(dir);
         }
+        report.tell_half(dir);
         report
     }
 }
@@ -237,6 +306,8 @@ impl Output {
             examine::Kind::Plain => self.files.plain += 1,
             // Its file may turn up under another name.
             examine::Kind::Gone | examine::Kind::Changed => {}
+            // The problems name it.
+            examine::Kind::NotSealed => {}
         }
         self.bytes_read += outcome.bytes_read;
         self.problems.extend(outcome.problems);
@@ -247,7 +318,7 @@ impl Output {
     /// have gone away, and is named as it would have been at the beginning.
     fn list(&mut self, dir: &Path) -> Vec<Found> {
         let mut unlisted = Vec::new();
-        let listing = walk::list(dir, &mut |path, why| {
+        let listing = walk::own(dir, &mut |path, why| {
             unlisted.push(Finding::unreadable(path, &why));
         });
         unlisted.retain(|found| self.problems.iter().all(|known| known.file != found.file));
@@ -264,7 +335,47 @@ impl Output {
             });
             self.lost.push(folder);
         }
+        for (link, other) in listing.anothers {
+            let link = link.display().to_string();
+            if self.anothers.contains(&link) {
+                continue;
+            }
+            self.notes.push(Finding {
+                file: link.clone(),
+                kind: "another_directory",
+                what: format!(
+                    "not looked at: it leads into {}, which is protected by itself",
+                    other.display()
+                ),
+            });
+            self.anothers.push(link);
+        }
         listing.files
+    }
+
+    /// Names a conversion that has not ended, before what comes of it.
+    fn tell_half(&mut self, dir: &Path) {
+        let Some(direction) = self.half else { return };
+        let what = format!(
+            "it is half {}: `tidelock {}` has not ended, and files named below may be those that \
+             it has not come to",
+            direction.participle(),
+            direction.command()
+        );
+        let file = dir.display().to_string();
+        self.problems.insert(0, Finding { file, kind: "half_converted", what });
+    }
+
+    /// The keyring was replaced, and the newer one does not open with the key of the older.
+    fn keyring_changed(&mut self, dir: &Path) {
+        if self.notes.iter().any(|note| note.kind == KEYRING_CHANGED) {
+            return;
+        }
+        self.notes.push(Finding {
+            file: dir.display().to_string(),
+            kind: KEYRING_CHANGED,
+            what: "the keyring was changed meanwhile, and got another key: run this again".into(),
+        });
     }
 
     /// A file was not under its name any more, nor under another one.
@@ -301,6 +412,9 @@ impl Output {
         if let Some(coverage) = &self.coverage {
             text += &deep::table(coverage);
         }
+        if let Some(markers) = self.markers {
+            text += &format!("{} looked for\n", console::count(markers, "marker"));
+        }
         let Counts { sealed, empty, plain, gone, appeared } = self.files;
         let some = |count: u64, what: &str| match count {
             0 => String::new(),
@@ -333,6 +447,17 @@ impl Output {
         if self.problems.iter().all(|finding| finding.kind == "unreadable") {
             return Err(Error::Unread { count: bad, dir: dir.to_path_buf() });
         }
+        if let Some(direction) = self.half {
+            return Err(Error::Verification {
+                what: format!("{} is half {}", dir.display(), direction.participle()),
+                hint: format!(
+                    "`tidelock {} --resume {}` goes on, unless it runs just now; until it has \
+                     ended, move nothing out and delete nothing",
+                    direction.command(),
+                    dir.display()
+                ),
+            });
+        }
         Err(Error::Verification {
             what: format!("{} has {}", dir.display(), console::count(bad, "bad file")),
             hint: self.hint(),
@@ -348,6 +473,8 @@ impl Output {
         } else if has("plain_where_sealed") {
             "a plain file was put there by a program without the library: move it out, or keep \
              such files plain: `tidelock profile set -D DIR --plain GLOB`"
+        } else if self.notes.iter().any(|note| note.kind == KEYRING_CHANGED) {
+            "the keyring was changed while files were read: run this again"
         } else if has("rolled_back") {
             "restore the newest keyring with `tidelock keyring restore`"
         } else if has("unknown_key") {

@@ -3,6 +3,7 @@
 //! Links are followed: tablespaces, a pg_wal on another disk, a configuration file elsewhere. What
 //! lies behind a link that leads out has the link's name. A link to what lies in the directory
 //! anyway says nothing: the library knows that by its own name. Each directory is visited once.
+//! What a link leads to in another protected directory stays that one's, as the library has it.
 //!
 //! A link that leads nowhere, a tablespace without any server's folder, and an empty folder that
 //! the server cannot write are no small matter: the disk is not mounted, and sealed files are on
@@ -17,7 +18,7 @@
 use std::collections::{BTreeMap, HashSet};
 use std::ffi::OsStr;
 use std::fs::{self, File, Metadata};
-use std::io;
+use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
 use std::path::{Component, Path, PathBuf};
@@ -26,6 +27,11 @@ use rustix::fs::{Mode, OFlags};
 use tidelock_contract::control::FOLDER;
 use tidelock_contract::postgres::TABLESPACES;
 use tidelock_format::{Header, PROBE_LEN, Probe};
+
+use crate::protected::is_protected;
+
+/// More of a text is not read.
+const LONGEST: u64 = 1 << 20;
 
 /// A regular file.
 pub(crate) struct Found {
@@ -54,23 +60,36 @@ pub(crate) struct Listing {
     pub(crate) lost: Vec<PathBuf>,
     /// Links to folders outside, with where they lead.
     pub(crate) linked: Vec<(PathBuf, PathBuf)>,
+    /// Links into other protected directories, with those: what they lead to was left out.
+    pub(crate) anothers: Vec<(PathBuf, PathBuf)>,
 }
 
-/// The regular files of `dir`, `.tidelock` and [`other_versions`] left out, sorted by name. What
-/// cannot be listed goes to `failed`, and so does, as [`io::ErrorKind::NotFound`], a link that
-/// leads nowhere; what vanished meanwhile is left out.
+/// The regular files of `dir`, sorted by name, without `.tidelock`, [`other_versions`] and those of
+/// other protected directories. What cannot be listed goes to `failed`, and so does, as
+/// [`io::ErrorKind::NotFound`], a link that leads nowhere; what vanished meanwhile is left out.
 pub(crate) fn files(dir: &Path, failed: &mut dyn FnMut(&Path, io::Error)) -> Vec<Found> {
-    list(dir, failed).files
+    own(dir, failed).files
 }
 
 /// As [`files`], with the places that were left out.
+pub(crate) fn own(dir: &Path, failed: &mut dyn FnMut(&Path, io::Error)) -> Listing {
+    look(dir, false, failed)
+}
+
+/// As [`own`], with the files of other protected directories that links lead to.
 pub(crate) fn list(dir: &Path, failed: &mut dyn FnMut(&Path, io::Error)) -> Listing {
+    look(dir, true, failed)
+}
+
+fn look(dir: &Path, all: bool, failed: &mut dyn FnMut(&Path, io::Error)) -> Listing {
     let others = other_versions(dir);
     let others = others.iter().filter_map(|folder| fs::metadata(folder).ok());
     let mut walk = Walk {
         found: Vec::new(),
         lost: Vec::new(),
         linked: Vec::new(),
+        anothers: Vec::new(),
+        all,
         seen: others.map(|folder| (folder.dev(), folder.ino())).collect(),
         links: BTreeMap::new(),
         visited: fs::canonicalize(dir).into_iter().collect(),
@@ -81,12 +100,13 @@ pub(crate) fn list(dir: &Path, failed: &mut dyn FnMut(&Path, io::Error)) -> List
     walk.follow();
     walk.unmounted(dir);
     walk.found.sort_by(|a, b| a.name.cmp(&b.name));
-    Listing { files: walk.found, lost: walk.lost, linked: walk.linked }
+    let Walk { found: files, lost, linked, anothers, .. } = walk;
+    Listing { files, lost, linked, anothers }
 }
 
 /// The folders in tablespaces of `dir` that clusters of other versions have.
 pub(crate) fn other_versions(dir: &Path) -> Vec<PathBuf> {
-    let Ok(version) = fs::read_to_string(dir.join("PG_VERSION")) else { return Vec::new() };
+    let Ok(version) = read_small(&dir.join("PG_VERSION")) else { return Vec::new() };
     let own = format!("PG_{}_", version.trim());
     let spaces = entries(&dir.join(TABLESPACES));
     let mut others: Vec<_> = spaces.iter().flat_map(|space| entries(space)).collect();
@@ -109,7 +129,7 @@ fn entries(dir: &Path) -> Vec<PathBuf> {
 /// The system's.
 pub(crate) fn probe(path: &Path) -> io::Result<Probe> {
     let mut first = [0u8; PROBE_LEN];
-    let count = read_first(&File::open(path)?, &mut first)?;
+    let count = read_first(&open_file(path, OFlags::RDONLY)?, &mut first)?;
     Ok(Probe::parse(first.get(..count).unwrap_or_default()))
 }
 
@@ -123,7 +143,7 @@ pub(crate) fn header(path: &Path) -> Option<Header> {
 /// # Errors
 /// The system's.
 pub(crate) fn is_all_zeros(path: &Path) -> io::Result<bool> {
-    let file = File::open(path)?;
+    let file = open_file(path, OFlags::RDONLY)?;
     let mut piece = vec![0u8; 1 << 20];
     let mut at = 0;
     loop {
@@ -150,6 +170,16 @@ pub(crate) fn open_file(path: &Path, flags: OFlags) -> io::Result<File> {
         true => Ok(file),
         false => Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file")),
     }
+}
+
+/// The text of a file that people or a server write, as far as it has any length that these have.
+///
+/// # Errors
+/// As [`open_file`].
+pub(crate) fn read_small(path: &Path) -> io::Result<String> {
+    let mut bytes = Vec::new();
+    open_file(path, OFlags::RDONLY)?.take(LONGEST).read_to_end(&mut bytes)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 /// Reads from the start of a file until `into` is full or the file ends.
@@ -181,6 +211,9 @@ struct Walk<'f> {
     found: Vec<Found>,
     lost: Vec<PathBuf>,
     linked: Vec<(PathBuf, PathBuf)>,
+    anothers: Vec<(PathBuf, PathBuf)>,
+    /// Files of other protected directories, too.
+    all: bool,
     seen: HashSet<(u64, u64)>,
     /// Met and not yet followed, by depth and name: as the library meets them.
     links: BTreeMap<(usize, PathBuf), PathBuf>,
@@ -244,10 +277,19 @@ impl Walk<'_> {
         while let Some(((_, name), path)) = self.links.pop_first() {
             match fs::canonicalize(&path) {
                 Ok(target) if self.visited.iter().any(|dir| target.starts_with(dir)) => {}
-                Ok(target) => self.behind(path, name, target),
+                Ok(target) => match self.another(&target) {
+                    Some(other) => self.anothers.push((path, other)),
+                    None => self.behind(path, name, target),
+                },
                 Err(why) => self.fail(&path, why),
             }
         }
+    }
+
+    /// The other protected directory that this place is in, if that is left out.
+    fn another(&self, target: &Path) -> Option<PathBuf> {
+        let other = target.ancestors().find(|above| is_protected(above)).filter(|_| !self.all)?;
+        (self.visited.first().map(PathBuf::as_path) != Some(other)).then(|| other.to_path_buf())
     }
 
     fn behind(&mut self, path: PathBuf, name: PathBuf, target: PathBuf) {
@@ -292,6 +334,12 @@ impl Walk<'_> {
             // What is dropped just now is gone after its folder.
             if lacks(&place, prefix) && fs::symlink_metadata(&place).is_ok() {
                 self.is_unmounted(&place);
+            } else if let Ok(target) = fs::read_link(&place)
+                && self.is_within(&place, &target)
+                && is_gone(&place)
+            {
+                // The disk may be one that is mounted in the directory itself.
+                (self.failed)(&place, leads_nowhere(&target));
             }
         }
     }
@@ -332,13 +380,20 @@ impl Walk<'_> {
         if let Ok(target) = fs::read_link(path)
             && !self.is_within(path, &target)
         {
-            let why = format!(
-                "it leads to {}, which is not there: is a disk not mounted?",
-                target.display()
-            );
-            (self.failed)(path, io::Error::new(io::ErrorKind::NotFound, why));
+            (self.failed)(path, leads_nowhere(&target));
         }
     }
+}
+
+fn leads_nowhere(target: &Path) -> io::Error {
+    let why =
+        format!("it leads to {}, which is not there: is a disk not mounted?", target.display());
+    io::Error::new(io::ErrorKind::NotFound, why)
+}
+
+/// True for a link to what is not there.
+fn is_gone(link: &Path) -> bool {
+    fs::metadata(link).is_err_and(|why| why.kind() == io::ErrorKind::NotFound)
 }
 
 /// True for the folder that mkfs and fsck make at the top of a file system: root's alone, where the
@@ -463,6 +518,33 @@ mod tests {
     }
 
     #[test]
+    fn what_a_link_leads_to_in_another_protected_directory_stays_that_ones() {
+        let home = tempfile::tempdir().unwrap();
+        let root = home.path().canonicalize().unwrap();
+        let (dir, other) = (root.join("data"), root.join("other"));
+        file(&dir.join(".tidelock/keyring"));
+        file(&dir.join("a"));
+        file(&other.join(".tidelock/keyring"));
+        file(&other.join("sub/b"));
+        for (target, link) in [("", "whole"), ("sub", "part"), ("sub/b", "one")] {
+            symlink(other.join(target), dir.join(link)).unwrap();
+        }
+        let none: &mut dyn FnMut(&Path, io::Error) =
+            &mut |path, why| panic!("{}: {why}", path.display());
+        let listing = own(&dir, none);
+        let names: Vec<_> = listing.files.iter().map(|found| found.name.clone()).collect();
+        assert_eq!(names, [Path::new("a")]);
+        let mut links: Vec<_> = listing.anothers.into_iter().collect();
+        links.sort();
+        let expected = ["one", "part", "whole"].map(|link| (dir.join(link), other.clone()));
+        assert_eq!(links, expected);
+        // A conversion must see them, to refuse.
+        let all = list(&dir, none);
+        assert!(all.anothers.is_empty());
+        assert!(all.files.iter().any(|found| found.name == Path::new("whole/.tidelock/keyring")));
+    }
+
+    #[test]
     fn only_a_folder_that_is_seen_to_be_empty_holds_nothing() {
         let home = tempfile::tempdir().unwrap();
         assert!(!may_hold(home.path()));
@@ -495,6 +577,39 @@ mod tests {
         fs::remove_file(dir.join("PG_VERSION")).unwrap();
         fs::remove_dir(home.path().join("one/PG_15_202209061")).unwrap();
         assert_eq!(look(&dir), (Vec::new(), Vec::new()));
+    }
+
+    #[test]
+    fn a_tablespace_on_a_disk_that_is_mounted_inside_is_named_when_it_is_gone() {
+        let home = tempfile::tempdir().unwrap();
+        let dir = home.path().join("data");
+        file(&dir.join("PG_VERSION"));
+        for folder in ["pg_tblspc", "disk", "wal"] {
+            fs::create_dir(dir.join(folder)).unwrap();
+        }
+        symlink("../disk/space", dir.join("pg_tblspc/16400")).unwrap();
+        symlink(dir.join("wal/pg"), dir.join("pg_wal")).unwrap();
+        // A broken link of no tablespace says nothing.
+        symlink("none", dir.join(".#lock")).unwrap();
+        assert_eq!(look(&dir).1, ["pg_tblspc/16400", "pg_wal"]);
+        fs::create_dir_all(dir.join("disk/space/PG_15_202209061")).unwrap();
+        fs::create_dir_all(dir.join("wal/pg/archive_status")).unwrap();
+        assert_eq!(look(&dir).1, Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_text_that_is_no_regular_file_is_not_waited_for() {
+        let home = tempfile::tempdir().unwrap();
+        let at = |name: &str| home.path().join(name);
+        let mode = Mode::RUSR | Mode::WUSR;
+        rustix::fs::mknodat(rustix::fs::CWD, at("pipe"), rustix::fs::FileType::Fifo, mode, 0)
+            .unwrap();
+        symlink("/dev/zero", at("endless")).unwrap();
+        for name in ["pipe", "endless"] {
+            assert!(read_small(&at(name)).is_err() && probe(&at(name)).is_err(), "{name}");
+        }
+        fs::write(at("text"), b"caf\xe9\n").unwrap();
+        assert_eq!(read_small(&at("text")).unwrap(), "caf\u{fffd}\n");
     }
 
     #[test]

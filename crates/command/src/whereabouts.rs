@@ -5,13 +5,14 @@
 //! ones neither.
 
 use std::collections::HashSet;
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io;
+use std::os::unix::ffi::OsStringExt as _;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use procfs::process::{FDTarget, MMapPath, Process};
+use procfs::process::Process;
 
 /// A file or directory, whatever its paths are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -69,32 +70,58 @@ pub(crate) fn used_below(process: &Process, dir: &Path) -> impl Iterator<Item = 
 fn mapped_below(process: &Process, dir: &Path) -> impl Iterator<Item = PathBuf> {
     let proc = Path::new("/proc").join(process.pid.to_string());
     let their_root = is_elsewhere(&proc).then(|| proc.join("root"));
-    let maps = process.maps().into_iter().flatten();
+    let maps = fs::read(proc.join("maps")).unwrap_or_default();
+    let maps: Vec<_> = maps.split(|byte| *byte == b'\n').filter_map(mapped).collect();
     let mut seen = HashSet::new();
-    maps.filter_map(move |map| {
-        let MMapPath::Path(path) = map.pathname else { return None };
+    maps.into_iter().filter_map(move |(inode, path)| {
         // A library has several maps.
         if !seen.insert(path.clone()) {
             return None;
         }
         // Btrfs shows another device here.
-        let is_it = |path: &PathBuf| {
-            fs::metadata(path).is_ok_and(|it| it.is_file() && it.ino() == map.inode)
-        };
+        let is_it =
+            |path: &PathBuf| fs::metadata(path).is_ok_and(|it| it.is_file() && it.ino() == inode);
         let ours = path.starts_with(dir).then(|| path.clone());
         let theirs = || below(&path, their_root.as_deref()?, dir);
         ours.filter(is_it).or_else(|| theirs().filter(is_it))
     })
 }
 
+/// Inode and path of a mapped file. proc(5): `ADDRESS PERMS OFFSET DEVICE INODE   PATH`. As bytes:
+/// files have any names, and the kernel writes `\012` for a line break in one.
+fn mapped(line: &[u8]) -> Option<(u64, PathBuf)> {
+    let (mut inode, mut rest) = (None, line);
+    for _ in 0..5 {
+        let end = rest.iter().position(|byte| *byte == b' ')?;
+        let (field, behind) = rest.split_at(end);
+        (inode, rest) = (Some(field), behind.trim_ascii_start());
+    }
+    let inode = std::str::from_utf8(inode?).ok()?.parse().ok()?;
+    let mut path = Vec::with_capacity(rest.len());
+    while let Some((byte, behind)) = rest.split_first() {
+        match rest.strip_prefix(b"\\012") {
+            Some(behind) => {
+                path.push(b'\n');
+                rest = behind;
+            }
+            None => {
+                path.push(*byte);
+                rest = behind;
+            }
+        }
+    }
+    path.starts_with(b"/").then(|| (inode, PathBuf::from(OsString::from_vec(path))))
+}
+
 /// The files below `dir`, a canonical path, that a process has open, by their paths there.
 fn open_below(process: &Process, dir: &Path) -> impl Iterator<Item = PathBuf> {
     let proc = Path::new("/proc").join(process.pid.to_string());
     let their_root = is_elsewhere(&proc).then(|| proc.join("root"));
-    let open = process.fd().into_iter().flatten().flatten();
+    let open = fs::read_dir(proc.join("fd")).into_iter().flatten().flatten();
     open.filter_map(move |fd| {
-        let FDTarget::Path(path) = fd.target else { return None };
-        let file = proc.join("fd").join(fd.fd.to_string());
+        let file = fd.path();
+        // What is no file has no absolute path: `socket:[1234]`.
+        let path = fs::read_link(&file).ok().filter(|path| path.is_absolute())?;
         let ours = path.starts_with(dir).then(|| path.clone());
         let theirs = || below(&path, their_root.as_deref()?, dir);
         let is_it = |path: &PathBuf| path.is_file() && is_one(path, &file);
@@ -123,6 +150,7 @@ fn is_elsewhere(proc: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use std::io::Read;
+    use std::os::unix::ffi::OsStrExt as _;
     use std::process::{Child, Command, Stdio};
 
     use tidelock_servers::skip;
@@ -143,6 +171,26 @@ mod tests {
                 let _ = child.wait();
                 None
             }
+        }
+    }
+
+    #[test]
+    fn files_whose_names_are_no_text_are_seen() {
+        let home = tempfile::tempdir().unwrap();
+        let home = home.path().canonicalize().unwrap();
+        let odd = home.join(OsStr::from_bytes(b"\xff a\nb"));
+        let open = fs::File::create(&odd).unwrap();
+        let myself = Process::myself().unwrap();
+        assert_eq!(open_below(&myself, &home).collect::<Vec<_>>(), [odd]);
+        drop(open);
+        for (line, path) in [
+            (&b"7f00-7f01 r--p 00000000 08:01 1234      /data/\xff a"[..], &b"/data/\xff a"[..]),
+            (b"7f00-7f01 rw-s 00001000 00:1f 1234 /data/a\\012b", b"/data/a\nb"),
+        ] {
+            assert_eq!(mapped(line), Some((1234, OsStr::from_bytes(path).into())));
+        }
+        for line in ["", "7f00-7f01 rw-p 00000000 00:00 0", "7f00-7f01 rw-p 0 00:00 0  [heap]"] {
+            assert_eq!(mapped(line.as_bytes()), None, "{line}");
         }
     }
 

@@ -18,7 +18,7 @@ use rustix::net::{
 };
 use rustix::process::{Pid, Signal, kill_process};
 use tidelock_agent::client;
-use tidelock_servers::{Bounded, Started};
+use tidelock_servers::{Bounded, Started, skip};
 
 #[path = "home/home.rs"]
 mod home;
@@ -264,6 +264,32 @@ fn what_tells_how_to_start_it_must_be_ones_own() {
     assert!(world.agent().is_none());
 }
 
+/// The kernel knows no number for who asks, as where a container's folder of sockets is shared.
+#[test]
+fn a_program_outside_of_the_agents_pid_namespace_is_refused_by_name() {
+    if skip::unless_root("a PID namespace") {
+        return;
+    }
+    let world = World::with_key_file();
+    let printed = world.path("printed");
+    let output = fs::File::create(&printed).unwrap();
+    let mut inside = world.home.command("unshare");
+    inside.args(["--pid", "--fork", "--kill-child", "--mount-proc", "tidelock", "exec", "-D"]);
+    inside.args(["data", "--", "cat", "data/file", "-"]);
+    inside.stdin(Stdio::piped()).stdout(output).stderr(Stdio::null());
+    let mut inside = inside.start().unwrap();
+    let until = Instant::now() + PATIENCE;
+    while fs::read_to_string(&printed).unwrap() != TEXT {
+        if inside.try_wait().unwrap().is_some() {
+            skip::because("no PID namespace can be made here");
+            return;
+        }
+        assert!(Instant::now() < until, "it does not start");
+        sleep(Duration::from_millis(20));
+    }
+    refused(&world.cat(), "cannot be found out: a program in another PID namespace");
+}
+
 /// A stopped agent accepts and says nothing.
 #[test]
 fn a_stopped_agent_holds_nobody_for_ever() {
@@ -328,6 +354,81 @@ fn a_conversion_ends_who_listens_and_no_process_that_its_answer_names() {
     world.shell("tidelock rekey data");
     assert_eq!(impostor.wait().unwrap().signal(), Some(Signal::TERM.as_raw()));
     assert!(named.try_wait().unwrap().is_none(), "the process that was named has ended");
+}
+
+/// It has the same keyring, and so the same socket.
+#[test]
+fn the_agent_of_a_byte_copy_is_not_one_that_has_a_change_of_the_original() {
+    let world = World::with_key_file();
+    let mut cat = world.start_cat(0);
+    cat.prints_the_text();
+    world.kill_agent();
+    world.shell("cp -a data copy");
+    let printed = world.path("printed-of-copy");
+    let output = fs::File::create(&printed).unwrap();
+    let mut of_copy = world.home.command("tidelock");
+    of_copy.args(["exec", "-D", "copy", "--", "cat", "copy/file", "-"]);
+    of_copy.stdin(Stdio::piped()).stderr(Stdio::null()).stdout(output);
+    let mut of_copy = Cat { printed, cat: of_copy.start().unwrap() };
+    of_copy.prints_the_text();
+    let output = world.home.shell("tidelock key new-data-key -D data").finish().unwrap();
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(6), "{said}");
+    assert!(said.contains("the agent holds this keyring for "), "{said}");
+}
+
+/// Listens as the agent of a directory, and takes no change over: it ends, or says that it has
+/// generation 1.
+const LAGGARD: &str = r"
+import socket, struct, sys
+text = lambda it: struct.pack('<H', len(it)) + it
+body = bytes(16) + struct.pack('<Q', 1) + text(sys.argv[2].encode()) + struct.pack('<i', 77)
+body += text(b'none') + struct.pack('<IH', 0, 0) + bytes(32)
+message = lambda kind, body: b'TDLA' + struct.pack('<HHII', 1, kind, len(body), 0) + body
+listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+listener.bind(sys.argv[1])
+listener.listen(8)
+while True:
+    asked = listener.accept()[0]
+    question = asked.recv(8192)
+    if not question:
+        continue
+    if question[6] == 3:
+        asked.send(message(0x8003, body))
+    elif sys.argv[3] == 'behind':
+        asked.send(message(0x8005, struct.pack('<Q', 1)))
+    else:
+        asked.close()
+";
+
+#[test]
+fn an_agent_that_ends_or_keeps_the_old_keyring_has_not_been_told_of_a_change() {
+    for (kind, why, announced) in
+        [("ends", "has just ended", 2), ("behind", "still has generation 1 of the keyring", 0)]
+    {
+        let world = World::with_key_file();
+        fs::remove_file(world.socket()).unwrap();
+        let lock = world.path("data/.tidelock/lock");
+        // What no program was told yet.
+        let mut words = fs::read(&lock).unwrap();
+        words[8..16].fill(0);
+        fs::write(&lock, words).unwrap();
+        let mut laggard = world.home.command("python3");
+        laggard.args(["-c", LAGGARD]).arg(world.socket()).arg(world.path("data")).arg(kind);
+        let mut laggard = laggard.start().unwrap();
+        let until = Instant::now() + PATIENCE;
+        while client::connect(&world.socket()).unwrap().is_none() {
+            assert!(Instant::now() < until, "nobody listens");
+            sleep(Duration::from_millis(20));
+        }
+        let output = world.home.shell("tidelock key new-data-key -D data").finish().unwrap();
+        laggard.kill().unwrap();
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(6), "{said}");
+        assert!(said.contains(why), "{said}");
+        let words = fs::read(&lock).unwrap();
+        assert_eq!(u64::from_ne_bytes(words[8..16].try_into().unwrap()), announced, "{kind}");
+    }
 }
 
 /// Whoever a listed program becomes has no connection to its agent.

@@ -191,6 +191,20 @@ fn a_unit_without_a_directory_yet_is_installed_from_its_configuration() {
     assert!(said.ends_with("[exit 3]\n"), "{said}");
 }
 
+/// `systemd-escape` makes such names of paths. In a line of a unit a backslash begins an escape.
+#[test]
+fn a_unit_with_a_backslash_in_its_name_is_named_in_its_lines_as_systemd_reads_them() {
+    let Some(place) = image() else { return };
+    let said = place.run(
+        "tidelock service install 'db@srv-my\\x2ddb' -D /srv/pg --root image > said || cat said; \
+         cat 'image/etc/systemd/system/db@srv-my\\x2ddb.service.d/tidelock.conf'",
+    );
+    for line in ["unlock", "check"] {
+        let words = format!(r"tidelock service {line} db@srv-my\\x2ddb");
+        assert!(said.contains(&format!("{words}\n")), "{said}");
+    }
+}
+
 /// systemd's own opinion of the drop-ins, without a running systemd.
 #[test]
 fn systemd_understands_what_is_written() {

@@ -146,13 +146,26 @@ fn the_server_of_a_container_is_not_stopped_from_outside() {
 #[test]
 fn an_active_socket_is_refused_before_the_server_stops() {
     let Some(place) = machine() else { return };
-    place.run(
-        "printf '#!/bin/sh\\n[ $1 = is-active ]\\n' > bin/systemctl; \
-         printf '#!/bin/sh\\necho --datadir=%s/ours\\n' \"$PWD\" > bin/my_print_defaults",
-    );
-    let said = with_systemd(&place, &format!("tidelock protect -D ours {KEYS}"));
+    // Each unit's own option names a directory.
+    let protect = |socket: &str, unit: &str, dir: &str| {
+        place.run(&format!(
+            "chmod 755 bin; \
+             printf '#!/bin/sh\\ncat %s/bin/shown\\n' \"$PWD\" > bin/systemctl; \
+             printf '#!/bin/sh\\n' > bin/my_print_defaults; \
+             printf 'Id={socket}\\nActiveState=active\\nTriggers={unit}.service\\n' > bin/shown; \
+             echo \"ExecStart={{ path=$PWD/bin/mariadbd ; argv[]=$PWD/bin/mariadbd \
+             --datadir=$PWD/{dir} ; ignore_errors=no ; }}\" >> bin/shown"
+        ));
+        with_systemd(&place, &format!("tidelock protect -D ours {KEYS}"))
+    };
+    let said = protect("mariadb.socket", "mariadb", "ours");
     assert!(said.starts_with("error: mariadb.socket is active"), "{said}");
     assert!(said.contains("`tidelock protect mariadb`"), "{said}");
+    let said = protect("mariadb-extra@b.socket", "mariadb@b", "ours");
+    assert!(said.starts_with("error: mariadb-extra@b.socket is active"), "{said}");
+    assert!(said.contains("`tidelock protect mariadb@b` and `unprotect mariadb@b` with"), "{said}");
+    let said = protect("mine.socket", "mydb", "theirs");
+    assert!(!said.contains("is active"), "{said}");
 }
 
 /// The options of the machine's own server say nothing of it.
@@ -292,7 +305,8 @@ fn root_opens_a_keyring_for_the_user_for_whom_it_is_configured_alone() {
 const MARIADB: &str = r#"
 tidelock init data --profile mariadb --no-recovery > said 2>&1 || cat said
 mkdir -p data/mysql bin; touch data/aria_log_control; installed app data
-echo 'ExecStart={ path=/x/mariadbd ; argv[]=/x/mariadbd ; ignore_errors=no ; }' > bin/shown
+server=$PWD/bin/mariadbd
+echo "ExecStart={ path=$server ; argv[]=$server ; ignore_errors=no ; }" > bin/shown
 printf '#!/bin/sh\ncat %s/bin/shown\n' "$PWD" > bin/systemctl
 printf '#!/bin/sh\ncat %s/options\n' "$PWD" > bin/my_print_defaults
 chmod +x bin/*; PATH=$PWD/bin:$PATH
@@ -380,4 +394,65 @@ MAINPID=$main tidelock service check app --root image
 kill $main"#
     ));
     assert!(said.starts_with("error: ") && said.contains("library"), "{said}");
+}
+
+/// The server has it, and so has what runs as the server runs.
+#[test]
+fn a_program_of_a_unit_has_the_groups_of_the_server_and_no_secrets_of_its_caller() {
+    let Some(place) = machine() else { return };
+    let lines = r#"
+echo tidelock-more:x:54399:nobody >> /etc/group; echo typed > typed
+tidelock init --owner nobody --profile generic --no-recovery data > said 2>&1 || cat said
+installed app data
+sed -i "s,tidelock/0/,tidelock/$(id -u nobody)/," /etc/tidelock/installed/app.toml
+tidelock service unlock app > said 2>&1 || cat said
+export VAULT_TOKEN=a AWS_SECRET_ACCESS_KEY=b XDG_STATE_HOME=/root/c HARMLESS=d
+tidelock service run app -- /bin/sh -c 'id -un; id -Gn; cat; echo "$0"
+    echo "$VAULT_TOKEN $AWS_SECRET_ACCESS_KEY $XDG_STATE_HOME $HARMLESS"
+    pwd; echo ${LD_PRELOAD##*/} ${TIDELOCK_AGENT##*/}' word < typed
+"#;
+    let said = with_own_etc(&place, lines);
+    let expected = "nobody\nnogroup tidelock-more\ntyped\nword\n   d\n[HOME]\n\
+                    libtidelock_preload.so unit-app.sock\n";
+    assert_eq!(said, expected);
+}
+
+#[test]
+fn a_directory_that_two_units_unlock_is_made_plain_for_neither_alone() {
+    let Some(place) = machine() else { return };
+    let line = "installed mydb ours; installed second ours; tidelock unprotect mydb -D ours --yes";
+    let said = with_own_etc(&place, line);
+    assert!(said.starts_with("error: second unlocks [HOME]/ours before it starts"), "{said}");
+    assert!(said.contains("hint:  `tidelock service remove second` first"), "{said}");
+}
+
+/// systemd shows what all files of the unit say, ours too once it is there.
+#[test]
+fn a_library_or_a_tmpdir_of_another_drop_in_is_refused_before_ours_is_written() {
+    if machine().is_none() {
+        return;
+    }
+    let place = Shell::new();
+    let lines = r#"
+say() { printf '%s\n' "$@" | cat bin/bare - > bin/shown; tidelock service install app -D data; }
+cp bin/shown bin/bare; rm /etc/tidelock/installed/app.toml
+mkdir -p /etc/tidelock/keyrings; cp .config/tidelock/keyrings/*.toml /etc/tidelock/keyrings
+chmod 644 /etc/tidelock/keyrings/*
+say Environment=LD_PRELOAD=/x/jemalloc.so
+say Environment=TMPDIR=/fast
+say
+ours=$(sed -n s/^Environment=LD_PRELOAD=//p /etc/systemd/system/app.service.d/tidelock.conf)
+sed -i "s,LD_PRELOAD=[^ ]*,LD_PRELOAD=/old/library.so," /etc/tidelock/installed/app.toml \
+    /etc/systemd/system/app.service.d/tidelock.conf
+say "Environment=LD_PRELOAD=/old/library.so TMPDIR=$PWD/data" > said 2>&1 || cat said
+[ "$(sed -n s/^Environment=LD_PRELOAD=//p /etc/systemd/system/app.service.d/tidelock.conf)" \
+    = "$ours" ] && echo written again
+"#;
+    let said = with_own_etc(&place, &format!("{MARIADB}{lines}"));
+    let first =
+        "error: app.service, or a drop-in of it, has LD_PRELOAD=/x/jemalloc.so, which drops";
+    assert!(said.starts_with(first), "{said}");
+    assert!(said.contains("error: app gives its server TMPDIR=/fast"), "{said}");
+    assert!(said.contains("app.service.d/tidelock.conf\n"), "{said}");
+    assert!(said.ends_with("written again\n"), "{said}");
 }

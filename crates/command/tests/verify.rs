@@ -43,3 +43,48 @@ fn a_pipe_that_took_the_name_of_a_file_holds_nobody_and_is_no_plain_file() {
     // What the link leads to is read under the link's name.
     assert!(said.contains("\n3 sealed") && said.contains(", 1 not found any more; "), "{said}");
 }
+
+#[test]
+fn a_key_that_came_while_files_were_read_makes_no_file_bad() {
+    let said = meanwhile(
+        "tidelock key new-data-key -D data > /dev/null 2>&1
+         echo new | tidelock seal --file -D data > new; mv new data/c",
+    );
+    assert!(said.starts_with("ended 0\n4 sealed, 0 empty, 0 plain"), "{said}");
+    assert!(said.contains("; 0 problems, 0 notes"), "{said}");
+}
+
+#[test]
+fn a_policy_that_changed_while_files_were_read_makes_no_file_bad() {
+    let said = meanwhile(
+        "tidelock profile set -D data --plain '*.txt' > /dev/null 2>&1; echo plain > data/c.txt",
+    );
+    assert!(said.starts_with("ended 0\n4 sealed, 0 empty, 1 plain"), "{said}");
+}
+
+#[test]
+fn a_file_that_was_being_written_is_looked_at_again_where_no_server_shows_itself() {
+    let said = Shell::new().run(
+        "tidelock init data --profile generic --no-recovery > said 2>&1 || cat said
+         echo rows | tidelock seal --file -D data > good; echo half > data/a
+         strace -f -qq -o /dev/null -e trace=nanosleep,clock_nanosleep \
+             -e inject=nanosleep,clock_nanosleep:delay_enter=4000000 \
+             tidelock verify -D data > said 2>&1 &
+         sleep 2; cat good > data/a; wait $!; echo ended $?; cat said",
+    );
+    assert!(said.starts_with("ended 0\n1 sealed"), "{said}");
+}
+
+#[test]
+fn a_pipe_or_a_device_in_place_of_what_a_server_writes_holds_nobody() {
+    let said = Shell::new().run(
+        "tidelock init data --no-recovery > said 2>&1 || cat said
+         mkdir data/global; cd data
+         mkfifo PG_VERSION postmaster.pid postmaster.opts postgresql.conf global/pg_control
+         ln -s /dev/zero postgresql.auto.conf; cd ..
+         for command in verify status report; do
+             timeout 60 tidelock $command -D data > out 2>&1; echo $command $?
+         done",
+    );
+    assert_eq!(said, "verify 0\nstatus 0\nreport 0\n");
+}

@@ -20,5 +20,6 @@ pub use documents::{Completions, Man};
 pub use error::{Error, Result, hint};
 pub use line::{USAGE, parse};
 pub use shown::{
-    fail, finish_output, print, print_for_sure, print_json, print_json_line, spinner, tell, warn,
+    fail, finish_output, print, print_for_sure, print_json, print_json_line, print_json_text,
+    spinner, tell, warn,
 };

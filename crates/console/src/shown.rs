@@ -103,8 +103,15 @@ pub fn print_json_line(command: &str, fields: &impl Serialize) -> Result<()> {
 
 fn print_text(text: serde_json::Result<String>) -> Result<()> {
     let text = text.map_err(|why| Error::io("write", "standard output")(why.into()))?;
-    let text = harmless(&text, |letter| format!("\\u{letter:04x}"));
-    print(format_args!("{text}\n"))
+    print_json_text(&format!("{text}\n"))
+}
+
+/// Prints a text that is JSON already, and stays it.
+///
+/// # Errors
+/// [`Error::Io`].
+pub fn print_json_text(text: &str) -> Result<()> {
+    print(harmless(text, |letter| format!("\\u{letter:04x}")))
 }
 
 /// What became of a write to standard output: a reader that has seen enough is no failure.

@@ -149,6 +149,15 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn a_directory_without_a_sealed_file_is_not_called_sealed() {
+        let mut facts = facts();
+        assert!(render(&facts).unwrap().contains("<h2>Sealed</h2>"));
+        facts["verdict"]["nothing"] = json!(true);
+        let page = render(&facts).unwrap();
+        assert!(page.contains("<h2>No file is sealed</h2>") && page.contains("verdict bad"));
+    }
+
+    #[test]
     fn facts_that_lack_something_make_no_page() {
         let mut facts = facts();
         facts.as_object_mut().unwrap().remove("coverage");

@@ -4,8 +4,8 @@
 //! The same run on a plain server is the negative control: there each kind of file has the marker.
 //! These kinds never have rows or text of statements: `ib_buffer_pool`, `*.index`,
 //! `aria_log_control` and `ddl_recovery.log` (page numbers, names, positions), `tc.log`, process
-//! id. What replicas have besides (the relay log, rows of LOAD DATA) is searched in `mariadb_tools`,
-//! and what Galera adds in `mariadb_galera`.
+//! id. What replicas have besides (the relay log, rows of LOAD DATA) is searched in
+//! `mariadb_tools`, and what Galera adds in `mariadb_galera`.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -297,8 +297,8 @@ fn a_stream_goes_from_sealed_to_sealed_and_the_copy_replicates_both_ways() -> Re
     search(&marker, Arm::Sealed, &[maria.dir(), copy.dir()]).map(drop)
 }
 
-/// A replica keeps rows of LOAD DATA in statement format in files until it loads them. A lock on the
-/// table holds them there.
+/// A replica keeps rows of LOAD DATA in statement format in files until it loads them. A lock on
+/// the table holds them there.
 fn loaded_rows_wait_in_sealed_files(
     maria: &Mysqld<'_>,
     replicas: [&Mysqld<'_>; 2],

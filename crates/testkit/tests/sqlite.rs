@@ -115,8 +115,8 @@ fn ended_well(command: &mut Command) -> String {
     String::from_utf8(done.stdout).unwrap()
 }
 
-/// Lines of a script of sqlite3: which files are in `dir`, how many bytes of `files` a shell without
-/// keys reads, and which files of `dir` have the text.
+/// Lines of a script of sqlite3: which files are in `dir`, how many bytes of `files` a shell
+/// without keys reads, and which files of `dir` have the text.
 fn looks(dir: &Path, files: &str, text: &str) -> String {
     let dir = dir.display();
     format!(

@@ -16,16 +16,37 @@ use std::path::{Path, PathBuf};
 
 use tidelock_contract::postgres::TABLESPACES;
 
-use super::target::real;
+use super::arguments::Spelling;
+use super::target::{BASE_BACKUP, real};
 use crate::error::{Error, Result};
 use crate::protected::Protected;
 
 /// What tells the library: for each folder its cluster, empty for a plain one, and how its path
 /// begins, a line each.
 pub(super) const VARIABLE: &str = "TIDELOCK_SPACES";
-/// Programs that map tablespaces with -T, and how they name their target.
-const MAPPING: &[(&str, &str, &str)] =
-    &[("pg_basebackup", "-D", "--pgdata"), ("pg_combinebackup", "-o", "--output")];
+/// Programs that map tablespaces with -T, and the option that names their target.
+const MAPPING: &[(&str, &Spelling, &str)] =
+    &[("pg_basebackup", &BASE_BACKUP, "pgdata"), ("pg_combinebackup", &COMBINE, "output")];
+const COMBINE: Spelling = Spelling {
+    short: b"oT",
+    long: &[
+        ("clone", false),
+        ("copy", false),
+        ("copy-file-range", false),
+        ("debug", false),
+        ("dry-run", false),
+        ("help", false),
+        ("link", false),
+        ("manifest-checksums", true),
+        ("no-manifest", false),
+        ("no-sync", false),
+        ("output", true),
+        ("sync-method", true),
+        ("tablespace-mapping", true),
+        ("version", false),
+    ],
+    alike: &[(b'o', "output"), (b'T', "tablespace-mapping")],
+};
 /// As many as the library can hold, two folders each.
 const MOST: usize = 128;
 
@@ -90,10 +111,10 @@ pub(super) fn mapped(
 ) -> Result<OsString> {
     let mut lines = OsString::new();
     let name = program.file_name().and_then(OsStr::to_str).unwrap_or_default();
-    let Some((_, short, long)) = MAPPING.iter().find(|(known, _, _)| *known == name) else {
+    let Some((_, options, target)) = MAPPING.iter().find(|(known, _, _)| *known == name) else {
         return Ok(lines);
     };
-    let target = values(arguments, short, long).pop().and_then(|dir| real(Path::new(&dir)));
+    let target = options.values(target, arguments).pop().and_then(|dir| real(Path::new(dir)));
     let Some(target) = target else { return Ok(lines) };
     let owner = match run.iter().find(|it| target.starts_with(&it.path)) {
         // Outside, the copy is plain, and so are its tablespaces.
@@ -101,8 +122,8 @@ pub(super) fn mapped(
         Some(it) if it.path == target => &*target,
         Some(_) => return Ok(lines),
     };
-    for mapping in values(arguments, "-T", "--tablespace-mapping") {
-        if let Some(place) = mapped_to(&mapping).and_then(|place| real(&place)) {
+    for mapping in options.values("tablespace-mapping", arguments) {
+        if let Some(place) = mapped_to(mapping).and_then(|place| real(&place)) {
             add(&mut lines, owner, &place.join("PG_"))?;
         }
     }
@@ -116,22 +137,6 @@ pub(super) fn mapped(
         }
     }
     Ok(lines)
-}
-
-/// The values of an option, in their order.
-fn values(arguments: &[OsString], short: &str, long: &str) -> Vec<OsString> {
-    let mut found = Vec::new();
-    let mut rest = arguments.iter().map(|argument| argument.as_bytes());
-    while let Some(argument) = rest.next() {
-        let attached = match argument.strip_prefix(long.as_bytes()) {
-            Some(value) => value.strip_prefix(b"="),
-            None => argument.strip_prefix(short.as_bytes()).filter(|value| !value.is_empty()),
-        };
-        let apart = argument == short.as_bytes() || argument == long.as_bytes();
-        let value = if apart { rest.next() } else { attached };
-        found.extend(value.map(|value| OsStr::from_bytes(value).to_owned()));
-    }
-    found
 }
 
 /// NEW of `OLD=NEW`; a backslash before an equals sign makes it a part of the path.
@@ -196,19 +201,25 @@ mod tests {
 
     #[test]
     fn a_mapping_says_where_a_tablespace_goes() {
-        let arguments = ["-T", "/a=/b", "-T/c=/d\\=e", "--tablespace-mapping=/f=/g", "-D", "/x"];
+        let arguments = ["-vPT", "/a=/b", "-T/c=/d\\=e", "--tablespace=/f=/g", "-PRD", "/x"];
         let arguments: Vec<OsString> = arguments.iter().map(OsString::from).collect();
-        let mapped = values(&arguments, "-T", "--tablespace-mapping");
-        let mapped: Vec<_> = mapped.iter().filter_map(|it| mapped_to(it)).collect();
+        let mapped = BASE_BACKUP.values("tablespace-mapping", &arguments);
+        let mapped: Vec<_> = mapped.into_iter().filter_map(mapped_to).collect();
         assert_eq!(mapped, ["/b", "/d=e", "/g"].map(PathBuf::from));
-        assert_eq!(values(&arguments, "-D", "--pgdata"), ["/x"]);
+        assert_eq!(BASE_BACKUP.values("pgdata", &arguments), ["/x"]);
         assert_eq!(mapped_to(OsStr::new("/a")), None);
     }
 
     #[test]
     fn tablespaces_of_a_copy_outside_are_nobodys() {
-        let arguments = ["-D", "/nowhere/copy", "-T", "/a=/nowhere/space"].map(OsString::from);
-        let lines = mapped(Path::new("/bin/pg_basebackup"), &arguments, &[]).unwrap();
-        assert_eq!(lines, "\n/nowhere/space/PG_\n");
+        for line in [
+            "-D /nowhere/copy -T /a=/nowhere/space",
+            "-PRD /nowhere/copy -vPT/a=/nowhere/space",
+            "--tablespace=/a=/nowhere/space -PRD/nowhere/copy",
+        ] {
+            let arguments: Vec<OsString> = line.split(' ').map(OsString::from).collect();
+            let lines = mapped(Path::new("/bin/pg_basebackup"), &arguments, &[]).unwrap();
+            assert_eq!(lines, "\n/nowhere/space/PG_\n", "{line}");
+        }
     }
 }

@@ -11,6 +11,7 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use super::arguments::Spelling;
 use crate::console;
 use crate::protected::Protected;
 
@@ -19,7 +20,51 @@ const CLUSTER: &[&str] =
     &["initdb", "postgres", "pg_ctl", "pg_controldata", "pg_resetwal", "pg_checksums"];
 /// Programs that write what a server gives them to the directory that -D names.
 const COPY: &[&str] = &["pg_basebackup", "pg_receivewal", "pg_rewind", "pg_createsubscriber"];
-const LONG: &[&str] = &["--pgdata", "--target-pgdata", "--directory"];
+/// The long options that name it.
+const NAMES: &[&str] = &["pgdata", "target-pgdata", "directory"];
+const DIRECTORY: &[(&str, bool)] =
+    &[("pgdata", true), ("target-pgdata", true), ("directory", true)];
+pub(super) const BASE_BACKUP: Spelling = Spelling {
+    short: b"cdDFhilprsStTUXZ",
+    long: &[
+        ("checkpoint", true),
+        ("compress", true),
+        ("create-slot", false),
+        ("dbname", true),
+        ("format", true),
+        ("gzip", false),
+        ("help", false),
+        ("host", true),
+        ("incremental", true),
+        ("label", true),
+        ("manifest-checksums", true),
+        ("manifest-force-encode", false),
+        ("max-rate", true),
+        ("no-clean", false),
+        ("no-estimate-size", false),
+        ("no-manifest", false),
+        ("no-password", false),
+        ("no-slot", false),
+        ("no-sync", false),
+        ("no-verify-checksums", false),
+        ("password", false),
+        ("pgdata", true),
+        ("port", true),
+        ("progress", false),
+        ("slot", true),
+        ("status-interval", true),
+        ("sync-method", true),
+        ("tablespace-mapping", true),
+        ("target", true),
+        ("username", true),
+        ("verbose", false),
+        ("version", false),
+        ("wal-method", true),
+        ("waldir", true),
+        ("write-recovery-conf", false),
+    ],
+    alike: &[(b'D', "pgdata"), (b'T', "tablespace-mapping")],
+};
 /// Servers that work where `dir` says: in the file of the first argument, then in options.
 const REDIS: &[&str] = &["redis-server", "valkey-server"];
 
@@ -80,21 +125,33 @@ fn named(name: &str, arguments: &[OsString], pgdata: Option<OsString>) -> Option
     if !cluster && !COPY.contains(&name) {
         return None;
     }
-    let mut found = None;
-    let mut rest = arguments.iter().map(|argument| argument.as_bytes());
-    while let Some(argument) = rest.next() {
-        // The last one counts, as getopt_long has it.
-        if argument == b"--" {
-            break;
-        } else if argument == b"-D" || LONG.iter().any(|long| long.as_bytes() == argument) {
-            found = rest.next().or(found);
-        } else if let Some(value) = attached(argument) {
-            found = Some(value);
-        }
-    }
-    let found = found.map(|value| OsStr::from_bytes(value).to_owned());
+    let (short, long) = match name {
+        "pg_basebackup" => (BASE_BACKUP.short, BASE_BACKUP.long),
+        _ => (with_value(name), DIRECTORY),
+    };
+    let options = Spelling { short, long, alike: &[(b'D', "pgdata")] };
+    // The last one counts, as getopt_long has it.
+    let all = options.read(arguments).into_iter();
+    let mut values =
+        all.filter(|(option, _)| NAMES.contains(option)).filter_map(|(_, value)| value);
+    let found = values.next_back().map(OsStr::to_owned);
     let told = found.or(pgdata.filter(|_| cluster)).filter(|value| !value.is_empty())?;
     Some(PathBuf::from(told))
+}
+
+/// The short options of a program that have a value.
+fn with_value(name: &str) -> &'static [u8] {
+    match name {
+        "initdb" => b"AcDELTUX",
+        "postgres" => b"BCcDdfhkNprStvW",
+        "pg_ctl" => b"DelmNopPStU",
+        "pg_resetwal" => b"cDelmoOux",
+        "pg_checksums" => b"Df",
+        "pg_receivewal" => b"dDEhpsSUZ",
+        "pg_createsubscriber" => b"dDpPRstU",
+        // pg_controldata, pg_rewind
+        _ => b"D",
+    }
 }
 
 /// Where Redis keeps its files: it goes to each `dir` in turn, from where it was started.
@@ -122,12 +179,6 @@ fn unquoted(value: &[u8]) -> &[u8] {
         [b'"', inner @ .., b'"'] | [b'\'', inner @ .., b'\''] => inner,
         _ => value,
     }
-}
-
-/// The value within an argument: -DDIR, --pgdata=DIR.
-fn attached(argument: &[u8]) -> Option<&[u8]> {
-    let long = |long: &&str| argument.strip_prefix(long.as_bytes())?.strip_prefix(b"=");
-    argument.strip_prefix(b"-D").or_else(|| LONG.iter().find_map(long))
 }
 
 /// Without links, also where the end of the path is still to be made.
@@ -165,12 +216,17 @@ mod tests {
             &["--pgdata=/a"],
             &["--pgdata", "/a"],
             &["-D", "/b", "-D/a"],
+            &["-kD", "/a"],
+            &["--pgd=/a"],
         ] {
             assert_eq!(named_by("initdb", arguments, Some("/c")), Some("/a".into()));
         }
         assert_eq!(named_by("pg_ctl", &["start"], Some("/c")), Some("/c".into()));
         assert_eq!(named_by("pg_ctl", &["start"], Some("")), None);
         assert_eq!(named_by("pg_basebackup", &["-t", "server:/x"], Some("/c")), None);
+        for arguments in [&["-PRD", "/a"][..], &["-dx", "-RD/a"], &["--pgd", "/a", "-T/D=/b"]] {
+            assert_eq!(named_by("pg_basebackup", arguments, None), Some("/a".into()));
+        }
         assert_eq!(named_by("pg_rewind", &["--target-pgdata=/a"], None), Some("/a".into()));
         assert_eq!(named_by("pgbench", &["-D", "scale=2"], Some("/c")), None);
         assert_eq!(named_by("postgres", &["-D"], None), None);

@@ -24,7 +24,6 @@ use super::session::short;
 use crate::audit::trail;
 use crate::console;
 use crate::error::{Error, Result};
-use crate::owner::Owner;
 use crate::protected::Protected;
 use crate::rollback;
 use crate::unlock;
@@ -92,8 +91,7 @@ impl Check {
     pub(super) fn run(self) -> Result<ExitCode> {
         let user = user::choose(&self.dir, self.as_owner, self.json)?;
         let protected = Protected::open(&self.dir)?;
-        let owner = Owner::of(&protected.path)?;
-        let config = unlock::to_open(&protected.keyring, &protected.path, owner)?;
+        let config = unlock::to_open(&protected.keyring, &protected.path, protected.owner)?;
         let mut slots: Vec<_> = protected
             .keyring
             .slots()
@@ -169,7 +167,7 @@ fn fault(protected: &Protected, keyring: &Keyring, files: &Files) -> Result<()> 
 fn record(protected: &Protected, opened: Option<&Keyring>, fault: Option<&Error>) {
     let outcome = if fault.is_some() { Outcome::Failed } else { Outcome::Done };
     let details = Details { reason: fault.map(ToString::to_string), ..Details::of_this_process() };
-    let Protected { path, keyring } = protected;
+    let Protected { path, keyring, .. } = protected;
     trail::write(keyring, path, opened, Event::KeyCheck, outcome, &details);
 }
 

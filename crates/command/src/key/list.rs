@@ -62,7 +62,7 @@ impl List {
     /// # Errors
     /// The directory is not protected.
     pub(super) fn run(self) -> Result<()> {
-        let Protected { path, keyring } = Protected::open(&self.dir)?;
+        let Protected { path, keyring, .. } = Protected::open(&self.dir)?;
         if self.json {
             let report = Output {
                 directory: path,

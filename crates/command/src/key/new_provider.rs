@@ -72,7 +72,7 @@ pub(super) fn make(
 /// Takes out of the configuration what opened slots of this kind that are gone, and opens none that
 /// is left. One that does not answer, or opens neither, may be needed, and stays.
 pub(super) fn forget(protected: &Protected, keyring: &Keyring, kind: SlotKind) -> Result<()> {
-    let Protected { path: dir, keyring: old } = protected;
+    let Protected { path: dir, keyring: old, .. } = protected;
     let choices = unlock::configured(old, dir)?.providers;
     let of_kind = |slot: &&Slot| slot.terms.kind == kind;
     let left: Vec<&Slot> = keyring.slots().iter().filter(of_kind).collect();

@@ -196,7 +196,7 @@ impl Rotate {
         if opens(&*session.opener) {
             return Ok(None);
         }
-        let Protected { path, keyring } = &session.protected;
+        let Protected { path, keyring, .. } = &session.protected;
         let keys = &self.opening.keys;
         for choice in keys.choices(keyring, path).iter().filter(|it| it.kind().slot == kind) {
             match choice.open(path, keys.passphrase_fd.as_ref()) {

@@ -3,6 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
+use procfs::process::Process;
 use tidelock_agent::audit::{Details, Event, Outcome};
 use tidelock_agent::server::Options;
 use tidelock_agent::spawn::{self, AgentCommand};
@@ -110,12 +111,8 @@ impl Opening {
     /// # Errors
     /// The directory is not protected; the keyring does not open.
     pub(super) fn begin(&self) -> Result<Session> {
-        let directory = protected::folder(&self.dir)?;
-        let (protected, folder) = Protected::hold(&directory)?;
-        // Of what was opened: its path may lead elsewhere by now.
-        let owner = directory.owner()?;
-        let (keyring, opener) =
-            self.keys.unlock_with_opener(&protected.keyring, &protected.path, owner)?;
+        let (protected, folder) = Protected::hold(&protected::folder(&self.dir)?)?;
+        let (keyring, opener) = self.keys.unlock_with_opener(&protected)?;
         // A change of an old keyring would have the generation of another that is lost.
         rollback::refuse(&protected)?;
         if let Some(conversion) = keyring.conversion() {
@@ -130,8 +127,7 @@ impl Opening {
     /// # Errors
     /// One of them cannot be made.
     pub(super) fn providers(&self, session: &Session) -> Result<Vec<Box<dyn Provider>>> {
-        let Protected { path, keyring } = &session.protected;
-        self.keys.all_providers(keyring, path, session.keyring.slots())
+        self.keys.all_providers(&session.protected, session.keyring.slots())
     }
 }
 
@@ -202,7 +198,7 @@ impl Session {
 
     /// The copies are old now. The configuration may ask for a new one.
     fn copy(&self) -> Result<()> {
-        let Protected { path, keyring } = &self.protected;
+        let Protected { path, keyring, .. } = &self.protected;
         // The keyring is replaced, whatever becomes of this.
         let unknown = |why| Error::NotCopied { file: NAMED.into(), why: Box::new(why) };
         let config = unlock::configured(keyring, path).map_err(unknown)?;
@@ -243,7 +239,7 @@ impl Session {
                 reason: error.map(ToString::to_string).or_else(|| change.words.clone()),
                 ..Details::of_this_process()
             };
-            let Protected { path, keyring } = &self.protected;
+            let Protected { path, keyring, .. } = &self.protected;
             trail::write(keyring, path, Some(&self.keyring), change.event, outcome, &details);
         }
     }
@@ -254,42 +250,65 @@ impl Session {
         let path = &self.protected.path;
         let programs = Programs::of(path);
         let untold = |why| Error::NotHandedOver { dir: path.clone(), why };
-        let agents = Found::all(path, self.keyring.id(), &programs);
-        if agents.is_empty() {
-            let started = match programs.heads().as_slice() {
-                [] => Ok(()),
-                heads => self.start_agent(&programs, heads),
-            };
-            // Programs that cannot be seen from here, or whose agent could not be started here,
-            // start one themselves where their providers ask nobody.
-            let generation = self.keyring.generation();
-            if self.folder.announced().is_ok_and(|announced| announced < generation) {
-                let _ = self.folder.announce(generation);
-            }
-            return started.map_err(|why| untold(HandoverFault::NotStarted(why.into())));
+        let mut agents = Found::all(path, self.keyring.id(), &programs);
+        agents.retain(|found| !matches!(found, Found::Answers(agent) if !agent.serves(path)));
+        let heads = programs.heads();
+        let told = if agents.is_empty() && !heads.is_empty() {
+            let started = self.start_agent(&programs, &heads);
+            vec![started.map_err(|why| HandoverFault::NotStarted(why.into()))]
+        } else {
+            // Each has programs of its own: root's does not serve those of the server's user.
+            agents.iter().map(|found| self.tell_one(found)).collect()
+        };
+        // Whoever has not got it asks for it: programs that cannot be seen from here, or whose
+        // agent has ended, start one themselves where their providers ask nobody. Not where an
+        // agent refused: it would be asked again and again.
+        let refused = |one: &std::result::Result<_, _>| {
+            matches!(one, Err(HandoverFault::Refused { .. } | HandoverFault::Behind { .. }))
+        };
+        let generation = self.keyring.generation();
+        if !told.iter().any(refused)
+            && self.folder.announced().is_ok_and(|announced| announced < generation)
+        {
+            let _ = self.folder.announce(generation);
         }
-        // Each has programs of its own: root's does not serve those of the server's user.
-        let told = agents.into_iter().map(|found| match found {
-            Found::Answers(agent) => {
-                let told = client::connect_to(&agent.socket, &users(path)).and_then(|connection| {
-                    match connection {
-                        Some(connection) => connection.reload(self.keyring.keyring_key()).map(drop),
-                        None => Ok(()),
-                    }
-                });
-                let pid = agent.pid;
-                told.map_err(|source| untold(HandoverFault::Refused { pid, source }))
-            }
-            Found::Silent(agent) => Err(untold(HandoverFault::Silent { agent: agent.to_string() })),
-            Found::Nobody => Ok(()),
-        });
+        let users: Vec<Option<u32>> = told.iter().flatten().copied().collect();
         // All are told before the first failure is.
-        told.collect::<Vec<_>>().into_iter().collect()
+        told.into_iter().try_for_each(|one| one.map(drop)).map_err(untold)?;
+        match out_of_reach(&heads, &users) {
+            Some(why) => Err(untold(why)),
+            None => Ok(()),
+        }
     }
 
-    /// Where those programs look for one, as their user; it stays as long as they live.
-    fn start_agent(&self, programs: &Programs, heads: &[i32]) -> Result<()> {
-        let Protected { path, keyring } = &self.protected;
+    /// The user of the agent, which has the change now.
+    fn tell_one(&self, found: &Found) -> std::result::Result<Option<u32>, HandoverFault> {
+        let agent = match found {
+            Found::Answers(agent) => agent,
+            Found::Silent(agent) => {
+                return Err(HandoverFault::Silent { agent: agent.to_string() });
+            }
+            Found::Nobody => return Ok(None),
+        };
+        let pid = agent.pid;
+        let connection = client::connect_to(&agent.socket, &users(&self.protected.path));
+        let answer = connection
+            .and_then(|it| it.map(|it| it.reload(self.keyring.keyring_key())).transpose());
+        match answer {
+            Ok(Some(now)) if now < self.keyring.generation() => {
+                Err(HandoverFault::Behind { pid, generation: now.0 })
+            }
+            Ok(Some(_)) => Ok(agent.user),
+            Ok(None) | Err(tidelock_agent::Error::Ended { .. }) => {
+                Err(HandoverFault::Ended { pid })
+            }
+            Err(source) => Err(HandoverFault::Refused { pid, source }),
+        }
+    }
+
+    /// Where those programs look for one, as their user; it stays as long as they live. Its user.
+    fn start_agent(&self, programs: &Programs, heads: &[i32]) -> Result<Option<u32>> {
+        let Protected { path, keyring, .. } = &self.protected;
         let (Some(socket), Some(user)) = (programs.socket(keyring.id()), programs.user()) else {
             return Err(Error::refused("the socket where they look for one is unknown", ""));
         };
@@ -309,7 +328,7 @@ impl Session {
         command.user = another.then_some((user.uid, user.gid));
         service::fit(&mut command, path);
         spawn::start(&self.keyring, path, &options, &command)?;
-        Ok(())
+        Ok(Some(user.uid))
     }
 
     /// The slot that begins with these digits.
@@ -341,6 +360,22 @@ impl Session {
     }
 }
 
+/// The first program that no agent of these users gives keys to: an agent has its own user's and
+/// root's. One whose user cannot be seen, or where an agent's cannot, is left out.
+fn out_of_reach(programs: &[i32], agents: &[Option<u32>]) -> Option<HandoverFault> {
+    if agents.contains(&None) || agents.is_empty() {
+        return None;
+    }
+    programs.iter().find_map(|pid| {
+        // Not the owner of its folder in /proc: that is root's of a server that has become another
+        // user since it was started.
+        let uid = Process::new(*pid).and_then(|process| process.status()).ok()?.euid;
+        let is_out = uid != 0 && !agents.contains(&Some(uid));
+        let user = Owner { uid, gid: 0 }.name();
+        is_out.then_some(HandoverFault::OutOfReach { pid: *pid, user })
+    })
+}
+
 /// The first digits of a slot's id, as they are shown and taken.
 pub(super) fn short(id: SlotId) -> String {
     id.to_string().chars().take(8).collect()
@@ -368,5 +403,43 @@ pub(crate) fn one<'a, T>(
             format!("no {what} begins with \"{digits}\""),
             format!("`tidelock {shown_by} -D DIR` shows the {what}s"),
         )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Command, Stdio};
+
+    use tidelock_servers::skip;
+
+    use super::*;
+
+    #[test]
+    fn a_program_that_became_another_user_is_not_told_by_roots_agent() {
+        if skip::unless_root("to become another user") {
+            return;
+        }
+        // An account that every Debian has.
+        let other: Owner = "daemon".parse().unwrap();
+        let mut program = Command::new("setpriv")
+            .args([format!("--reuid={}", other.uid), "--clear-groups".to_owned()])
+            .args(["--", "sh", "-c", "echo; exec cat"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        std::io::Read::read_exact(program.stdout.as_mut().unwrap(), &mut [0]).unwrap();
+        let pids = [std::process::id().cast_signed(), program.id().cast_signed()];
+        let of = |agents: &[u32]| {
+            let agents: Vec<_> = agents.iter().copied().map(Some).collect();
+            out_of_reach(&pids, &agents)
+        };
+        let found = of(&[0]);
+        let Some(HandoverFault::OutOfReach { pid, user }) = found else { panic!("{found:?}") };
+        assert_eq!((pid, &*user), (pids[1], "daemon"));
+        assert!(of(&[0, other.uid]).is_none() && of(&[]).is_none());
+        assert!(out_of_reach(&pids[..1], &[Some(other.uid)]).is_none());
+        program.kill().unwrap();
+        program.wait().unwrap();
     }
 }

@@ -203,7 +203,12 @@ mod tests {
         for off in ["--skip-log-bin", "--disable-log-bin"] {
             assert_eq!(node(&["--log-bin=b", off], &[], &listed[..2]), Ok(()), "{off}");
         }
-        for deep in ["--log-bin=binlog/b", "--log-bin=/e/b", "--log-bin-index=i/b.index"] {
+        for deep in [
+            "--log-bin=binlog/b",
+            "--log-bin=/e/b",
+            "--log-bin-index=i/b.index",
+            "--log-basename=/d/i/b",
+        ] {
             let options = ["--log-bin", deep];
             let why = node(&options, &["--tmpdir=/tmp"], &listed).unwrap_err();
             assert!(why.contains("its index is sealed"), "{why}");

@@ -6,12 +6,14 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
+use std::io;
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use procfs::process::Process;
+use procfs::process::{Process, Stat};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use super::brand::Brand;
@@ -22,13 +24,25 @@ use crate::console;
 use crate::error::{Error, Result};
 use crate::owner::Owner;
 use crate::run_as::{RunAs, run};
+use crate::whereabouts::DELETED;
 
 /// Scripts that start a server, wait for it, and start it again after a crash.
-const WRAPPERS: [&str; 2] = ["mariadbd-safe", "mysqld_safe"];
+pub(super) const WRAPPERS: [&str; 2] = ["mariadbd-safe", "mysqld_safe"];
 /// Options that name where the server is, and its files; other paths are below these.
 const PLACES: [&str; 5] =
     ["--datadir", "--basedir", "--ledir", "--defaults-file", "--defaults-extra-file"];
 const SHORT_PLACES: [&str; 2] = ["-h", "-b"];
+/// Variables by which a server and its wrapper find option files and groups in them, and what
+/// times and new files are like.
+const VARIABLES: [&str; 7] = [
+    "MYSQL_HOME",
+    "MARIADB_HOME",
+    "MYSQL_GROUP_SUFFIX",
+    "MARIADB_GROUP_SUFFIX",
+    "TZ",
+    "UMASK",
+    "UMASK_DIR",
+];
 /// A wrapper ends soon after its server.
 const WRAPPER_PATIENCE: Duration = Duration::from_secs(60);
 /// How often a server that starts or stops is looked at.
@@ -107,7 +121,8 @@ impl Instance {
     /// The server's program: that which runs, else that in the directory that was named, else the
     /// package's.
     pub(crate) fn server(&self) -> PathBuf {
-        let running = server_on(&self.dir).and_then(|pid| fs::read_link(proc(pid, "exe")).ok());
+        let program = |pid: u32| fs::read_link(proc(pid, "exe")).ok();
+        let running = server_on(&self.dir).and_then(program).map(without_mark);
         let named = || self.bin.as_ref().map(|bin| bin.join(self.brand.server()));
         let named = || named().filter(|path| path.is_file());
         running.or_else(named).unwrap_or_else(|| self.brand.packaged().into())
@@ -140,18 +155,50 @@ impl Instance {
         })
     }
 
-    /// Refuses words that mean another place where this command starts a server.
+    /// Refuses words that mean another place where this command starts a server, or a program that
+    /// is gone.
     ///
     /// # Errors
     /// [`Error::Refused`].
     pub(crate) fn refuse_words(words: &[String]) -> Result<()> {
-        match relative(words) {
-            None => Ok(()),
-            Some(word) => Err(Error::refused(
+        if let Some(word) = relative(words) {
+            return Err(Error::refused(
                 format!("the server was started with {word}, a relative path"),
                 "start it with full paths first: it is started again from another directory",
+            ));
+        }
+        match words.first().filter(|program| !Path::new(program).is_file()) {
+            None => Ok(()),
+            Some(program) => Err(Error::refused(
+                format!("the server was started by {program}, which is gone since"),
+                "install that again first: it is what would start the server again",
             )),
         }
+    }
+
+    /// Refuses a server that would find other options, another time zone or other modes of files
+    /// when this command starts it again: what it was started with has other variables.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] with the variable; [`Error::Io`].
+    pub(crate) fn refuse_variables(&self) -> Result<()> {
+        let Some(pid) = self.head() else { return Ok(()) };
+        let path = proc(pid, "environ");
+        let theirs = match fs::read(&path) {
+            Err(why) if why.kind() == io::ErrorKind::NotFound => return Ok(()),
+            read => read.map_err(Error::io("read", path))?,
+        };
+        let Some((name, theirs)) = another(&theirs, |name| std::env::var_os(name)) else {
+            return Ok(());
+        };
+        let (value, set) = match theirs {
+            Some(value) => (format!("{name}={value}"), format!("env {name}={value}")),
+            None => (format!("no {name}"), format!("env -u {name}")),
+        };
+        Err(Error::refused(
+            format!("the server was started with {value}, and this command has another {name}"),
+            format!("give it the same: `{set} tidelock ...`; it starts the server with its own"),
+        ))
     }
 
     /// Processes beside the server that have its files open by right: the wrapper, with what that
@@ -191,7 +238,7 @@ impl Instance {
     /// [`Error::Io`] if the server cannot be signalled.
     pub(crate) fn stop(&self) -> Result<()> {
         let Some(pid) = server_on(&self.dir) else { return Ok(()) };
-        let wrapper = wrapper_of(pid);
+        let (wrapper, begun) = (wrapper_of(pid), stat_of(pid).map(|stat| stat.starttime));
         let failed = |errno: rustix::io::Errno| Error::io("end", proc(pid, ""))(errno.into());
         let Some(number) = i32::try_from(pid).ok().and_then(Pid::from_raw) else { return Ok(()) };
         match pidfd_open(number, PidfdFlags::empty()) {
@@ -202,7 +249,12 @@ impl Instance {
             Ok(_) | Err(rustix::io::Errno::SRCH) => return Ok(()),
             Err(errno) => return Err(failed(errno)),
         }
-        while server_on(&self.dir) == Some(pid) {
+        // It has its files open for a moment after it shows no program any more: until its last
+        // thread is gone.
+        let is_there = |stat: Stat| {
+            Some(stat.starttime) == begun && (stat.state != 'Z' || stat.num_threads > 1)
+        };
+        while server_on(&self.dir) == Some(pid) || stat_of(pid).is_some_and(is_there) {
             sleep(LOOK);
         }
         let begin = Instant::now();
@@ -249,7 +301,8 @@ impl Instance {
         let mut command = self.client()?;
         command
             .args(["--batch", "--skip-column-names", "--local-infile=0", "--connect-timeout=20"])
-            .arg("--socket")
+            // Whatever option files say of the place of servers.
+            .args(["--host=localhost", "--protocol=socket", "--socket"])
             .arg(socket)
             .args(["--user", user, "--execute", sql])
             .env("LC_ALL", "C");
@@ -280,17 +333,43 @@ fn proc(pid: u32, name: &str) -> PathBuf {
     Path::new("/proc").join(pid.to_string()).join(name)
 }
 
+/// A program's path without the mark of one that was replaced while it runs.
+fn without_mark(program: PathBuf) -> PathBuf {
+    match program.as_os_str().as_bytes().strip_suffix(DELETED.as_bytes()) {
+        Some(path) => PathBuf::from(OsStr::from_bytes(path)),
+        None => program,
+    }
+}
+
+/// The first of the [`VARIABLES`] that an environment, as the kernel shows it, has otherwise than
+/// the caller: its name and its value there.
+fn another(
+    environment: &[u8],
+    ours: impl Fn(&str) -> Option<OsString>,
+) -> Option<(&'static str, Option<String>)> {
+    let value = |name: &str| {
+        let mut all = environment.split(|byte| *byte == 0);
+        all.find_map(|it| it.strip_prefix(name.as_bytes())?.strip_prefix(b"="))
+            .map(OsStr::from_bytes)
+    };
+    let name = VARIABLES.into_iter().find(|name| value(name) != ours(name).as_deref())?;
+    Some((name, value(name).map(|text| text.to_string_lossy().into_owned())))
+}
+
 /// The words of a process; empty if it is gone.
 fn command_line(pid: u32) -> Vec<OsString> {
-    use std::os::unix::ffi::OsStringExt as _;
     let bytes = fs::read(proc(pid, "cmdline")).unwrap_or_default();
     let bytes = bytes.strip_suffix(b"\0").unwrap_or(&bytes);
     bytes.split(|byte| *byte == 0).map(|word| OsString::from_vec(word.to_vec())).collect()
 }
 
+fn stat_of(pid: u32) -> Option<Stat> {
+    Process::new(i32::try_from(pid).ok()?).ok()?.stat().ok()
+}
+
 /// The wrapper that has started this server and waits for it.
 fn wrapper_of(pid: u32) -> Option<u32> {
-    let stat = Process::new(i32::try_from(pid).ok()?).ok()?.stat().ok()?;
+    let stat = stat_of(pid)?;
     u32::try_from(stat.ppid).ok().filter(|pid| is_wrapper(*pid))
 }
 
@@ -362,5 +441,71 @@ mod tests {
         ] {
             assert_eq!(found(words).as_deref(), bad, "{words}");
         }
+    }
+
+    #[test]
+    fn a_variable_that_leads_the_server_to_other_options_is_seen() {
+        let ours = |name: &str| match name {
+            "MYSQL_HOME" => Some(OsString::from("/a")),
+            "UMASK" => Some(OsString::new()),
+            _ => None,
+        };
+        for (theirs, seen) in [
+            ("MYSQL_HOME=/a\0UMASK=\0HOME=/b\0MYSQL_HOME2=/c\0", None),
+            ("HOME=/b\0MYSQL_HOME=/c\0UMASK=\0", Some(("MYSQL_HOME", Some("/c")))),
+            ("UMASK=\0", Some(("MYSQL_HOME", None))),
+            ("MYSQL_HOME=/a\0UMASK=0640\0", Some(("UMASK", Some("0640")))),
+            ("MYSQL_HOME=/a\0UMASK=\0TZ=UTC", Some(("TZ", Some("UTC")))),
+        ] {
+            let found = another(theirs.as_bytes(), ours);
+            let found = found.as_ref().map(|(name, value)| (*name, value.as_deref()));
+            assert_eq!(found, seen, "{theirs:?}");
+        }
+    }
+
+    /// A stand-in for a server that works in `dir`, once it is seen there.
+    fn stand_in(program: &Path, dir: &Path) -> std::process::Child {
+        let child = Command::new(program).arg("60").current_dir(dir).spawn().unwrap();
+        while server_on(dir) != Some(child.id()) {
+            sleep(LOOK);
+        }
+        child
+    }
+
+    #[test]
+    fn a_server_whose_program_was_replaced_is_started_again_by_the_new_one() {
+        let home = tempfile::tempdir().unwrap();
+        let (dir, program) = (home.path().join("data"), home.path().join("mysqld"));
+        fs::create_dir(&dir).unwrap();
+        fs::write(dir.join("mysql.ibd"), "").unwrap();
+        if Owner::caller().uid == 0 {
+            // An account that every Debian has.
+            let owner: Owner = "daemon".parse().unwrap();
+            std::os::unix::fs::chown(&dir, Some(owner.uid), None).unwrap();
+        }
+        let (dir, next) = (dir.canonicalize().unwrap(), home.path().join("next"));
+        // Written by another process: what this one has open for writing, a child of another test
+        // may hold for a moment, and then nothing runs it.
+        for copy in [&program, &next] {
+            assert!(Command::new("cp").arg("/bin/sleep").arg(copy).status().unwrap().success());
+        }
+        let program = program.canonicalize().unwrap();
+        let mut child = stand_in(&program, &dir);
+        fs::rename(&next, &program).unwrap();
+        let instance = Instance::find(&dir, None).unwrap();
+        let words = instance.options().unwrap();
+        let found = (instance.server(), Instance::refuse_words(&words));
+        fs::remove_file(&program).unwrap();
+        let gone = Instance::refuse_words(&instance.options().unwrap());
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(found.0, program);
+        assert_eq!(words, [program.display().to_string(), "60".to_owned()]);
+        found.1.unwrap();
+        let gone = gone.unwrap_err().to_string();
+        assert!(
+            gone.contains(&format!("started by {}, which is gone", program.display())),
+            "{gone}"
+        );
     }
 }

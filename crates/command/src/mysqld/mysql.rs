@@ -18,8 +18,11 @@ pub(super) fn is_data_directory(dir: &Path) -> bool {
     dir.join("mysql.ibd").is_file()
 }
 
-/// The groups of the option files that a server reads, and its wrapper: one is named by the
-/// server's series, which `told` has, what the server prints of its version.
+/// Groups that its wrapper reads too.
+pub(super) const OF_WRAPPER: [&str; 2] = ["mysqld_safe", "safe_mysqld"];
+
+/// The groups of the option files that a server reads: one is named by its series, which `told`
+/// has, what the server prints of its version.
 ///
 /// # Errors
 /// The server does not tell its version.
@@ -33,8 +36,7 @@ pub(super) fn groups(server: &Path, told: &[u8]) -> Result<Vec<String>> {
             said: format!("it does not tell its version: {}", told.trim()),
         }
     })?;
-    let same = ["mysqld", "server", "mysqld_safe", "safe_mysqld"].map(str::to_owned);
-    Ok(same.into_iter().chain([format!("mysqld-{series}")]).collect())
+    Ok(vec!["mysqld".to_owned(), "server".to_owned(), format!("mysqld-{series}")])
 }
 
 /// The server that `named` is, or that it starts.

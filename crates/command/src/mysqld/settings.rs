@@ -23,7 +23,7 @@ enum Value {
 }
 
 /// Settings that name places for rows, and statements with rows in them: MariaDB's and MySQL's.
-const ROWS: [(&str, Value); 25] = [
+const ROWS: [(&str, Value); 28] = [
     ("tmpdir", Value::Places),
     ("innodb_tmpdir", Value::Place),
     ("slave_load_tmpdir", Value::Place),
@@ -39,12 +39,17 @@ const ROWS: [(&str, Value); 25] = [
     ("master_info_file", Value::Place),
     ("relay_log_info_file", Value::Place),
     ("log_tc", Value::Place),
+    // All logs begin with it.
+    (ALL_LOGS, Value::Place),
+    // Statements that change tables.
+    ("log_ddl_recovery", Value::Place),
     ("wsrep_data_home_dir", Value::Place),
     // MyRocks.
     ("rocksdb_datadir", Value::Place),
     ("rocksdb_wal_dir", Value::Place),
     ("rocksdb_tmpdir", Value::Place),
     ("rocksdb_persistent_cache_path", Value::Place),
+    ("mroonga_database_path_prefix", Value::Place),
     // What MyISAM changes, row by row.
     (MYISAM_LOG, Value::Place),
     // MySQL's own.
@@ -55,11 +60,14 @@ const ROWS: [(&str, Value); 25] = [
     (ARCHIVES, Value::Labelled),
 ];
 /// Logs that people and their tools read: they hold statements.
-const LOGS: [&str; 6] = [
+const LOGS: [&str; 9] = [
     "general_log_file",
     SLOW_LOG.1,
     "server_audit_file_path",
     "sql_error_log_filename",
+    "rocksdb_log_dir",
+    "mroonga_log_file",
+    "mroonga_query_log_file",
     // MySQL's plugin.
     "audit_log_file",
     ERROR_LOG,
@@ -74,6 +82,7 @@ const AUDIT_OUTPUT: &str = "server_audit_output_type";
 const DIRECTORY: &str = "datadir";
 const BINARY_LOG: &str = "log_bin";
 const BINARY_LOG_INDEX: &str = "log_bin_index";
+const ALL_LOGS: &str = "log_basename";
 /// Galera, and how it brings a node up to date.
 const GALERA: &str = "wsrep_on";
 const TRANSFER: &str = "wsrep_sst_method";
@@ -107,7 +116,7 @@ impl Settings {
     /// Of all options in their order.
     pub(super) fn of(options: &[OsString]) -> Self {
         let mut found: Vec<(&'static str, OsString)> = Vec::new();
-        let mut rest = options.iter().map(|option| option.as_bytes());
+        let mut rest = options.iter().map(|option| option.as_bytes()).peekable();
         while let Some(option) = rest.next() {
             if let Some(off) = switched_off(option) {
                 found.retain(|(name, _)| *name != off);
@@ -118,7 +127,8 @@ impl Settings {
             let value = match (value, setting) {
                 (Some(value), _) => value,
                 (None, BINARY_LOG | GALERA | MYISAM_LOG | ERROR_LOG) => b"",
-                (None, _) => rest.next().unwrap_or_default(),
+                // Some take none either, and go on with the next option: no place begins so.
+                (None, _) => rest.next_if(|word| !word.starts_with(b"-")).unwrap_or_default(),
             };
             let value = OsString::from_vec(value.to_vec());
             found.retain(|(name, _)| *name != setting);
@@ -174,7 +184,7 @@ impl Settings {
     /// Where it lies, and its index, if settings say so.
     pub(super) fn binary_logs(&self) -> impl Iterator<Item = &OsStr> {
         let has = self.has_binary_log();
-        [BINARY_LOG, BINARY_LOG_INDEX]
+        [BINARY_LOG, BINARY_LOG_INDEX, ALL_LOGS]
             .into_iter()
             .filter(move |_| has)
             .filter_map(|it| self.value(it))
@@ -276,7 +286,7 @@ const OTHER: [&str; 6] = [DIRECTORY, GALERA, TRANSFER, PROVIDER, BINARY_LOG_INDE
 /// No setting of these can be named by fewer letters.
 const SHORTEST: usize = 4;
 /// Names of other settings that are the beginning of ours, those that switch a plugin on included.
-const OTHERS: [&[u8]; 10] = [
+const OTHERS: [&[u8]; 11] = [
     b"slow_query_log",
     b"log_slow_query",
     b"general_log",
@@ -284,6 +294,7 @@ const OTHERS: [&[u8]; 10] = [
     b"innodb",
     b"aria",
     b"rocksdb",
+    b"mroonga",
     b"server_audit",
     b"audit_log",
     b"sql_error_log",
@@ -349,6 +360,9 @@ mod tests {
             &["--tmpdir=/d/tmp", "-t/x"],
             &["--tmpdir=/d/tmp", "-t", "/x"],
             &["--tmpdir=/d/tmp:/x"],
+            // What needs no value takes no option for one.
+            &["--innodb-tmpdir", "--tmpdir=/x"],
+            &["--innodb-tmpdir", "-t/x"],
         ] {
             assert_eq!(outside(options), ["tmpdir /x"], "{options:?}");
         }
@@ -409,6 +423,13 @@ mod tests {
             assert_eq!(outside(&[&option]), [format!("{setting} /x/ibdata2")]);
         }
         assert_eq!(outside(&["--log-bin=/d/../x/bin"]), ["log_bin /d/../x/bin"]);
+        for option in ["log-basename", "log-ddl-recovery", "mroonga-database-path-prefix"] {
+            let stray = format!("{} /x/it", option.replace('-', "_"));
+            assert_eq!(outside(&[&format!("--{option}=/x/it"), "--mroonga=ON"]), [stray]);
+        }
+        for option in ["mroonga-query-log-file", "mroonga-log-file", "rocksdb-log-dir"] {
+            assert_eq!(outside(&[&format!("--{option}=/x/it")]).len(), 1, "{option}");
+        }
         for setting in LOGS {
             let logs = settings(&[&format!("--{}=/var/log/x.log", setting.replace('_', "-"))]);
             let strays = logs.outside(Path::new("/d"), &[Path::new("/d")]);

@@ -25,12 +25,14 @@ const FAILED: u8 = 0xff;
 /// ER_SERVER_SHUTDOWN
 const STOPPING: u16 = 1053;
 
-/// The socket on which the server of a brand takes clients; a relative path lies below `dir`. None
-/// while it starts and stops.
+/// The socket on which the server of a brand takes clients; a relative path lies below `dir`, and a
+/// name that begins with `@` is abstract. None while it starts and stops.
 pub(super) fn takes_clients(brand: Brand, pid: u32, dir: &Path) -> Option<PathBuf> {
     let mut all = listens_at(pid, dir);
     if brand == Brand::MariaDb {
-        // It has one socket, and would write a line on each client that leaves at once.
+        // It would write a line on each client that leaves at once. Of several sockets, those that
+        // systemd opened, some are abstract, which older clients do not know.
+        all.sort_by_key(|path| is_abstract(path));
         return all.into_iter().next();
     }
     // The X protocol may say nothing, and would be waited for.
@@ -52,17 +54,27 @@ fn listens_at(pid: u32, dir: &Path) -> Vec<PathBuf> {
         })
         .collect();
     let table = fs::read_to_string(format!("/proc/{pid}/net/unix")).unwrap_or_default();
-    listening(&table, &inodes).map(|path| dir.join(path)).collect()
+    listening(&table, &inodes).map(|path| place_of(path, dir)).collect()
 }
 
-/// The paths of those of these sockets that listen, by the kernel's table.
+/// Where a client finds a socket: the kernel shows a relative path and an abstract name alike.
+fn place_of(shown: &str, dir: &Path) -> PathBuf {
+    let path = dir.join(shown);
+    if shown.starts_with('@') && !path.exists() { PathBuf::from(shown) } else { path }
+}
+
+fn is_abstract(socket: &Path) -> bool {
+    socket.as_os_str().as_encoded_bytes().starts_with(b"@")
+}
+
+/// The paths and abstract names of those of these sockets that listen, by the kernel's table.
 fn listening<'t>(table: &'t str, inodes: &[u64]) -> impl Iterator<Item = &'t str> {
     table.lines().skip(1).filter_map(|line| {
         // Num RefCount Protocol Flags Type St Inode Path
         let mut fields = line.split_ascii_whitespace();
         let flags = u32::from_str_radix(fields.nth(3)?, 16).ok()?;
         let inode: u64 = fields.nth(2)?.parse().ok()?;
-        let path = fields.next().filter(|path| !path.starts_with('@'))?;
+        let path = fields.next()?;
         // A path may have blanks: what follows the inode is all of it.
         let path = &line[line.find(path)?..];
         (flags & LISTENS != 0 && inodes.contains(&inode)).then_some(path)
@@ -103,10 +115,23 @@ mod tests {
         0: 00000002 00000000 00010000 0001 01 15 mysqlx.sock\n";
 
     #[test]
-    fn only_a_socket_that_listens_by_a_path_counts() {
+    fn only_a_socket_that_listens_by_a_name_counts() {
         let of = |inodes: &[u64]| listening(TABLE, inodes).collect::<Vec<_>>();
-        assert_eq!(of(&[11, 12, 13, 15]), ["/run/a b/socket", "mysqlx.sock"]);
-        assert!(of(&[11, 13, 14]).is_empty() && of(&[]).is_empty());
+        assert_eq!(of(&[11, 12, 13, 15]), ["@abstract", "/run/a b/socket", "mysqlx.sock"]);
+        assert!(of(&[13, 14]).is_empty() && of(&[]).is_empty());
+    }
+
+    #[test]
+    fn an_abstract_socket_is_named_as_clients_name_it() {
+        let home = tempfile::tempdir().unwrap();
+        let place = |shown: &str| place_of(shown, home.path());
+        assert_eq!(place("@maria"), Path::new("@maria"));
+        assert_eq!(place("s/socket"), home.path().join("s/socket"));
+        assert_eq!(place("/run/socket"), Path::new("/run/socket"));
+        // A file may be called so too.
+        std::fs::write(home.path().join("@file"), "").unwrap();
+        assert_eq!(place("@file"), home.path().join("@file"));
+        assert!(is_abstract(&place("@maria")) && !is_abstract(&place("@file")));
     }
 
     #[test]

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use super::is_server_or_starter;
+use crate::service;
 
 /// Where a variable comes from that the unit does not name itself.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -35,17 +36,19 @@ pub(super) enum Started {
 impl Started {
     /// By a unit, with or without `.service`.
     pub(super) fn by(unit: &str, inherited: Inherited) -> Self {
-        let inherited = match inherited {
+        let (inherited, given) = match inherited {
             Inherited::OfSystemd => {
-                systemctl(&["show-environment"]).map(|told| manager(&told)).unwrap_or_default()
+                let told = systemctl(&["show-environment"]);
+                (told.map(|told| manager(&told)).unwrap_or_default(), Variables::new())
             }
-            Inherited::OfThisProcess => of_this_process(),
+            Inherited::OfThisProcess => (Variables::new(), of_this_process()),
         };
-        show(unit).map_or(Self::Unknown, |told| Self::of(&told, inherited))
+        show(unit).map_or(Self::Unknown, |told| Self::of(&told, inherited, given))
     }
 
-    /// By what systemctl has printed of the unit, and the variables that it does not name itself.
-    fn of(told: &str, inherited: Variables) -> Self {
+    /// By what systemctl has printed of the unit, the variables that it does not name itself, and
+    /// those that systemd has given already, which are as the server gets them.
+    fn of(told: &str, inherited: Variables, given: Variables) -> Self {
         // ExecStart={ path=/bin/sh ; argv[]=/bin/sh -c exec ... ; ignore_errors=no ; ... }
         let mut commands = told.lines().filter_map(|line| {
             let (_, words) = line.strip_prefix("ExecStart=")?.split_once("argv[]=")?;
@@ -59,6 +62,7 @@ impl Started {
         let mut variables = inherited;
         variables.extend(own(told));
         variables.extend(of_files(told));
+        variables.extend(given);
         // Behind a shell they end with its command.
         let ends = |word: &str| at > 0 && word.contains([';', '|', '&', '<', '>', '`']);
         let arguments = words.iter().skip(at + 1).take_while(|word| !ends(word));
@@ -77,8 +81,15 @@ pub(crate) fn variable_of_files(unit: &str, name: &str) -> Option<String> {
     of_files(&show(unit)?).remove(name)
 }
 
+/// A variable as `Environment=` of the unit and all drop-ins gives it, unless that is what
+/// Tidelock's own drop-in says, which `service install` writes again.
+pub(crate) fn variable_of_others(unit: &str, name: &str) -> Option<String> {
+    let value = own(&show(unit)?).remove(name)?;
+    (!service::has_assigned(unit, &format!("{name}={value}"))).then_some(value)
+}
+
 /// A variable as the server gets it, drop-ins included.
-pub(super) fn variable(unit: &str, name: &str) -> Option<String> {
+pub(crate) fn variable(unit: &str, name: &str) -> Option<String> {
     let told = show(unit)?;
     of_files(&told).remove(name).or_else(|| own(&told).remove(name))
 }
@@ -119,12 +130,96 @@ fn own(told: &str) -> Variables {
 
 /// Those of `EnvironmentFile=`.
 fn of_files(told: &str) -> Variables {
-    let lines = assigned(told, "EnvironmentFiles=").flat_map(|file| {
+    let files = assigned(told, "EnvironmentFiles=").map(|file| {
         let path = file.rsplit_once(" (").map_or(file, |(path, _)| path);
-        let text = fs::read_to_string(path).unwrap_or_default();
-        text.lines().map(|line| words(line).join(" ")).collect::<Vec<_>>()
+        fs::read_to_string(path).unwrap_or_default()
     });
-    pairs(lines)
+    files.flat_map(|text| in_file(&text)).collect()
+}
+
+/// Where a reader of such a file is.
+#[derive(Clone, Copy)]
+enum At {
+    Line,
+    Comment,
+    CommentEscape,
+    Name,
+    /// Of a value, where blanks do not count.
+    Blank,
+    Value,
+    Escape,
+    Single,
+    Double,
+    DoubleEscape,
+}
+
+/// What a file of variables says, taken apart as systemd does it (src/basic/env-file.c): a value
+/// goes on behind a backslash at the end of its line, and in quotes. A comment does not: before 254
+/// it did, and what stands there counts rather than not.
+fn in_file(text: &str) -> Vec<(String, String)> {
+    let mut all = Vec::new();
+    let (mut name, mut value) = (String::new(), String::new());
+    // What has no quotes ends where its last letter is.
+    let mut kept = 0;
+    let mut at = At::Line;
+    // A last line may lack its end.
+    for letter in text.chars().chain(['\n']) {
+        let ends = matches!(letter, '\n' | '\r');
+        let is_blank = matches!(letter, ' ' | '\t') || ends;
+        at = match (at, letter) {
+            (At::Line, '#' | ';') => At::Comment,
+            (At::Line, _) if is_blank => At::Line,
+            (At::Line, _) => {
+                name = letter.to_string();
+                At::Name
+            }
+            (At::Comment, '\\') => At::CommentEscape,
+            (At::Comment | At::CommentEscape, _) if ends => At::Line,
+            (At::Comment | At::CommentEscape, _) => At::Comment,
+            (At::Name, '=') => {
+                value.clear();
+                kept = 0;
+                At::Blank
+            }
+            (At::Name, _) if ends => At::Line,
+            (At::Name, _) => {
+                name.push(letter);
+                At::Name
+            }
+            (At::Blank | At::Value, _) if ends => {
+                value.truncate(kept);
+                all.push((name.trim_end().to_owned(), std::mem::take(&mut value)));
+                At::Line
+            }
+            (At::Blank, '\'') => At::Single,
+            (At::Blank, '"') => At::Double,
+            (At::Blank, _) if is_blank => At::Blank,
+            (At::Blank | At::Value, '\\') => At::Escape,
+            (At::Single, '\'') | (At::Double, '"') => At::Blank,
+            (At::Double, '\\') => At::DoubleEscape,
+            (At::Escape, _) if ends => At::Value,
+            (At::DoubleEscape, _) if ends => At::Double,
+            (found, _) => {
+                if matches!(found, At::DoubleEscape) && !"\"\\`$".contains(letter) {
+                    value.push('\\');
+                }
+                value.push(letter);
+                if !(matches!(found, At::Blank | At::Value) && is_blank) {
+                    kept = value.len();
+                }
+                match found {
+                    At::Single => At::Single,
+                    At::Double | At::DoubleEscape => At::Double,
+                    _ => At::Value,
+                }
+            }
+        };
+    }
+    // Quotes that nobody has closed.
+    if matches!(at, At::Value | At::Single | At::Double) {
+        all.push((name.trim_end().to_owned(), value));
+    }
+    all
 }
 
 fn assigned<'t>(told: &'t str, name: &'static str) -> impl Iterator<Item = &'t str> {
@@ -182,7 +277,7 @@ mod tests {
     }
 
     fn arguments_with(told: &str, inherited: &str) -> Vec<OsString> {
-        match Started::of(told, manager(inherited)) {
+        match Started::of(told, manager(inherited), Variables::new()) {
             Started::Server(_, arguments) => arguments,
             other => panic!("{other:?}"),
         }
@@ -233,6 +328,44 @@ mod tests {
     }
 
     #[test]
+    fn a_variable_that_goes_on_in_the_next_line_of_its_file_is_read_to_its_end() {
+        let read = |text: &str| {
+            let mut all = in_file(text);
+            assert_eq!(all.len(), 1, "{text:?}: {all:?}");
+            let (name, value) = all.remove(0);
+            assert_eq!(name, "O", "{text:?}");
+            value
+        };
+        for (text, value) in [
+            ("O=--a \\\n --tmpdir=/x\n", "--a  --tmpdir=/x"),
+            ("O='--a\n --tmpdir=/x'", "--a\n --tmpdir=/x"),
+            ("O=\"--a\n --tmpdir=/x\"\n", "--a\n --tmpdir=/x"),
+            ("O=\"--a \\\n--b \\\" \\c\" \n", "--a --b \" \\c"),
+            ("# O=--no\n ; O=--no\n\nO = --a=\"b\"  \n", "--a=\"b\""),
+            ("# it goes on \\\nO=--a", "--a"),
+            ("O='a' \"b\"c\\ \n", "abc "),
+            ("O=\n", ""),
+        ] {
+            assert_eq!(read(text), value, "{text:?}");
+        }
+        assert_eq!(in_file("no value\n=\nA=b\nO=c").len(), 2);
+    }
+
+    #[test]
+    fn what_systemd_has_given_a_units_command_comes_before_its_files() {
+        let home = tempfile::tempdir().unwrap();
+        let file = home.path().join("mysql");
+        fs::write(&file, "MYSQLD_OPTS=--tmpdir=/a\nMORE=--b\n").unwrap();
+        let told = exec_start("/usr/sbin/mysqld $MYSQLD_OPTS $MORE")
+            + &format!("EnvironmentFiles={} (ignore_errors=yes)\n", file.display());
+        let given = manager("MYSQLD_OPTS=--tmpdir=/c\n");
+        let Started::Server(_, arguments) = Started::of(&told, Variables::new(), given) else {
+            panic!("no server");
+        };
+        assert_eq!(arguments, ["--tmpdir=/c", "--b"]);
+    }
+
+    #[test]
     fn what_systemd_gives_all_units_counts_where_the_unit_says_nothing() {
         let told = exec_start("/usr/sbin/mysqld $MYSQLD_OPTS ${MORE}");
         let inherited = "LANG=C\nMYSQLD_OPTS=$'--tmpdir=/a --log-bin'\nMORE=--b\n";
@@ -245,7 +378,8 @@ mod tests {
     fn what_starts_no_server_itself_is_named() {
         let script = exec_start("/usr/local/bin/start-it --user /x/mysqldump");
         let named = Started::Other("/usr/local/bin/start-it --user /x/mysqldump".to_owned());
-        assert_eq!(Started::of(&script, Variables::new()), named);
-        assert_eq!(Started::of("Environment=A=b\n", Variables::new()), Started::Unknown);
+        assert_eq!(Started::of(&script, Variables::new(), Variables::new()), named);
+        let none = Started::of("Environment=A=b\n", Variables::new(), Variables::new());
+        assert_eq!(none, Started::Unknown);
     }
 }

@@ -159,7 +159,8 @@ impl Instance {
             None => beside_server(dir)?,
         };
         let cluster = cluster.or_else(|| {
-            let options = options(dir);
+            // Words that cannot be read are refused where they are needed.
+            let options = options(dir).unwrap_or_default();
             let config = options.iter().find_map(|it| it.strip_prefix("config_file="));
             config.map(Path::new).and_then(Cluster::of_config)
         });
@@ -275,19 +276,46 @@ fn beside_server(dir: &Path) -> Result<PathBuf> {
     })
 }
 
-/// The options of the last start, without the directory: `-p`, `5433`, `-c`, `fsync=off`.
-pub(crate) fn options(dir: &Path) -> Vec<String> {
-    let text = fs::read_to_string(dir.join("postmaster.opts")).unwrap_or_default();
-    let mut words = text.trim_end().split(" \"").skip(1).map(|word| word.trim_end_matches('"'));
+/// The options of the server that runs, else of the last start, without the directory: `-p`,
+/// `5433`, `-c`, `fsync=off`.
+///
+/// # Errors
+/// [`Error::Refused`] for words that are no UTF-8, which no record holds.
+pub(crate) fn options(dir: &Path) -> Result<Vec<String>> {
+    let mut words = words(dir)?.into_iter();
     let mut found = Vec::new();
     while let Some(word) = words.next() {
         if word == "-D" {
             words.next();
         } else if !word.starts_with("-D") && !word.starts_with("--data") {
-            found.push(word.to_owned());
+            found.push(word);
         }
     }
-    found
+    Ok(found)
+}
+
+/// The words behind the program. postmaster.opts has them in quotes and keeps no quote in a word
+/// apart from these, so the process itself is asked where there is one.
+fn words(dir: &Path) -> Result<Vec<String>> {
+    let text = |bytes: Vec<u8>| {
+        String::from_utf8(bytes).map_err(|why| {
+            let words = String::from_utf8_lossy(why.as_bytes()).replace('\0', " ");
+            Error::refused(
+                format!("the server on {} was started with `{words}`, no UTF-8", dir.display()),
+                "restart it with another name for that: it is started again by the same words",
+            )
+        })
+    };
+    if let Server::Running { pid, .. } = Server::on(dir)
+        && let Ok(line) = fs::read(format!("/proc/{pid}/cmdline"))
+        && let Some(line) = line.strip_suffix(b"\0")
+    {
+        let line = text(line.to_vec())?;
+        return Ok(line.split('\0').skip(1).map(str::to_owned).collect());
+    }
+    let text = text(fs::read(dir.join("postmaster.opts")).unwrap_or_default())?;
+    let words = text.trim_end().split(" \"").skip(1).map(|word| word.trim_end_matches('"'));
+    Ok(words.map(str::to_owned).collect())
 }
 
 /// As pg_ctl hands them to a shell.
@@ -298,6 +326,10 @@ pub(crate) fn shell_words(words: &[String]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt as _;
+    use std::process::Stdio;
+
     use super::*;
 
     #[test]
@@ -305,9 +337,40 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let put = |text: &str| fs::write(dir.path().join("postmaster.opts"), text).unwrap();
         put("/b/postgres \"-D\" \"/d\" \"-c\" \"a=b c\" \"-p\" \"1\"\n");
-        assert_eq!(options(dir.path()), ["-c", "a=b c", "-p", "1"]);
+        assert_eq!(options(dir.path()).unwrap(), ["-c", "a=b c", "-p", "1"]);
         put("/b/postgres \"-D/d\"\n");
-        assert!(options(dir.path()).is_empty());
+        assert!(options(dir.path()).unwrap().is_empty());
+        fs::write(dir.path().join("postmaster.opts"), b"/b/postgres \"-c\" \"a=\xff\"\n").unwrap();
+        assert!(matches!(options(dir.path()), Err(Error::Refused { .. })));
+    }
+
+    /// A word may have blanks and quotes.
+    #[test]
+    fn options_of_a_server_that_runs_are_the_words_of_its_process() {
+        let home = tempfile::tempdir().unwrap();
+        let dir = home.path().canonicalize().unwrap();
+        fs::write(dir.join("PG_VERSION"), "15\n").unwrap();
+        let opts = "/b/postgres \"-c\" \"cluster_name=a \"b\"\" \"-D\" \"/d\"\n";
+        fs::write(dir.join("postmaster.opts"), opts).unwrap();
+        let started = |words: &[&OsStr]| {
+            // It waits for its input, as a server for its clients.
+            let mut command = Command::new("/bin/sh");
+            command.args(["-c", "read line"]).args(words).current_dir(&dir);
+            let child = command.stdin(Stdio::piped()).spawn().unwrap();
+            fs::write(dir.join("postmaster.pid"), format!("{}\n", child.id())).unwrap();
+            child
+        };
+        let mut child = started(&["cluster_name=a \"b\"", "-D", "/d", "-p1"].map(OsStr::new));
+        let found = options(&dir);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(found.unwrap(), ["-c", "read line", "cluster_name=a \"b\"", "-p1"]);
+        let mut child = started(&[OsStr::from_bytes(b"-p\xff")]);
+        let found = options(&dir);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let why = found.unwrap_err();
+        assert!(why.exit_code() == 3 && why.to_string().contains("no UTF-8"), "{why}");
     }
 
     #[test]

@@ -1,17 +1,17 @@
 //! `tidelock profile path`: which rule decides about a file, and what it makes of it.
 
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use serde::Serialize;
 use tidelock_contract::control::FOLDER;
+use tidelock_contract::postgres::TABLESPACES;
 use tidelock_contract::{Action, Origin, Policy};
-use tidelock_keyring::KEYRING;
 
 use crate::console;
 use crate::error::{Error, Result};
 use crate::profile;
-use crate::protected::Protected;
+use crate::protected::{Protected, is_protected};
 use crate::unlock::KeyOptions;
 
 /// Say which rule decides about a file, and what it makes of it
@@ -56,7 +56,9 @@ impl PathCommand {
         let (policy, name) = match &self.profile {
             Some(given) => {
                 let compiled = profile::named(given)?.compile(&[], &[]);
-                (compiled.map_err(tidelock_keyring::Error::from)?, self.file.clone())
+                let policy = compiled.map_err(tidelock_keyring::Error::from)?;
+                let name = self.below(&policy)?;
+                (policy, name)
             }
             None => self.in_force()?,
         };
@@ -75,43 +77,107 @@ impl PathCommand {
         ))
     }
 
+    /// The file's name below a directory that nobody has named.
+    fn below(&self, policy: &Policy) -> Result<PathBuf> {
+        if !self.file.has_root() || is_in_tablespace(policy, &self.file) {
+            return self.name(&self.file);
+        }
+        Err(Error::usage(
+            format!("{} is no name below a protected directory", self.file.display()),
+            "with --profile, leave out the directory and the slash behind it",
+        ))
+    }
+
     /// The policy of the directory, and the file's name in it.
     fn in_force(&self) -> Result<(Policy, PathBuf)> {
-        let real = real(&self.file)?;
-        let protected = match &self.dir {
-            Some(dir) => Protected::open(dir)?,
-            None => Protected::open(holder(&real)?)?,
-        };
-        let name = match real.strip_prefix(&protected.path) {
-            Ok(name) if !name.as_os_str().is_empty() => name.to_path_buf(),
-            Ok(_) => {
-                return Err(Error::usage(
-                    format!("{} is the directory itself", self.file.display()),
-                    "name a file in it",
+        let typed = std::path::absolute(&self.file).map_err(Error::io("find", &self.file))?;
+        let real = real(&typed)?;
+        let protected = match (&self.dir, holder(&real).or_else(|| holder(&typed))) {
+            (Some(dir), _) => Protected::open(dir)?,
+            (None, Some(dir)) => Protected::open(dir)?,
+            (None, None) => {
+                return Err(Error::refused(
+                    format!("{} lies in no protected directory", real.display()),
+                    "name the directory with -D DIR, or a profile with --profile",
                 ));
             }
-            // A tablespace is recognised by its own directory.
-            Err(_) => real,
         };
-        Ok((self.keys.unlock(&protected)?.policy().clone(), name))
+        if let Some(other) = holder(&real).filter(|other| *other != protected.path) {
+            return Err(Error::refused(
+                format!(
+                    "{} lies in {}, whose own rules decide",
+                    self.file.display(),
+                    other.display()
+                ),
+                format!("name that directory: -D {}", other.display()),
+            ));
+        }
+        let policy = self.keys.unlock(&protected)?.policy().clone();
+        let name = match name_in(&protected.path, &typed) {
+            Some(name) => self.name(&name)?,
+            // It is recognised by its own directory, wherever it lies.
+            None if is_in_tablespace(&policy, &real) => self.name(&real)?,
+            None => {
+                return Err(Error::refused(
+                    format!("{} lies outside of {}", self.file.display(), protected.path.display()),
+                    "its rules hold outside only behind its links: if one leads there, name the \
+                     file behind that link",
+                ));
+            }
+        };
+        Ok((policy, name))
+    }
+
+    /// A name as the policy takes it.
+    fn name(&self, name: &Path) -> Result<PathBuf> {
+        if name.components().any(|part| part == Component::ParentDir) {
+            return Err(Error::usage(
+                format!("{} has a `..` that cannot be followed", self.file.display()),
+                "name the file without `..`",
+            ));
+        }
+        let name: PathBuf = name.components().filter(|part| *part != Component::CurDir).collect();
+        match name.components().next() {
+            None => Err(Error::usage(
+                format!("{} is the directory itself", self.file.display()),
+                "name a file in it",
+            )),
+            Some(first) if first.as_os_str() == FOLDER => Err(Error::usage(
+                format!("{} is Tidelock's own, and no rule decides about it", name.display()),
+                "name a file of the engine",
+            )),
+            Some(_) => Ok(name),
+        }
     }
 }
 
 /// The nearest directory above it with a keyring.
-fn holder(file: &Path) -> Result<&Path> {
-    let holds = |dir: &&Path| dir.join(FOLDER).join(KEYRING).symlink_metadata().is_ok();
-    file.ancestors().find(holds).ok_or_else(|| {
-        Error::refused(
-            format!("{} lies in no protected directory", file.display()),
-            "name the directory with -D DIR, or a profile with --profile",
-        )
+fn holder(file: &Path) -> Option<&Path> {
+    file.ancestors().find(|dir| is_protected(dir))
+}
+
+/// True for a path in a tablespace. A folder of that name below another `pg_tblspc` is a copy's.
+fn is_in_tablespace(policy: &Policy, path: &Path) -> bool {
+    let bytes = path.as_os_str().as_bytes();
+    let Some(tail) = policy.tablespace_tail(bytes) else { return false };
+    let above = bytes.strip_suffix(tail).unwrap_or_default();
+    above.split(|byte| *byte == b'/').all(|name| name != TABLESPACES.as_bytes())
+}
+
+/// The name of a file in `dir`, by the last place in it on the way: what a link there leads to has
+/// the link's name.
+fn name_in(dir: &Path, typed: &Path) -> Option<PathBuf> {
+    typed.ancestors().find_map(|above| {
+        let real = std::fs::canonicalize(above).ok()?;
+        let inside = real.strip_prefix(dir).ok()?;
+        let rest = typed.strip_prefix(above).ok()?;
+        Some(inside.components().chain(rest.components()).collect())
     })
 }
 
 /// With links resolved as far as the path exists.
-fn real(file: &Path) -> Result<PathBuf> {
-    let typed = std::path::absolute(file).map_err(Error::io("find", file))?;
-    let there = existing(&typed);
+fn real(typed: &Path) -> Result<PathBuf> {
+    let there = existing(typed);
     let rest = typed.strip_prefix(there).unwrap_or(Path::new("")).to_path_buf();
     let there = std::fs::canonicalize(there).map_err(Error::io("find", there))?;
     Ok(if rest.as_os_str().is_empty() { there } else { there.join(rest) })

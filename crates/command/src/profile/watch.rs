@@ -17,6 +17,7 @@ use tidelock_ffi::ledger::{Action as Becomes, LEDGER, NUMBERS};
 use crate::error::{Error, Result};
 use crate::exec::{Program, outlive};
 use crate::profile::trace::{self, Call};
+use crate::protected::is_protected;
 
 /// What the program did, by the rules.
 #[derive(Serialize)]
@@ -58,7 +59,7 @@ pub(super) struct Refused {
 /// Runs the program, and judges what it did below `directory` by `policy`.
 ///
 /// # Errors
-/// There is no strace, or it cannot trace.
+/// The program would run in a protected directory; there is no strace, or it cannot trace.
 pub(super) fn watch(
     directory: &Path,
     policy: &Policy,
@@ -67,6 +68,9 @@ pub(super) fn watch(
 ) -> Result<Watched> {
     let directory = std::fs::canonicalize(directory).map_err(Error::io("find", directory))?;
     let here = std::env::current_dir().map_err(Error::io("find", "."))?;
+    for place in [&directory, &here] {
+        refuse_protected(place)?;
+    }
     let server = tidelock_runtime::is_server(program.path.as_os_str().as_bytes());
     let (ended, text) = run(program, arguments)?;
     let calls = trace::calls(&text, &here);
@@ -77,6 +81,20 @@ pub(super) fn watch(
         ));
     }
     Ok(judge(&Place { directory, policy, server }, &calls, ended.to_string()))
+}
+
+/// What a program without the library writes there would be plain.
+fn refuse_protected(place: &Path) -> Result<()> {
+    match place.ancestors().find(|above| is_protected(above)) {
+        Some(dir) => Err(Error::refused(
+            format!(
+                "{} is protected, and the program would write plain files there",
+                dir.display()
+            ),
+            "use an empty directory: name it with --in, and start this command elsewhere",
+        )),
+        None => Ok(()),
+    }
 }
 
 fn run(program: &Program, arguments: &[OsString]) -> Result<(ExitStatus, String)> {

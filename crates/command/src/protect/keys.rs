@@ -1,7 +1,7 @@
 //! The options of a new keyring, handed on to `tidelock encrypt` and `tidelock migrate` as they
 //! were typed; and how a keyring is opened, for `tidelock decrypt`.
 
-use std::io::PipeReader;
+use std::io::{PipeReader, Write as _};
 use std::os::fd::AsRawFd as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -9,11 +9,14 @@ use std::process::Command;
 use tidelock_providers::{Descriptor, ProviderChoice};
 
 use crate::error::{Error, Result};
+use crate::folder::Entry;
 use crate::init::refuse_to_print_into_logs;
 use crate::unlock::{KeyOptions, opens_by_itself};
 
 /// Files in it are gone after a restart (statfs(2)).
 const TMPFS: i64 = 0x0102_1994;
+/// No keyring of a few slots and keys is larger.
+const SAMPLE: usize = 64 << 10;
 
 /// The keys of the protected directory
 #[derive(clap::Args)]
@@ -105,6 +108,17 @@ impl Keys {
         if let Some(file) = &self.recovery_file {
             refuse_inside(file, dir)?;
         }
+        if let (Some(copy), Some(recovery)) = (&self.keyring_copy, &self.recovery_file)
+            && real(copy)? == real(recovery)?
+        {
+            return Err(Error::refused(
+                format!("{} is named for the keyring and for the recovery key", copy.display()),
+                "name two files: the copy of the keyring is written when all is sealed",
+            ));
+        }
+        if let Some(file) = &self.keyring_copy {
+            try_place(file)?;
+        }
         let Some(choice) = self.choice() else { return Ok(()) };
         let passing = choice.kind().slot.name() == "env";
         if unit {
@@ -127,13 +141,39 @@ impl Keys {
     /// [`Error::Refused`].
     pub(super) fn refuse_existing(&self) -> Result<()> {
         let mut files = self.recovery_file.iter().chain(&self.keyring_copy);
-        match files.find(|file| file.symlink_metadata().is_ok()) {
-            None => Ok(()),
-            Some(file) => Err(Error::refused(
-                format!("{} is there already", file.display()),
-                "name a new file: what another keyring needs is never overwritten",
-            )),
+        files.try_for_each(|file| refuse_taken(file))
+    }
+
+    /// Where a call that goes on writes the second copy, if it says so: the place that was named
+    /// `before` may be gone.
+    ///
+    /// # Errors
+    /// As [`Keys::check`] and [`Keys::refuse_existing`], for another place than before.
+    pub(super) fn copy_instead(
+        &self,
+        before: Option<PathBuf>,
+        dir: &Path,
+    ) -> Result<Option<PathBuf>> {
+        let Some(file) = &self.keyring_copy else {
+            return Ok(before.filter(|_| !self.no_keyring_copy));
+        };
+        let file = absolute(file)?;
+        if before.as_ref() != Some(&file) {
+            refuse_inside(&file, dir)?;
+            refuse_taken(&file)?;
+            try_place(&file)?;
         }
+        Ok(Some(file))
+    }
+
+    /// What cannot change once there is a keyring, as it is passed on.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub(super) fn words(&self) -> Result<Vec<String>> {
+        let mut command = Command::new("tidelock");
+        self.pass(&mut command)?;
+        Ok(command.get_args().map(|word| word.to_string_lossy().into_owned()).collect())
     }
 
     /// True if somebody has to open the keyring at each start.
@@ -248,14 +288,105 @@ fn absolute(path: &Path) -> Result<PathBuf> {
 }
 
 fn refuse_inside(file: &Path, dir: &Path) -> Result<()> {
-    let file = std::path::absolute(file).map_err(Error::io("find", file))?;
-    let folder = file.parent().unwrap_or(&file);
-    let folder = folder.canonicalize().map_err(Error::io("find", folder))?;
-    if folder.starts_with(dir) {
+    let file = real(file)?;
+    if file.starts_with(dir) {
         return Err(Error::refused(
             format!("{} lies inside the directory", file.display()),
             "name a file on another disk",
         ));
     }
     Ok(())
+}
+
+/// The path of a file that may not be there, without links above it.
+fn real(file: &Path) -> Result<PathBuf> {
+    let file = absolute(file)?;
+    let folder = file.parent().unwrap_or(&file);
+    let folder = folder.canonicalize().map_err(Error::io("find", folder))?;
+    Ok(file.file_name().map_or_else(|| folder.clone(), |name| folder.join(name)))
+}
+
+fn refuse_taken(file: &Path) -> Result<()> {
+    match file.symlink_metadata() {
+        Err(_) => Ok(()),
+        Ok(_) => Err(Error::refused(
+            format!("{} is there already", file.display()),
+            "name a new file: what another keyring needs is never overwritten",
+        )),
+    }
+}
+
+/// Writes as much as a keyring may need where its copy goes, and takes it away: the copy itself is
+/// written when all is sealed, and the server is down.
+fn try_place(file: &Path) -> Result<()> {
+    let entry = Entry::of(&absolute(file)?)?;
+    if entry.exists()? {
+        return Ok(());
+    }
+    let written = entry.create_whole(|made| {
+        made.write_all(&[0; SAMPLE]).map_err(Error::io("write", entry.path()))
+    });
+    written.and_then(|()| entry.remove())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    fn keys(copy: Option<&Path>, recovery: Option<&Path>) -> Keys {
+        Keys {
+            provider: None,
+            weak_passphrase: false,
+            recovery_file: recovery.map(Path::to_path_buf),
+            no_recovery: recovery.is_none(),
+            print_recovery: false,
+            keyring_copy: copy.map(Path::to_path_buf),
+            no_keyring_copy: copy.is_none(),
+            plain: Vec::new(),
+            program: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_place_where_no_copy_can_be_written_is_found_before_the_server_stops() {
+        let home = tempfile::tempdir().unwrap();
+        let dir = home.path().canonicalize().unwrap();
+        let (data, media) = (dir.join("data"), dir.join("media"));
+        fs::create_dir(&data).unwrap();
+        fs::create_dir(&media).unwrap();
+        let check = |copy: &Path, recovery: Option<&Path>| {
+            let judged = keys(Some(copy), recovery).check(&data, false);
+            judged.map_err(|why| why.to_string())
+        };
+        assert_eq!(check(&media.join("copy"), None), Ok(()));
+        assert_eq!(fs::read_dir(&media).unwrap().count(), 0);
+        for nowhere in ["/proc/tidelock-copy", "/proc/self/no/copy"] {
+            assert!(check(Path::new(nowhere), None).is_err(), "{nowhere}");
+        }
+        std::os::unix::fs::symlink(&media, dir.join("link")).unwrap();
+        let (copy, recovery) = (media.join("one"), dir.join("link/one"));
+        let why = check(&copy, Some(&recovery)).unwrap_err();
+        assert!(why.contains("is named for the keyring and for the recovery key"), "{why}");
+        assert_eq!(check(&copy, Some(&media.join("two"))), Ok(()));
+    }
+
+    #[test]
+    fn the_second_copy_goes_where_the_last_call_says() {
+        let home = tempfile::tempdir().unwrap();
+        let dir = home.path().canonicalize().unwrap();
+        let (data, old, new) = (dir.join("data"), dir.join("no/old"), dir.join("new"));
+        fs::create_dir(&data).unwrap();
+        let instead = |typed: &Keys| typed.copy_instead(Some(old.clone()), &data);
+        assert_eq!(instead(&keys(Some(&new), None)).unwrap(), Some(new.clone()));
+        // The first call's own copy may be there.
+        assert_eq!(instead(&keys(Some(&old), None)).unwrap(), Some(old.clone()));
+        assert_eq!(instead(&keys(None, None)).unwrap(), None);
+        let says_nothing = Keys { no_keyring_copy: false, ..keys(None, None) };
+        assert_eq!(instead(&says_nothing).unwrap(), Some(old.clone()));
+        fs::write(&new, "another keyring's").unwrap();
+        assert!(matches!(instead(&keys(Some(&new), None)), Err(Error::Refused { .. })));
+        assert!(matches!(instead(&keys(Some(&data.join("x")), None)), Err(Error::Refused { .. })));
+    }
 }

@@ -91,7 +91,8 @@ impl Engine for Instance {
     }
 
     fn refuse_words(&self, words: &[String]) -> Result<()> {
-        Self::refuse_words(words)
+        Self::refuse_words(words)?;
+        self.refuse_variables()
     }
 
     fn notes(&self, user: Option<&str>, unit: Option<&str>) -> Result<String> {

@@ -62,7 +62,7 @@ impl Engine for Instance {
     }
 
     fn options(&self) -> Result<Vec<String>> {
-        Ok(options(&self.dir))
+        options(&self.dir)
     }
 
     fn log(&self) -> Option<PathBuf> {

@@ -15,14 +15,19 @@ use crate::mysqld::{self, Brand, refuse_socket};
 use crate::owner::Owner;
 use crate::postgres::{Cluster, Instance};
 use crate::run_as::run;
+use crate::server::unit_of;
 use crate::service;
 use crate::starter::{
-    self, Starter, is_called, main_of, of_patroni, starts_patroni, without_suffix,
+    self, Starter, is_called, is_of_people, main_of, of_patroni, starts_patroni, without_suffix,
 };
 use crate::whereabouts::Identity;
 
 /// As long as a supervisor may take to start its server: Patroni asks for the leader before.
 const PATIENCE: Duration = Duration::from_secs(120);
+/// As long as a server may take to end behind its unit.
+const BEHIND: Duration = Duration::from_secs(5);
+/// How often a server that starts or stops is looked at.
+const LOOK: Duration = Duration::from_millis(200);
 
 /// Which one
 #[derive(clap::Args)]
@@ -122,6 +127,7 @@ impl Target {
             (None, starter) => {
                 if let Some(starter) = starter {
                     self.refuse_unnamed_unit(starter)?;
+                    self.refuse_own_service()?;
                 }
                 match Brand::of(self.dir()) {
                     Some(Brand::MariaDb) => refuse_socket(self.dir()),
@@ -150,6 +156,26 @@ impl Target {
         Err(Error::refused(
             format!("{unit} runs the server on {dir}, and would start it as it was before"),
             hint,
+        ))
+    }
+
+    /// Refuses a server that would be started in the service that this command runs in, as below
+    /// `systemd-run`, and would end with that.
+    fn refuse_own_service(&self) -> Result<()> {
+        let ours = unit_of(std::process::id()).filter(|unit| !is_of_people(unit));
+        let Some(ours) = ours.filter(|_| starter::systemd_runs()) else { return Ok(()) };
+        let theirs = self.engine.running().and_then(unit_of);
+        if theirs.as_ref() == Some(&ours) || starter::spares_what_it_started(&ours) {
+            return Ok(());
+        }
+        Err(Error::refused(
+            format!(
+                "this command runs in {ours}, and the server on {} would be started there: it \
+                 would end with that service",
+                self.dir().display()
+            ),
+            "run it in a login, or below `systemd-run --scope`; a provider of systemd's \
+             credentials needs a unit that starts the server",
         ))
     }
 
@@ -253,9 +279,52 @@ impl Target {
     /// [`Error::Tool`].
     pub(super) fn stop(&self, triggers: &[String]) -> Result<()> {
         triggers.iter().try_for_each(|trigger| self.systemctl("stop", trigger))?;
-        match self.other_unit() {
-            Some(unit) => self.systemctl("stop", unit),
-            None => self.engine.stop(),
+        let Some(unit) = self.other_unit() else { return self.engine.stop() };
+        self.systemctl("stop", unit)?;
+        let until = Instant::now() + BEHIND;
+        while let Some(pid) = self.engine.running() {
+            if Instant::now() >= until {
+                self.start_triggers(triggers);
+                self.start_other_unit()?;
+                return Err(Error::refused(
+                    format!(
+                        "the server on {} (process {pid}) goes on without {unit}, which was \
+                         stopped and is started again",
+                        self.dir().display()
+                    ),
+                    "a Patroni in pause leaves its server alone: `patronictl resume` first; else \
+                     have the unit stop it (KillMode=, ExecStop=)",
+                ));
+            }
+            sleep(LOOK);
+        }
+        Ok(())
+    }
+
+    /// Starts a unit that is no cluster, whether or not its server runs; nothing happens if it is
+    /// active.
+    ///
+    /// # Errors
+    /// [`Error::Tool`].
+    pub(super) fn start_other_unit(&self) -> Result<()> {
+        self.other_unit().map_or(Ok(()), |unit| self.systemctl("start", unit))
+    }
+
+    /// Refuses a server that somebody has started while a person has read the plan, which does not
+    /// know it.
+    ///
+    /// # Errors
+    /// [`Error::Refused`].
+    pub(super) fn refuse_started(&self, before: Option<u32>) -> Result<()> {
+        match self.engine.running() {
+            Some(pid) if before != Some(pid) => Err(Error::refused(
+                format!(
+                    "the server on {} (process {pid}) was started meanwhile",
+                    self.dir().display()
+                ),
+                "run this again: a server is looked at before it is stopped",
+            )),
+            _ => Ok(()),
         }
     }
 
@@ -293,7 +362,7 @@ impl Target {
                 let _ = console::print(line);
                 told = true;
             }
-            sleep(Duration::from_millis(200));
+            sleep(LOOK);
         }
     }
 

@@ -131,7 +131,11 @@ impl Unprotect {
         }
         target.refuse_wrong_unit(Goal::Unprotect)?;
         engine.refuse_to_stop(self.username.as_deref(), target.unit.as_deref())?;
-        let options = if begun.is_none() { target.options()? } else { Vec::new() };
+        // Now: it may end while a person thinks.
+        let now = match (&begun, running) {
+            (Some(_), None) => None,
+            _ => Some((target.options()?, engine.log())),
+        };
         if let Some(unit) = &target.unit {
             service::refuse_removal(unit)?;
         }
@@ -150,23 +154,31 @@ impl Unprotect {
             dir.display()
         ))?;
         console::agree(self.yes)?;
-        let mut triggers = target.triggers()?;
-        let (was_running, options, log) = match begun {
-            Some(record) => {
-                triggers.extend(record.triggers);
-                (record.was_running, record.options, record.log)
-            }
-            None => (running.is_some(), options, None),
-        };
+        target.refuse_started(running)?;
+        let (mut was_running, mut triggers) = (running.is_some(), target.triggers()?);
+        let (mut options, mut log) = (Vec::new(), None);
+        if let Some(record) = begun {
+            was_running |= record.was_running;
+            triggers.extend(record.triggers);
+            (options, log) = (record.options, record.log);
+        }
+        // What runs now was started since, perhaps in another way. One that was just ending has no
+        // options any more.
+        if let Some((of_now, log_of_now)) = now
+            && (!of_now.is_empty() || options.is_empty())
+        {
+            (options, log) = (of_now, log_of_now);
+        }
         let record = Record {
             goal: Goal::Unprotect,
             stage: Stage::Converting,
-            was_running: was_running || running.is_some(),
+            was_running,
             options,
-            log: log.or_else(|| engine.log()),
+            log,
             keyring_copy: None,
             recovery_file: None,
             triggers,
+            typed: None,
         };
         Ok(record)
     }

@@ -39,7 +39,12 @@ impl Facts<'_> {
         let history = history::of(protected, keyring, &config);
         let unlocked = &seen["unlocked"];
         let problems = found.problems.len();
-        let left_out: Vec<&String> = found.left_out.iter().chain(&found.lost).collect();
+        let left_out = found.left_out.iter().chain(&found.lost).chain(&found.anothers);
+        let left_out: Vec<&String> = left_out.collect();
+        let mut verdict = json!({"sealed": problems == 0, "words": words(found)});
+        if found.files.sealed == 0 {
+            verdict["nothing"] = json!(true);
+        }
         Ok(json!({
             "made": console::time(now()),
             "began": console::time(found.began),
@@ -47,10 +52,7 @@ impl Facts<'_> {
             "directory": protected.path.display().to_string(),
             "name": protected.path.file_name().unwrap_or_default().to_string_lossy(),
             "profile": keyring.policy().profile(),
-            "verdict": {
-                "sealed": problems == 0,
-                "words": words(found),
-            },
+            "verdict": verdict,
             "cipher": {
                 "name": unlocked["cipher"], "unit": tidelock_format::UNIT, "library": "AWS-LC",
                 "derivation": "HKDF-Expand-SHA-256",
@@ -69,7 +71,7 @@ impl Facts<'_> {
             "markers": markers,
             "not_shown": NOT_SHOWN,
             "problems": found.problems,
-            "notes": found.notes.len().saturating_sub(found.left_out.len() + found.lost.len()),
+            "notes": found.notes.len().saturating_sub(left_out.len()),
             "left_out": left_out,
             "left_out_why": left_out_why(found),
             "plain_rules": unlocked["files"]["plain"],
@@ -87,6 +89,13 @@ impl Facts<'_> {
 /// What the page begins with. It claims no more than was looked at.
 fn words(found: &Output) -> String {
     let mut more = not_looked_at(found);
+    if let Some(direction) = found.half {
+        more += &format!(
+            " The directory is half {}: `tidelock {}` has not ended.",
+            direction.participle(),
+            direction.command()
+        );
+    }
     if found.coverage.is_none() {
         more += " The bytes behind the headers were not searched for plaintext.";
     }
@@ -102,17 +111,26 @@ fn words(found: &Output) -> String {
         };
         return format!("{} below.{read}{more}", console::count(problems, "problem"));
     }
-    let files = match (found.left_out.is_empty(), found.lost.is_empty()) {
-        (true, true) => "file",
-        (false, true) => "file of this cluster",
-        (true, false) => "file outside of lost+found",
-        (false, false) => "file of this cluster, outside of lost+found,",
+    let of = of(found);
+    let files = match (of.is_empty(), found.lost.is_empty()) {
+        (_, true) => format!("file{of}"),
+        (true, false) => "file outside of lost+found".to_owned(),
+        (false, false) => format!("file{of}, outside of lost+found,"),
     };
     let none = if but.is_empty() { "no file is" } else { "none of these is" };
     format!(
         "Every {files}{but} was read: its header, key, MAC and size are as they must be, and \
          {none} plain that the policy wants sealed.{more}"
     )
+}
+
+/// Whose files are meant, where others were left out.
+fn of(found: &Output) -> &'static str {
+    match (found.left_out.is_empty(), found.anothers.is_empty()) {
+        (true, true) => "",
+        (true, false) => " of this directory",
+        (false, _) => " of this cluster",
+    }
 }
 
 /// The files that were not read, for one reason or another.
@@ -142,27 +160,31 @@ fn not_looked_at(found: &Output) -> String {
             console::count(found.lost.len(), "folder")
         );
     }
+    if !found.anothers.is_empty() {
+        text += &format!(
+            " Not looked at: what is behind {} into other protected directories, named below.",
+            console::count(found.anothers.len(), "link")
+        );
+    }
     text
 }
 
 /// Which files are meant by all of them, behind "every file".
 fn scope(found: &Output) -> &'static str {
-    match (missed(found).is_empty() && found.lost.is_empty(), found.left_out.is_empty()) {
-        (true, true) => "",
-        (true, false) => " of this cluster",
-        (false, _) => " that was looked at",
+    match missed(found).is_empty() && found.lost.is_empty() {
+        true => of(found),
+        false => " that was looked at",
     }
 }
 
-fn left_out_why(found: &Output) -> &'static str {
-    match (found.left_out.is_empty(), found.lost.is_empty()) {
-        (true, false) => "since a repair of the file system keeps there what it finds",
-        (false, false) => {
-            "since clusters of other versions have these folders in the tablespaces, and the \
-             repair of a file system has lost+found"
-        }
-        _ => "since clusters of other versions have these folders in the tablespaces",
-    }
+fn left_out_why(found: &Output) -> String {
+    let whys = [
+        (&found.left_out, "clusters of other versions have these folders in the tablespaces"),
+        (&found.lost, "a repair of the file system keeps in lost+found what it finds"),
+        (&found.anothers, "other protected directories have what these links lead to"),
+    ];
+    let whys = whys.into_iter().filter(|(places, _)| !places.is_empty());
+    format!("since {}", whys.map(|(_, why)| why).collect::<Vec<_>>().join(", and "))
 }
 
 fn data_keys(keys: &Value, period: u64) -> Value {
@@ -205,7 +227,8 @@ fn server(seen: &Value, other: bool) -> String {
             format!("process {pid} seems to run here; whether with the library could not be seen")
         }
         (Some("unseen"), ..) => "whether a server was running could not be seen".to_owned(),
-        _ => "no server was running".to_owned(),
+        _ => "no server of PostgreSQL, MariaDB or MySQL was running, and no program with keys"
+            .to_owned(),
     }
 }
 
@@ -272,6 +295,25 @@ mod tests {
     }
 
     #[test]
+    fn a_verdict_does_not_claim_what_links_lead_to_in_other_directories() {
+        let mut found = deep();
+        found.anothers.push("link".into());
+        let told = words(&found);
+        assert!(told.starts_with("Every file of this directory was read: "), "{told}");
+        assert!(told.contains("Not looked at: what is behind 1 link into"), "{told}");
+        assert_eq!(scope(&found), " of this directory");
+        assert!(left_out_why(&found).starts_with("since other protected directories have"));
+    }
+
+    #[test]
+    fn a_verdict_says_that_a_conversion_has_not_ended() {
+        let mut found = deep();
+        found.half = Some(tidelock_keyring::Direction::Encrypt);
+        let told = words(&found);
+        assert!(told.contains("half sealed: `tidelock encrypt` has not ended"), "{told}");
+    }
+
+    #[test]
     fn a_verdict_does_not_claim_files_that_were_gone_or_new() {
         let mut found = deep();
         found.files.gone = 3;
@@ -296,7 +338,8 @@ mod tests {
 
     #[test]
     fn only_a_stopped_server_is_called_stopped() {
-        assert_eq!(server(&json!({"state": "stopped"}), false), "no server was running");
+        let stopped = server(&json!({"state": "stopped"}), false);
+        assert!(stopped.starts_with("no server of PostgreSQL, MariaDB or MySQL was running"));
         let hidden = json!({"state": "running", "pid": 7, "library": "cannot_be_told"});
         assert!(server(&hidden, false).starts_with("process 7 seems to run here"));
         assert!(server(&json!({"state": "unseen"}), false).contains("could not be seen"));

@@ -75,7 +75,13 @@ impl Unit {
 
     /// The line by which it unlocks its directory.
     pub(super) fn unlock(&self, program: &Path) -> String {
-        format!("ExecStartPre=+{} service unlock {self}", program.display())
+        format!("ExecStartPre=+{} service unlock {}", program.display(), self.as_word())
+    }
+
+    /// As a word of a unit's file, where a backslash begins an escape: systemd would call
+    /// `db@srv-my\x2ddb` by another name.
+    pub(super) fn as_word(&self) -> String {
+        self.0.replace('\\', r"\\")
     }
 
     /// A packaged unit of MariaDB or MySQL, by its name or an alias.
@@ -201,17 +207,25 @@ pub(super) fn below(root: &Path, path: &Path) -> PathBuf {
     root.join(path.strip_prefix("/").unwrap_or(path))
 }
 
-/// Refuses what a file of `EnvironmentFile=` gives a unit as LD_PRELOAD, if our library is not in
-/// it: that comes before the drop-in, so the server would start without the library.
+/// Refuses what a unit's server is given as LD_PRELOAD by `whose`, if our library is not in it: it
+/// may come before the drop-in, so the server would start without the library.
 ///
 /// # Errors
 /// [`Error::Refused`].
-pub(super) fn refuse_preload(unit: &Unit, given: Option<&str>, library: &str) -> Result<()> {
+pub(super) fn refuse_preload(
+    unit: &Unit,
+    whose: Whose,
+    given: Option<&str>,
+    library: &str,
+) -> Result<()> {
     match given {
         Some(given) if !given.split([' ', ':']).any(|word| word == library) => Err(Error::refused(
             format!(
-                "a file that {unit}.service names by EnvironmentFile= has LD_PRELOAD={given}, \
-                 which drops the library: {library}"
+                "{} has LD_PRELOAD={given}, which drops the library: {library}",
+                match whose {
+                    Whose::File => format!("a file that {unit}.service names by EnvironmentFile="),
+                    Whose::Unit => format!("{unit}.service, or a drop-in of it,"),
+                }
             ),
             format!(
                 "remove the line there; an allocator goes into a drop-in that comes behind ours, \
@@ -220,6 +234,15 @@ pub(super) fn refuse_preload(unit: &Unit, given: Option<&str>, library: &str) ->
         )),
         _ => Ok(()),
     }
+}
+
+/// What gives a server its variables.
+#[derive(Clone, Copy)]
+pub(super) enum Whose {
+    /// One of `EnvironmentFile=`.
+    File,
+    /// `Environment=`.
+    Unit,
 }
 
 /// True if a file has this line.
@@ -297,7 +320,7 @@ impl Plan {
         // Also behind the unit's own commands: a drop-in may have reset the list, and an agent
         // waits 30 s for its first client.
         let _ = writeln!(text, "{unlock}");
-        let _ = writeln!(text, "ExecStartPost=+{program} service check {unit}");
+        let _ = writeln!(text, "ExecStartPost=+{program} service check {}", unit.as_word());
         for choice in &target.config.providers {
             if let Some(credential) = choice.credential() {
                 // Without a path, which finds it in /etc/credstore.encrypted: with one, systemd
@@ -336,8 +359,11 @@ impl Plan {
             }
             _ => {
                 if root == Path::new("/") {
-                    let given = mysqld::variable_of_files(&unit.to_string(), "LD_PRELOAD");
-                    refuse_preload(unit, given.as_deref(), &library.to_string())?;
+                    let (name, library) = (unit.to_string(), library.to_string());
+                    let given = mysqld::variable_of_files(&name, start::PRELOAD);
+                    refuse_preload(unit, Whose::File, given.as_deref(), &library)?;
+                    let given = mysqld::variable_of_others(&name, start::PRELOAD);
+                    refuse_preload(unit, Whose::Unit, given.as_deref(), &library)?;
                 }
                 let _ = writeln!(
                     text,
@@ -404,14 +430,18 @@ mod tests {
     }
 
     #[test]
-    fn a_library_of_an_environment_file_that_drops_ours_is_refused() {
+    fn a_library_that_drops_ours_is_refused_with_the_place_that_gives_it() {
         let (unit, ours) = ("mariadb".parse::<Unit>().unwrap(), "/usr/lib/tidelock/x.so");
-        for good in [None, Some(ours), Some("/usr/lib/tidelock/x.so:/jemalloc.so")] {
-            refuse_preload(&unit, good, ours).unwrap();
-        }
-        for bad in ["", "/jemalloc.so", "/jemalloc.so /usr/lib/tidelock/x.so.old"] {
-            let why = refuse_preload(&unit, Some(bad), ours).unwrap_err();
-            assert!(why.exit_code() == 3 && why.to_string().contains(ours), "{why}");
+        for (whose, told) in [(Whose::File, "EnvironmentFile="), (Whose::Unit, "a drop-in of it")] {
+            for good in [None, Some(ours), Some("/usr/lib/tidelock/x.so:/jemalloc.so")] {
+                refuse_preload(&unit, whose, good, ours).unwrap();
+            }
+            for bad in ["", "/jemalloc.so", "/jemalloc.so /usr/lib/tidelock/x.so.old"] {
+                let why = refuse_preload(&unit, whose, Some(bad), ours).unwrap_err();
+                let text = why.to_string();
+                assert!(why.exit_code() == 3 && text.contains(ours), "{text}");
+                assert!(text.contains(told), "{text}");
+            }
         }
     }
 

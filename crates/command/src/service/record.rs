@@ -92,7 +92,7 @@ impl Record {
         unit: &Unit,
         root: &Path,
     ) -> Result<Vec<PathBuf>> {
-        let before = Self::may_be_there(old);
+        let before = self.may_be_there(old, unit, root)?;
         let changes = self.changes(&before, root)?;
         if changes.is_empty() && old == Some(self) {
             return Ok(Vec::new());
@@ -118,12 +118,17 @@ impl Record {
     ///
     /// # Errors
     /// As [`Record::write`].
-    pub(super) fn refuse_write(&self, old: Option<&Self>, root: &Path) -> Result<()> {
-        self.changes(&Self::may_be_there(old), root).map(drop)
+    pub(super) fn refuse_write(&self, old: Option<&Self>, unit: &Unit, root: &Path) -> Result<()> {
+        self.changes(&self.may_be_there(old, unit, root)?, root).map(drop)
     }
 
-    fn may_be_there(old: Option<&Self>) -> Vec<Written> {
-        old.iter().flat_map(|old| old.ours()).cloned().collect()
+    /// What may be in the files: what was installed for the unit, and in those that other units
+    /// share, what an install of these has written.
+    fn may_be_there(&self, old: Option<&Self>, unit: &Unit, root: &Path) -> Result<Vec<Written>> {
+        let is_shared =
+            |it: &Written| !it.block && self.written.iter().any(|own| own.path == it.path);
+        let own = old.iter().flat_map(|old| old.ours()).cloned();
+        Ok(own.chain(others(unit, root)?.into_iter().filter(is_shared)).collect())
     }
 
     /// The files that are to be written, and their texts. What a person has changed is found here,
@@ -161,6 +166,15 @@ impl Record {
         self.written.iter().any(named).then(|| self.library()).flatten()
     }
 
+    /// True if a drop-in says `Environment=` with this word.
+    pub(super) fn has_assigned(&self, word: &str) -> bool {
+        let has = |line: &str| {
+            let words = line.strip_prefix("Environment=");
+            words.is_some_and(|words| words.split(' ').any(|it| it == word))
+        };
+        self.ours().any(|it| !it.block && it.text.lines().any(has))
+    }
+
     /// All texts that may be in a file.
     fn ours(&self) -> impl Iterator<Item = &Written> {
         self.written.iter().chain(&self.replaced)
@@ -176,9 +190,17 @@ impl Record {
     ///
     /// # Errors
     /// As [`Record::remove`].
-    pub(super) fn refuse_remove(&self, root: &Path) -> Result<()> {
-        let ours = Self::may_be_there(Some(self));
-        ours.iter().try_for_each(|written| written.rest(&ours, root).map(drop))
+    pub(super) fn refuse_remove(&self, unit: &Unit, root: &Path) -> Result<()> {
+        let ours: Vec<Written> = self.ours().cloned().collect();
+        let alone = self.alone(unit, root)?;
+        alone.iter().try_for_each(|written| written.rest(&ours, root).map(drop))
+    }
+
+    /// What no other unit shares.
+    fn alone(&self, unit: &Unit, root: &Path) -> Result<Vec<&Written>> {
+        let others = others(unit, root)?;
+        let alone = |it: &&Written| others.iter().all(|other| other.path != it.path);
+        Ok(self.ours().filter(alone).collect())
     }
 
     /// Takes all away, this record last; which files.
@@ -186,12 +208,10 @@ impl Record {
     /// # Errors
     /// [`Error::Refused`] before anything is removed if a person has changed one; [`Error::Io`].
     pub(super) fn remove(&self, unit: &Unit, root: &Path) -> Result<Vec<PathBuf>> {
-        self.refuse_remove(root)?;
-        let ours = Self::may_be_there(Some(self));
+        self.refuse_remove(unit, root)?;
+        let ours: Vec<Written> = self.ours().cloned().collect();
         let mut removed = Vec::new();
-        let others = others(unit, root)?;
-        let alone = |it: &&Written| others.iter().all(|other| other.path != it.path);
-        for written in ours.iter().filter(alone) {
+        for written in self.alone(unit, root)? {
             if written.take_away(&ours, root)? {
                 removed.push(below(root, &written.path));
             }
@@ -277,7 +297,12 @@ fn others(unit: &Unit, root: &Path) -> Result<Vec<Written>> {
     let own = place(unit, root);
     let folder = own.parent().unwrap_or(&own);
     let mut found = Vec::new();
-    for entry in std::fs::read_dir(folder).map_err(Error::io("list", folder))? {
+    let entries = match std::fs::read_dir(folder) {
+        // Nothing is installed yet.
+        Err(why) if why.kind() == io::ErrorKind::NotFound => return Ok(found),
+        entries => entries.map_err(Error::io("list", folder))?,
+    };
+    for entry in entries {
         let path = entry.map_err(Error::io("list", folder))?.path();
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
         if let Some(Ok(other)) = name.strip_suffix(".toml").map(str::parse::<Unit>)
@@ -438,8 +463,8 @@ mod tests {
         fn refuse(&self, value: &str) -> Result<()> {
             let root = self.home.path();
             let old = Record::read(&self.unit, root)?;
-            record(value).refuse_write(old.as_ref(), root)?;
-            old.map_or(Ok(()), |old| old.refuse_remove(root))
+            record(value).refuse_write(old.as_ref(), &self.unit, root)?;
+            old.map_or(Ok(()), |old| old.refuse_remove(&self.unit, root))
         }
 
         fn remove(&self) -> Result<()> {
@@ -529,6 +554,52 @@ mod tests {
         record("a").save(&world.home.path().join(files[0]), &world.unit).unwrap();
         world.install("a").unwrap();
         assert_eq!(texts(&world), texts(&before));
+    }
+
+    #[test]
+    fn a_file_that_units_share_is_known_by_what_either_has_written() {
+        let world = World::new();
+        let root = world.home.path();
+        let (one, two): (Unit, Unit) = ("one".parse().unwrap(), "two".parse().unwrap());
+        let shared = |text: &str| {
+            let written = Written { path: "/bin/tool".into(), block: false, text: text.to_owned() };
+            Record { written: vec![written], ..record("a") }
+        };
+        let write = |unit: &Unit, text: &str| {
+            let old = Record::read(unit, root)?;
+            shared(text).refuse_write(old.as_ref(), unit, root)?;
+            shared(text).write(old.as_ref(), unit, root)
+        };
+        for unit in [&one, &two] {
+            write(unit, "first\n").unwrap();
+        }
+        // An upgrade of the package, and installs of both by it.
+        write(&one, "second\n").unwrap();
+        write(&two, "second\n").unwrap();
+        // Of another one, after which the record of the second unit names an older text.
+        write(&one, "third\n").unwrap();
+        write(&two, "fourth\n").unwrap();
+        write(&one, "fifth\n").unwrap();
+        let record = Record::read(&two, root).unwrap().unwrap();
+        record.refuse_remove(&two, root).unwrap();
+        record.remove(&two, root).unwrap();
+        assert_eq!(world.text("bin/tool").as_deref(), Some("fifth\n"));
+        let record = Record::read(&one, root).unwrap().unwrap();
+        record.remove(&one, root).unwrap();
+        assert_eq!(world.text("bin/tool"), None);
+        // A person's change is still told from either's.
+        write(&one, "first\n").unwrap();
+        world.put("bin/tool", "mine\n");
+        assert!(write(&two, "first\n").is_err());
+    }
+
+    #[test]
+    fn a_drop_in_is_known_by_its_variables() {
+        let text = "[Service]\nEnvironment=LD_PRELOAD=/a.so TIDELOCK_AGENT=/x\n".to_owned();
+        let written = vec![Written { path: "/d/t.conf".into(), block: false, text }];
+        let record = Record { written, ..record("a") };
+        assert!(record.has_assigned("LD_PRELOAD=/a.so"));
+        assert!(!record.has_assigned("LD_PRELOAD=/a") && !record.has_assigned("TMPDIR=/d"));
     }
 
     #[test]

@@ -23,9 +23,9 @@ use crate::mysqld::{self, Unseen};
 use crate::owner::Owner;
 use crate::rollback;
 use crate::server::{Loaded, Server};
-use crate::service::plan::{Unit, refuse_preload};
+use crate::service::plan::{Unit, Whose, refuse_preload};
 use crate::service::record::Record;
-use crate::service::{before, fit};
+use crate::service::{before, fit, start};
 use crate::this_program;
 use crate::unlock;
 use crate::whereabouts::{Identity, program_name, works_in};
@@ -60,7 +60,7 @@ pub(super) fn unlock(record: &Record) -> Result<()> {
         Library::refuse_without_hooks(&library)?;
     }
     let protected = open_or_make(&record.directory)?;
-    let owner = Owner::of(&protected.path)?;
+    let owner = protected.owner;
     let another = owner.uid != Owner::caller().uid;
     let run_dir = if rustix::process::geteuid().is_root() {
         RunDir::of_user(owner.uid, owner.gid)?
@@ -141,7 +141,8 @@ enum Look {
     Failed(String),
 }
 
-/// Refuses a library that a file of the unit's variables names now instead of ours.
+/// Refuses a library that the unit's variables name now instead of ours: in a file of them, or in a
+/// drop-in behind ours.
 ///
 /// # Errors
 /// [`Error::Refused`].
@@ -150,8 +151,15 @@ pub(super) fn refuse_other_library(record: &Record, unit: &Unit, root: &Path) ->
         return Ok(());
     };
     let name = unit.to_string();
-    let given = within(LOOK, move || mysqld::variable_of_files(&name, "LD_PRELOAD")).flatten();
-    refuse_preload(unit, given.as_deref(), &library.display().to_string())
+    let given = within(LOOK, move || {
+        let of_files = mysqld::variable_of_files(&name, start::PRELOAD);
+        let of_unit = mysqld::variable(&name, start::PRELOAD).filter(|_| of_files.is_none());
+        (of_files, of_unit)
+    });
+    let (of_files, of_unit) = given.unwrap_or_default();
+    let library = library.display().to_string();
+    refuse_preload(unit, Whose::File, of_files.as_deref(), &library)?;
+    refuse_preload(unit, Whose::Unit, of_unit.as_deref(), &library)
 }
 
 /// Refuses places outside of the directory that the unit names for rows of MariaDB or MySQL now:

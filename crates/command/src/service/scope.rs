@@ -35,7 +35,8 @@ fn elsewhere(dir: &Path, units: &[Unit]) -> Vec<OsString> {
         // `install` takes no path that would need quotes.
         words.push(format!("--property=RequiresMountsFor={}", dir.display()));
     }
-    words.extend(units.iter().map(|unit| format!("--property=Before={unit}.service")));
+    let before = |unit: &Unit| format!("--property=Before={}.service", unit.as_word());
+    words.extend(units.iter().map(before));
     words.push("--".to_owned());
     words.into_iter().map(OsString::from).collect()
 }

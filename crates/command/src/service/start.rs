@@ -7,18 +7,23 @@
 use std::ffi::{OsStr, OsString};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use super::Unit;
 use super::record::Record;
 use crate::error::{Error, Result};
 use crate::exec::{Library, Program};
 use crate::owner::Owner;
+use crate::run_as::{RunAs, without_secrets};
 
 /// Debian's.
 pub(super) const CLUSTER_TOOL: &str = "/usr/bin/pg_ctlcluster";
 /// Before it in PATH.
 pub(super) const IN_FRONT: &str = "/usr/local/bin/pg_ctlcluster";
+/// Gives the two variables to the program alone: what changes the user must not have the library.
+const ENV: &str = "/usr/bin/env";
+pub(super) const PRELOAD: &str = "LD_PRELOAD";
+const AGENT: &str = "TIDELOCK_AGENT";
 
 /// Run a program as the server of an installed unit runs: its user, the library, the unit's agent
 #[derive(clap::Args)]
@@ -52,11 +57,16 @@ impl Run {
         program.refuse_unless_it_loads()?;
         // The agent is the owner's, and gives no keys to a program of root's.
         let owner = Owner::of(&record.directory)?;
-        let mut command = Command::new(&program.called);
-        if Owner::caller().uid == 0 && owner.uid != 0 {
-            command.uid(owner.uid).gid(owner.gid);
-        }
-        become_it(command, arguments, Some(&record))
+        let mut command = match owner.uid {
+            0 => Command::new(ENV),
+            _ => RunAs::new(owner)?.of_a_person(Path::new(ENV))?,
+        };
+        // A person runs it, where that person is.
+        command.stdin(Stdio::inherit()).current_dir(".");
+        command.env_remove(PRELOAD).env_remove(AGENT);
+        command.arg(assignment(PRELOAD, &Library::find()?.path));
+        command.arg(assignment(AGENT, &record.socket)).arg(&program.called);
+        become_it(command, arguments, None)
     }
 }
 
@@ -74,19 +84,28 @@ impl ClusterTool {
     }
 }
 
-/// Returns only if the program does not start.
+/// `NAME=PATH`
+fn assignment(name: &str, path: &Path) -> OsString {
+    let mut text = OsString::from(name);
+    text.push("=");
+    text.push(path);
+    text
+}
+
+/// Without what may open a keyring. Returns only if the program does not start.
 ///
 /// # Errors
 /// [`Error::Io`]; the library is not installed.
 pub(super) fn become_it(
-    mut command: Command,
+    command: Command,
     arguments: &[OsString],
     record: Option<&Record>,
 ) -> Result<()> {
     let program = PathBuf::from(command.get_program());
+    let mut command = without_secrets(command);
     command.args(arguments);
     if let Some(record) = record {
-        command.env("LD_PRELOAD", Library::find()?.path).env("TIDELOCK_AGENT", &record.socket);
+        command.env(PRELOAD, Library::find()?.path).env(AGENT, &record.socket);
     }
     crate::cores::as_before();
     Err(Error::io("run", program)(command.exec()))

@@ -14,6 +14,7 @@ use crate::primitives::primitives;
 use crate::protected::Protected;
 use crate::server::Server;
 use crate::status::Programs;
+use crate::whereabouts::Identity;
 
 /// Where a user without /run/tidelock/UID has the agents.
 const RUN_OF_HOME: &str = ".local/state/tidelock/run";
@@ -31,9 +32,22 @@ pub(crate) struct Agent {
     /// SHA-256 of the keyring file that it has opened.
     #[serde(skip)]
     pub(crate) file: [u8; 32],
+    /// Its protected directory, by the path that it has there.
+    #[serde(skip)]
+    directory: PathBuf,
+    /// Whose programs it gives keys to, beside root's.
+    #[serde(skip)]
+    pub(crate) user: Option<u32>,
 }
 
 impl Agent {
+    /// True if it serves `dir`, canonical: a byte copy of that has the same keyring, and its agent
+    /// the same socket.
+    pub(crate) fn serves(&self, dir: &Path) -> bool {
+        let one = || Some(Identity::of(&self.directory).ok()? == Identity::of(dir).ok()?);
+        self.directory == dir || one() == Some(true)
+    }
+
     /// Has an agent of `dir` without programs end now; by itself it would in a few seconds.
     /// Whoever listens gets the signal, also if another has taken its place.
     pub(crate) fn end(&self, dir: &Path) {
@@ -134,15 +148,17 @@ fn ask(socket: PathBuf, users: &[u32]) -> Found {
         return Found::Nobody;
     }
     let answer = client::connect_to(&socket, users)
-        .and_then(|agent| agent.map(|it| Ok((it.pid(), it.status()?))).transpose());
+        .and_then(|agent| agent.map(|it| Ok((it.pid(), it.uid(), it.status()?))).transpose());
     match answer {
-        Ok(Some((pid, status))) => Found::Answers(Agent {
+        Ok(Some((pid, user, status))) => Found::Answers(Agent {
             pid: pid.unwrap_or(status.pid),
             socket,
             generation: status.generation.0,
             protection: status.protection,
             clients: status.client_count,
             file: status.file,
+            directory: status.directory,
+            user,
         }),
         Err(Error::Silent { pid, .. }) => Found::Silent(SilentAgent { pid, socket }),
         _ => Found::Nobody,

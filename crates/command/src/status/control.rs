@@ -2,13 +2,14 @@
 //!
 //! Offsets of `ControlFileData` (src/include/catalog/pg_control.h), the same from version 13 to 18.
 
-use std::fs::File;
 use std::path::Path;
 
+use rustix::fs::OFlags;
 use serde::Serialize;
 use tidelock_format::UNIT_USIZE;
 
 use crate::sealed::{Content, Keys, Wanted};
+use crate::walk::open_file;
 
 const VERSION_AT: usize = 8;
 const STATE_AT: usize = 16;
@@ -32,7 +33,7 @@ pub(crate) struct ControlFile {
 impl ControlFile {
     /// Reads it; `None` if there is none, or one of another form.
     pub(crate) fn read(dir: &Path, keys: &Keys) -> Option<Self> {
-        let file = File::open(dir.join("global/pg_control")).ok()?;
+        let file = open_file(&dir.join("global/pg_control"), OFlags::RDONLY).ok()?;
         let Ok(Content::Sealed(sealed)) = keys.open(file, Wanted::Any) else { return None };
         let mut bytes = vec![0u8; UNIT_USIZE];
         let size = sealed.plain_size().ok()?;

@@ -12,6 +12,7 @@ use tidelock_contract::control::FOLDER;
 use tidelock_keyring::KEYRING;
 
 use crate::status::settings::Setting;
+use crate::walk::read_small;
 
 /// The name of the program.
 pub(super) const PROGRAM: &str = "pgbackrest";
@@ -178,7 +179,7 @@ fn find<'a>(options: &'a [(String, String)], name: &str) -> Option<&'a str> {
 
 /// Adds the lines of a file; an absent one has none.
 fn take(file: &Path, lines: &mut Vec<Line>) -> Result<(), Doubt> {
-    let text = match fs::read_to_string(file) {
+    let text = match read_small(file) {
         Ok(text) => text,
         Err(why) if why.kind() == ErrorKind::NotFound => return Ok(()),
         Err(why) => return Err(Doubt::Unread { file: file.into(), why: why.to_string() }),

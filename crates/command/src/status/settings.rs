@@ -8,6 +8,9 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
+use crate::console;
+use crate::walk::read_small;
+
 /// The settings that are looked for.
 const NAMES: [&str; 8] = [
     "full_page_writes",
@@ -27,6 +30,7 @@ const MAX_DEPTH: u32 = 10;
 pub(crate) struct Setting {
     pub(crate) name: String,
     pub(crate) value: String,
+    #[serde(serialize_with = "console::lossy")]
     pub(crate) from: PathBuf,
 }
 
@@ -44,7 +48,7 @@ impl Setting {
 pub(super) fn of(dir: &Path) -> Vec<Setting> {
     let mut found = Found(Vec::new());
     let options = dir.join("postmaster.opts");
-    let words = words(&fs::read_to_string(&options).unwrap_or_default());
+    let words = words(&read_small(&options).unwrap_or_default());
     let given = options_of(&words);
     let config = given.iter().rev().find(|(name, _)| name == "config_file");
     let config = config.map_or_else(|| dir.join("postgresql.conf"), |(_, path)| path.into());
@@ -60,7 +64,7 @@ pub(crate) struct Found(pub(crate) Vec<Setting>);
 
 impl Found {
     pub(crate) fn file(&mut self, path: &Path, depth: u32) {
-        let Ok(text) = fs::read_to_string(path) else { return };
+        let Ok(text) = read_small(path) else { return };
         if depth <= MAX_DEPTH {
             self.text(&text, path, depth);
         }

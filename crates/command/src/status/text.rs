@@ -85,7 +85,9 @@ fn files(lines: &mut Lines, all: &Unlocked) {
 
 fn running(lines: &mut Lines, report: &Output) {
     match &report.server {
-        Server::Stopped => lines.add("server", "none runs"),
+        Server::Stopped if report.shows_servers() => lines.add("server", "none runs"),
+        Server::Stopped => lines
+            .add("server", "none of PostgreSQL, MariaDB or MySQL runs, and no program with keys"),
         Server::Unseen => lines.add("server", "unknown: processes cannot be looked at"),
         Server::Running { pid, program, library } => {
             let program =

@@ -6,7 +6,7 @@ use serde::Serialize;
 use tidelock_providers::{Config, ProviderChoice, RecoveryKey};
 
 use crate::console;
-use crate::keyring::{CopyState, is_same_filesystem};
+use crate::keyring::{CopyState, is_beside_data, is_same_filesystem};
 use crate::server::{Loaded, Server};
 use crate::status::settings::Setting;
 use crate::status::{Output, leaks, pgbackrest};
@@ -223,7 +223,7 @@ pub(super) fn of(
     }
     for choice in choices {
         if let Some(path) = choice.key_file()
-            && is_same_filesystem(&report.directory, path)
+            && is_beside_data(&report.directory, path)
         {
             warn(
                 "key_beside_data",

@@ -66,9 +66,24 @@ impl Deep {
                 "search for them in several runs",
             ));
         }
+        // Windows begins a text file so. UTF-16 would be looked for as it is, and never found.
+        if bytes.starts_with(b"\xff\xfe") || bytes.starts_with(b"\xfe\xff") {
+            return Err(Error::usage(
+                format!("{} is a text in UTF-16", path.display()),
+                "save it as UTF-8: markers are looked for in UTF-16 too",
+            ));
+        }
+        let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&bytes);
         let lines = bytes.split(|byte| *byte == b'\n');
         let lines = lines.map(|line| line.strip_suffix(b"\r").unwrap_or(line));
-        Ok(lines.filter(|line| !line.is_empty()).map(<[u8]>::to_vec).collect())
+        let texts: Vec<_> = lines.filter(|line| !line.is_empty()).map(<[u8]>::to_vec).collect();
+        if texts.is_empty() {
+            return Err(Error::usage(
+                format!("{} has no marker", path.display()),
+                "one marker a line, 8 to 4096 bytes each, or leave --markers out",
+            ));
+        }
+        Ok(texts)
     }
 
     /// A search, if one was asked for.
@@ -78,6 +93,11 @@ impl Deep {
 }
 
 impl Search<'_> {
+    /// How many markers are looked for.
+    pub(super) fn markers(&self) -> usize {
+        self.markers.count()
+    }
+
     /// Reads one file past header and key, counts it, and adds what looks plain to the problems of
     /// its `outcome`. One that is not there any more is missing, whatever it was before.
     pub(super) fn file(
@@ -199,6 +219,15 @@ mod tests {
     fn a_marker_is_a_line_whatever_its_end_is() {
         let found = texts(b"Ada Lovelace\r\n\r\n\nCharles Babbage\nthe last\r").unwrap();
         assert_eq!(found, [&b"Ada Lovelace"[..], b"Charles Babbage", b"the last"]);
+    }
+
+    #[test]
+    fn markers_that_could_never_be_found_are_refused() {
+        for text in [&b""[..], b"\n\r\n", b"\xef\xbb\xbf\n", b"\xff\xfeA\0d\0a\0"] {
+            assert!(matches!(texts(text), Err(Error::Usage { .. })), "{text:?}");
+        }
+        let windows = texts(b"\xef\xbb\xbfAda Lovelace\r\n").unwrap();
+        assert_eq!(windows, [b"Ada Lovelace"]);
     }
 
     #[test]

@@ -40,8 +40,10 @@ pub(crate) struct Finding {
 /// What a file is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Kind {
-    /// Sealed, or should be.
+    /// Sealed.
     Sealed,
+    /// To be sealed by the policy, and not proven to be: no header is right under these keys.
+    NotSealed,
     /// Without a byte.
     Empty,
     /// Plain by the policy.
@@ -65,6 +67,15 @@ pub(super) struct Outcome {
     pub(super) bytes_read: u64,
     pub(super) problems: Vec<Finding>,
     pub(super) notes: Vec<Finding>,
+}
+
+impl Outcome {
+    /// True if a newer keyring may have other words for it.
+    pub(super) fn is_about_keyring(&self) -> bool {
+        let kinds =
+            ["rolled_back", "unknown_key", "plain_where_sealed", "sealed_where_plain", "policy"];
+        self.problems.iter().any(|finding| kinds.contains(&finding.kind))
+    }
 }
 
 impl Finding {
@@ -109,6 +120,9 @@ impl Examiner<'_> {
             Err(Unopened::Failed(why)) => Err(Fault::Read(why)),
         };
         if let Err(fault) = done {
+            if look.kind == Kind::Sealed && !shows_seal(&fault) {
+                look.kind = Kind::NotSealed;
+            }
             look.problem(kind_of(&fault), fault.to_string());
         }
         let Look { kind, bytes_read, problems, notes, .. } = look;
@@ -260,6 +274,11 @@ impl Look<'_> {
 fn is_half_hole(unit: &[u8]) -> bool {
     let zero = |block: &[u8; BLOCK_USIZE]| u128::from_ne_bytes(*block) == 0;
     unit.as_chunks::<BLOCK_USIZE>().0.iter().any(zero) && !is_zero(unit)
+}
+
+/// True if its header was proven before this was found.
+const fn shows_seal(fault: &Fault) -> bool {
+    matches!(fault, Fault::Policy { .. } | Fault::Layout { .. } | Fault::Stream)
 }
 
 const fn kind_of(fault: &Fault) -> &'static str {

@@ -52,9 +52,8 @@ pub(super) fn unlock(
         return Ok(Unlocked { keys, policy, conversion: None });
     }
     let by_default = KeyOptions::default();
-    let owner = Owner::of(&protected.path)?;
-    let config =
-        named.unwrap_or(&by_default).to_open(&protected.keyring, &protected.path, owner)?;
+    let keys = named.unwrap_or(&by_default);
+    let config = keys.to_open(&protected.keyring, &protected.path, protected.owner)?;
     let keyring = match named {
         Some(named) => named.unlock(protected)?,
         None if std::io::stdin().is_terminal() => by_default.unlock(protected)?,

@@ -114,17 +114,31 @@ fn sockets(agents: &[u8]) -> impl Iterator<Item = &[u8]> {
 }
 
 /// True if the list beside the socket names this program. The agent decides; this only says who may
-/// ask. Without the list everybody must ask: a server would run without keys. The command is no
+/// ask. Without the list everybody must ask: a server would run without keys. So it is where the
+/// list is not whole, or the policy, by which a program without keys is guarded. The command is no
 /// server. A unit of systemd gives it the library too, and has it start the agent, which writes the
 /// list.
 fn lists(socket: &[u8], exe: &[u8]) -> bool {
-    match beside(socket, b".programs", MAX_LIST) {
-        Some(list) => {
-            let mut entries = list.split(|&byte| byte == b'\n');
-            entries.any(|entry| !entry.is_empty() && names_program(entry, exe))
+    if let Some(list) = beside(socket, b".programs", MAX_LIST).filter(|list| is_whole(list)) {
+        let mut entries = list.split(|&byte| byte == b'\n');
+        if entries.any(|entry| !entry.is_empty() && names_program(entry, exe)) {
+            return true;
         }
-        None => !names_program(COMMAND, exe),
+        let policy = beside(socket, b".policy", MAX_NOTICE);
+        if policy.is_some_and(|policy| Notice::decode(&policy).is_ok()) {
+            return false;
+        }
     }
+    !names_program(COMMAND, exe)
+}
+
+/// False for what a power cut leaves of a file: no byte of it, zeros, or a part; and for a list
+/// that is longer than any. That of an earlier version has no [`LIST_END`], and is empty if there
+/// is nobody on it: then everybody asks.
+///
+/// [`LIST_END`]: tidelock_contract::control::LIST_END
+fn is_whole(list: &[u8]) -> bool {
+    list.ends_with(b"\n") && !list.contains(&0) && list.len() < MAX_LIST
 }
 
 /// The bytes of a file beside a socket, if there is one; at most so many.
@@ -423,4 +437,47 @@ pub fn after_fork_in_child<S: System, C: UnitCipher>(process: &Engine<S, C>) {
         }
     }
     crate::renewal::after_fork_in_child();
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use tidelock_contract::Policy;
+    use tidelock_format::Layout;
+
+    use super::*;
+
+    #[test]
+    fn where_a_power_cut_has_left_no_list_or_no_policy_everybody_asks() {
+        let home = tempfile::tempdir().unwrap();
+        let (list, policy) = (home.path().join("id.programs"), home.path().join("id.policy"));
+        let agents = [home.path().as_os_str().as_bytes(), b"/id.sock"].concat();
+        let asks = |exe: &[u8]| part(&agents, exe, [None, None]) != Part::Guards;
+        let none = Policy::new("test".into(), Vec::new(), Vec::new(), None, Vec::new()).unwrap();
+        let notice = Notice::encode(Path::new("/srv/data"), Layout::DEFAULT, &none);
+        fs::write(&policy, &notice).unwrap();
+        for whole in ["server\n# the end\n", "server\n"] {
+            fs::write(&list, whole).unwrap();
+            assert!(asks(b"/bin/server") && !asks(b"/bin/cp"), "{whole:?}");
+        }
+        fs::write(&list, "# the end\n").unwrap();
+        assert!(!asks(b"/bin/server"));
+        for torn in ["", "\0\0\0", "other\nser"] {
+            fs::write(&list, torn).unwrap();
+            assert!(asks(b"/bin/server") && !asks(b"/usr/bin/tidelock"), "{torn:?}");
+        }
+        fs::write(&list, "other\n# the end\n").unwrap();
+        assert!(!asks(b"/bin/server"));
+        for torn in [&b""[..], &notice[..notice.len() - 1], &[0; 64]] {
+            fs::write(&policy, torn).unwrap();
+            assert!(asks(b"/bin/server") && !asks(b"/usr/bin/tidelock"), "{torn:?}");
+        }
+        // The agent writes the policy first.
+        fs::remove_file(&policy).unwrap();
+        assert!(asks(b"/bin/server"));
+        fs::write(&policy, &notice).unwrap();
+        fs::remove_file(&list).unwrap();
+        assert!(asks(b"/bin/server"));
+    }
 }

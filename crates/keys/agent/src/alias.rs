@@ -70,6 +70,7 @@ fn copy(from: &Path, to: &Path) -> Result<(), Error> {
         let mut file =
             fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&next)?;
         file.write_all(&text)?;
+        file.sync_all()?;
         fs::rename(&next, to)
     };
     copy().map_err(Error::io("write", to))

@@ -112,6 +112,12 @@ impl Connection {
         self.socket.pid()
     }
 
+    /// The user of the process that listens there, if the kernel says.
+    #[must_use]
+    pub fn uid(&self) -> Option<u32> {
+        self.socket.uid()
+    }
+
     /// Sends SIGTERM to the process that listens there, whichever one its status names.
     ///
     /// # Errors

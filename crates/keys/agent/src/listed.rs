@@ -9,6 +9,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use tidelock_contract::Policy;
+use tidelock_contract::control::LIST_END;
 use tidelock_format::KeyringId;
 
 use crate::peer::Program;
@@ -26,7 +27,7 @@ pub(crate) fn list(policy: &Policy, helpers: &[PathBuf]) -> Vec<u8> {
     let linked: BTreeSet<PathBuf> = linked.collect();
     let listed = policy.programs().iter().map(|program| program.as_bytes());
     let paths = linked.iter().chain(helpers).map(|path| path.as_os_str().as_bytes());
-    for program in listed.chain(paths) {
+    for program in listed.chain(paths).chain([LIST_END]) {
         text.extend_from_slice(program);
         text.push(b'\n');
     }
@@ -58,4 +59,17 @@ pub(crate) fn is_linked(policy: &Policy, program: &Program, uid: u32) -> bool {
     let entries = policy.programs().iter().flat_map(|entry| links(entry));
     let mut ours = entries.filter(|(_, file)| *file == program.path);
     ours.any(|(link, _)| !Program { path: link, ..program.clone() }.is_writable_by(uid))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_without_programs_is_not_taken_for_what_a_power_cut_has_left() {
+        let none = Policy::new("test".into(), Vec::new(), Vec::new(), None, Vec::new()).unwrap();
+        assert_eq!(list(&none, &[]), b"# the end\n");
+        let helper = PathBuf::from("/usr/bin/pgbackrest");
+        assert_eq!(list(&none, &[helper]), b"/usr/bin/pgbackrest\n# the end\n");
+    }
 }

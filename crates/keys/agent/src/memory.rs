@@ -22,6 +22,8 @@ pub trait LockedBytes: Send {
 pub struct Primitives {
     /// Moves bytes into locked memory; the original is wiped.
     pub lock: fn(Zeroizing<Vec<u8>>) -> Box<dyn LockedBytes>,
+    /// The number of the process at the other end of a socket; 0 for one in another PID namespace.
+    pub peer_pid: fn(BorrowedFd<'_>) -> Option<i32>,
     /// SO_PEERPIDFD of a connected socket, where the kernel has it.
     pub peer_pidfd: fn(BorrowedFd<'_>) -> Option<OwnedFd>,
     /// Closes every descriptor from this number on, those without close-on-exec too.
@@ -32,7 +34,13 @@ pub struct Primitives {
 
 impl Default for Primitives {
     fn default() -> Self {
-        Self { lock: lock_everything, peer_pidfd: |_| None, close_from: |_| {}, wipe_stack: || {} }
+        Self {
+            lock: lock_everything,
+            peer_pid: |_| None,
+            peer_pidfd: |_| None,
+            close_from: |_| {},
+            wipe_stack: || {},
+        }
     }
 }
 

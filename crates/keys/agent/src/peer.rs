@@ -27,6 +27,7 @@ const MAX_DEPTH: u32 = 64;
 /// A process and its program.
 #[derive(Clone, Debug)]
 pub(crate) struct Peer {
+    /// 0 of one in another PID namespace: nothing else is known of that.
     pub(crate) pid: i32,
     pub(crate) uid: u32,
     /// `None` if it could not be found out.
@@ -48,6 +49,10 @@ impl Peer {
     /// Of the socket, or no descriptor is left to look at the process with: that is no reason to
     /// refuse its program.
     pub(crate) fn of(socket: &OwnedFd, primitives: &Primitives) -> io::Result<Self> {
+        // `rustix` has no value for the number 0.
+        if (primitives.peer_pid)(socket.as_fd()) == Some(0) {
+            return Ok(Self { pid: 0, uid: u32::MAX, program: None });
+        }
         let credentials = rustix::net::sockopt::socket_peercred(socket)?;
         let pidfd = match process_of(socket.as_fd(), primitives) {
             Err(why) if is_shortage(&why) => return Err(why),
@@ -71,7 +76,11 @@ impl Peer {
     /// The program's path for messages.
     pub(crate) fn name(&self) -> String {
         let path = self.program.as_ref().map(|program| program.path.as_path());
-        let unknown = || if self.uid == 0 { "a program of root" } else { "?" };
+        let unknown = || match self {
+            Self { pid: 0, .. } => "a program in another PID namespace",
+            Self { uid: 0, .. } => "a program of root",
+            _ => "?",
+        };
         path.map_or_else(|| unknown().to_owned(), |path| path.display().to_string())
     }
 }
@@ -132,6 +141,9 @@ fn is_shortage(why: &io::Error) -> bool {
 pub(crate) fn process_of(socket: BorrowedFd<'_>, primitives: &Primitives) -> io::Result<OwnedFd> {
     if let Some(pidfd) = (primitives.peer_pidfd)(socket) {
         return Ok(pidfd);
+    }
+    if (primitives.peer_pid)(socket) == Some(0) {
+        return Err(io::Error::other("it is in another PID namespace"));
     }
     // Older kernels: the process may have ended and its number been given away before this.
     let credentials = rustix::net::sockopt::socket_peercred(socket)?;

@@ -28,7 +28,7 @@ impl RunDir {
     /// $TIDELOCK_RUN_DIR if it is set; else the first of /run/tidelock/UID,
     /// $XDG_RUNTIME_DIR/tidelock, ~/.local/state/tidelock/run and /tmp/tidelock-UID that exists or
     /// can be made. One that is not the caller's alone is an error, not a reason to try the next;
-    /// of a home whose path is too long for a socket nothing is tried.
+    /// of a home whose path is too long for a socket, or has a colon, nothing is tried.
     ///
     /// Whoever sets the environment of `tidelock` also says by TIDELOCK_AGENT where programs look
     /// for an agent, so the variable gives away nothing. Only in /tmp may somebody else be first,
@@ -64,7 +64,7 @@ impl RunDir {
         if let Some(home) = home.map(PathBuf::from).filter(|path| path.is_absolute()) {
             let state = home.join(".local/state/tidelock");
             let path = state.join("run");
-            if home.is_dir() && fits(&path) {
+            if home.is_dir() && fits(&path) && !has_colon(&path) {
                 // What is wrong with it shows when its folder is made.
                 let _ = DirBuilder::new().recursive(true).mode(0o700).create(state);
                 candidates.push(path);
@@ -153,6 +153,9 @@ impl RunDir {
         if !fits(path) {
             return refuse("its path is too long for a socket");
         }
+        if has_colon(path) {
+            return refuse("its path has a colon, at which TIDELOCK_AGENT ends a socket's path");
+        }
         Ok(Self { path: path.into() })
     }
 
@@ -199,6 +202,10 @@ pub(crate) fn make_for_all(folder: &Path) -> io::Result<()> {
 /// ID.sock has 37 bytes, and a slash before them.
 fn fits(path: &Path) -> bool {
     path.as_os_str().len() + 38 <= MAX_SOCKET_PATH
+}
+
+fn has_colon(path: &Path) -> bool {
+    path.as_os_str().as_encoded_bytes().contains(&b':')
 }
 
 /// Nobody but root may put directories of users here, unless each may only touch its own.
@@ -255,6 +262,18 @@ mod tests {
         let home = tempfile::tempdir().unwrap();
         let path = home.path().join("x".repeat(80));
         assert!(matches!(RunDir::at(&path), Err(Error::LooseRunDir { .. })));
+    }
+
+    #[test]
+    fn a_path_that_would_be_taken_for_two_sockets_is_refused() {
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join("a:b");
+        let refused = RunDir::at(&path).unwrap_err().to_string();
+        assert!(refused.contains("a:b") && refused.contains("a colon"), "{refused}");
+        // Who lives there has another.
+        let none = home.path().join("no/run");
+        let chosen = RunDir::choose_from(&none, None, Some(path.into()), home.path()).unwrap();
+        assert_eq!(chosen.path().parent(), Some(home.path()));
     }
 
     /// One that is named is taken or refused: no other is tried.

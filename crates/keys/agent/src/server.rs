@@ -252,12 +252,29 @@ impl Server {
         self.allowed.iter().map(Allowed::until).fold(self.until, Instant::max)
     }
 
+    fn silent(&self) -> usize {
+        self.connections.iter().filter(|connection| connection.client.is_none()).count()
+    }
+
     fn is_full(&self) -> bool {
         // Whoever has no keys yet may have a program listed.
-        let silent = self.connections.iter().filter(|connection| connection.client.is_none());
-        let more = (EACH - 1) * (silent.count() + self.allowed.len());
+        let more = (EACH - 1) * (self.silent() + self.allowed.len());
         let taken = self.connections.len() + self.companions.len() + more;
         self.connections.len() >= MAX_CONNECTIONS || taken + EACH > self.room
+    }
+
+    /// True if those who have keys or are waited for leave no room: nobody knows when they go.
+    fn is_full_for_long(&self) -> bool {
+        let clients = self.clients().count();
+        let taken = clients + self.companions.len() + (EACH - 1) * self.allowed.len();
+        clients >= MAX_CONNECTIONS || taken + EACH > self.room
+    }
+
+    /// While others have it, but may soon be gone, one waits for room. Where they stay one is taken
+    /// in at a time all the same, and told so: a program that waits in vain takes the agent for one
+    /// that was stopped.
+    fn takes_in(&self) -> bool {
+        !self.is_full() || self.is_full_for_long() && self.silent() == 0
     }
 
     /// Waits for something to do; says which connections have something to say, `None` at the end.
@@ -265,7 +282,7 @@ impl Server {
         let mut fds = vec![PollFd::new(end, PollFlags::IN)];
         let sockets = self.connections.iter().map(|connection| &connection.socket);
         fds.extend(sockets.map(|socket| PollFd::new(socket, PollFlags::IN)));
-        if !self.is_full() {
+        if self.takes_in() {
             fds.push(PollFd::new(&self.listener, PollFlags::IN));
         }
         let listed = self.allowed.iter().filter_map(Allowed::process);
@@ -297,7 +314,7 @@ impl Server {
     }
 
     fn accept(&mut self) {
-        while !self.is_full() {
+        while self.takes_in() {
             match accept_with(&self.listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
                 Ok(socket) => {
                     // A grant is sent whole or not at all.
@@ -355,7 +372,11 @@ impl Server {
         let Ok(peer) = Peer::of(socket, &self.primitives) else { return false };
         let result = match Request::decode(&bytes[..length]) {
             Err(_) => Err(RefusalReason::BadRequest),
+            Ok(_) if peer.pid == 0 => Err(RefusalReason::UnknownProgram),
             Ok(_) if peer.uid != 0 && peer.uid != this_user() => Err(RefusalReason::OtherUser),
+            Ok(Request::Keys | Request::Allow(_)) if self.is_full_for_long() => {
+                Err(RefusalReason::Full)
+            }
             Ok(Request::Keys) => self.grant(place, &peer),
             Ok(Request::Allow(path)) => self.allow(place, &peer, &path),
             Ok(Request::Reload(key)) => self.reload(place, &peer, key.0),
@@ -442,7 +463,7 @@ impl Server {
             return Err(RefusalReason::OtherKeyring);
         }
         let grant = grant(&keyring, &self.directory, self.options.core_dumps);
-        let grant = grant.ok_or(RefusalReason::Full)?;
+        let grant = grant.ok_or(RefusalReason::TooManyKeys)?;
         self.grant = (self.primitives.lock)(grant);
         (self.policy, self.generation) = (keyring.policy().clone(), keyring.generation());
         self.audit.set_key(ChainKey::of(&keyring, self.primitives.lock));
@@ -536,7 +557,9 @@ impl Server {
 }
 
 fn details<'a>(peer: &Peer, name: &'a str) -> Details<'a> {
-    Details { pid: Some(peer.pid), uid: Some(peer.uid), program: Some(name), ..Details::default() }
+    let is_known = peer.pid != 0;
+    let (pid, uid) = (is_known.then_some(peer.pid), is_known.then_some(peer.uid));
+    Details { pid, uid, program: Some(name), ..Details::default() }
 }
 
 fn this_user() -> u32 {

@@ -10,8 +10,8 @@
 //! The keyring key goes over a pipe, never in arguments or the environment. The step between is
 //! what a double fork is for: PostgreSQL takes an unknown child that ends for a crashed backend.
 
-use std::ffi::OsString;
-use std::fs::OpenOptions;
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
@@ -44,6 +44,8 @@ const MAX_ACCOMPANIED: usize = 64;
 const READY: &[u8] = b"ready\n";
 /// Another agent holds the keyring, or this one must not: the starter looks again.
 const RUNNING: &[u8] = b"running\n";
+/// The running program, whatever became of its file; to another program it is that one.
+const MYSELF: &str = "/proc/self/exe";
 /// Of util-linux.
 const SETPRIV: &str = "/usr/bin/setpriv";
 /// How long an agent may take to listen.
@@ -76,7 +78,7 @@ impl AgentCommand {
         // Its path gives the process its name in listings.
         let program = match Program::of_process("self") {
             Ok(program) => program.path,
-            Err(_) => PathBuf::from("/proc/self/exe"),
+            Err(_) => PathBuf::from(MYSELF),
         };
         Self {
             program,
@@ -87,6 +89,21 @@ impl AgentCommand {
             elsewhere: Vec::new(),
         }
     }
+
+    /// The program for another one that runs it: after an upgrade the new file, which took the
+    /// place of the old one.
+    fn program_by_path(&self) -> PathBuf {
+        let replaced = || replacement(&fs::read_link(MYSELF).ok()?);
+        let is_myself = self.program == Path::new(MYSELF);
+        is_myself.then(replaced).flatten().unwrap_or_else(|| self.program.clone())
+    }
+}
+
+/// What has the path now of which the kernel says that its file is gone.
+fn replacement(told: &Path) -> Option<PathBuf> {
+    let path = told.as_os_str().as_bytes().strip_suffix(b" (deleted)")?;
+    let path = Path::new(OsStr::from_bytes(path));
+    path.is_file().then(|| path.to_owned())
 }
 
 /// Makes sure that an agent holds this unlocked keyring for `directory`, canonical; its socket.
@@ -174,7 +191,10 @@ fn launch(
     options: &Options,
     command: &AgentCommand,
 ) -> Result<(), Error> {
-    let here = OsString::from(&command.program);
+    let here = match command.elsewhere.is_empty() {
+        true => OsString::from(&command.program),
+        false => command.program_by_path().into(),
+    };
     let mut words = command.elsewhere.iter().chain([&here]).chain(&command.detach);
     let program = words.next().unwrap_or(&here);
     let failed = |what| Error::io(what, program);
@@ -272,7 +292,7 @@ pub fn detach(command: &AgentCommand) -> Result<(), Error> {
                 .arg("--clear-groups")
                 .args([format!("--inh-caps={caps}"), format!("--ambient-caps={caps}")])
                 .arg("--")
-                .arg(&command.program);
+                .arg(command.program_by_path());
             agent
         }
         Some((uid, gid)) => {
@@ -384,7 +404,7 @@ fn parse_orders(bytes: &[u8]) -> Result<Parsed, Truncated> {
     let (grace, linger) = (from.u32()?, from.u32()?);
     let path = |from: &mut Reader<'_>| -> Result<PathBuf, Truncated> {
         let length = usize::from(from.u16()?);
-        Ok(PathBuf::from(std::ffi::OsStr::from_bytes(from.bytes(length)?)))
+        Ok(PathBuf::from(OsStr::from_bytes(from.bytes(length)?)))
     };
     let (directory, run_dir, file) = (path(&mut from)?, path(&mut from)?, path(&mut from)?);
     let journal = from.u8()? != 0;
@@ -414,4 +434,22 @@ fn silence() -> Result<(), Error> {
         .and_then(|()| rustix::stdio::dup2_stdout(&null))
         .and_then(|()| rustix::stdio::dup2_stderr(&null))
         .map_err(Error::sys("open", "/dev/null"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_program_runs_the_one_that_took_the_place_of_this_one() {
+        let home = tempfile::tempdir().unwrap();
+        let new = home.path().join("tidelock");
+        fs::write(&new, "").unwrap();
+        let told = |path: &Path| PathBuf::from(format!("{} (deleted)", path.display()));
+        assert_eq!(replacement(&told(&new)), Some(new.clone()));
+        assert_eq!(replacement(&new), None);
+        assert_eq!(replacement(&told(&home.path().join("gone"))), None);
+        let here = AgentCommand { program: new.clone(), ..AgentCommand::this_program() };
+        assert_eq!(here.program_by_path(), new);
+    }
 }

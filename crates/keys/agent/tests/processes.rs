@@ -473,6 +473,29 @@ fn a_program_for_which_there_are_no_descriptors_waits_and_is_not_refused() {
     assert_eq!(code, 0, "{said}");
 }
 
+/// Whoever waits in vain takes it for one that was stopped, and kills it.
+#[test]
+fn an_agent_whose_descriptors_are_taken_by_programs_says_so_at_once() {
+    let world = World::new();
+    // 20 of them are for connections: one each, and three for one that asks.
+    world.start_within("40:40");
+    let mut clients: Vec<_> = (0..18).map(|_| world.hold(&world.bin("postgres"))).collect();
+    for _ in 0..3 {
+        let (code, said) = world.ask("postgres", "keys");
+        assert_eq!(code, 4, "{said}");
+        assert!(said.contains("as many programs have keys from it as"), "{said}");
+    }
+    assert!(world.audit().last().unwrap().contains("\"event\":\"refuse\""));
+    assert!(world.agent().is_some());
+    let mut last = clients.pop().unwrap();
+    drop(last.stdin.take());
+    last.ended_within(PATIENCE).unwrap();
+    let until = Instant::now() + PATIENCE;
+    while world.ask("postgres", "keys").0 != 0 {
+        assert!(Instant::now() < until, "there is room again");
+    }
+}
+
 /// As at shutdown, though a program has keys.
 #[test]
 fn one_that_is_asked_to_end_takes_its_socket_away_and_writes_it_down() {

@@ -15,6 +15,10 @@ pub const ANNOUNCED_AT: u64 = 8;
 /// the link itself. Not one in the directory: some tools of backup stop at links.
 pub const ANCHOR: &str = "/proc/self";
 
+/// The last line of [`programs_beside`], the name of no program: a file without a byte is what a
+/// power cut has left, and no list.
+pub const LIST_END: &[u8] = b"# the end";
+
 /// The list of programs beside a socket, one a line: who may ask for keys.
 #[must_use]
 pub fn programs_beside(socket: &Path) -> PathBuf {

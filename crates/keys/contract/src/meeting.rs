@@ -307,10 +307,17 @@ fn is_writable(lock: BorrowedFd<'_>) -> bool {
 }
 
 /// The file that the lock file names, if it is this lock file's: a copy of a directory names that
-/// of its original.
+/// of its original. And if it is its owner's: whoever owns the directory writes any name there, and
+/// root removes what it is told to.
 fn remove_named(lock: BorrowedFd<'_>, found: &Stat) {
-    if let Ok(Some(record)) = read(lock, found) {
-        let _ = rustix::fs::unlink(record.path());
+    let Ok(Some(record)) = read(lock, found) else { return };
+    let path = record.path();
+    let named = rustix::fs::lstat(&path);
+    if named.is_ok_and(|named| {
+        FileType::from_raw_mode(named.st_mode) == FileType::RegularFile
+            && named.st_uid == found.st_uid
+    }) {
+        let _ = rustix::fs::unlink(path);
     }
 }
 
@@ -456,6 +463,28 @@ mod tests {
         fs::remove_file(record.path()).unwrap();
         let found = meet(lock_file(&dir).as_fd(), SIZE);
         assert!(matches!(found, Err(MeetingError::Elsewhere { .. })), "{found:?}");
+    }
+
+    /// Whoever owns the directory writes the lock file, and root's program or agent reads it.
+    #[test]
+    fn what_the_lock_file_names_is_removed_only_if_it_is_a_file_of_its_owner() {
+        let dir = tempfile::tempdir().unwrap();
+        let lock = lock_file(&dir);
+        let memory = memory_of(&lock);
+        let record = read(lock.as_fd(), &fstat(&lock).unwrap()).unwrap().expect("a record");
+        drop(lock);
+        let is_there = || fs::symlink_metadata(record.path()).is_ok();
+        if rustix::process::geteuid().is_root() {
+            std::os::unix::fs::chown(record.path(), Some(65534), None).unwrap();
+            assert!(part(lock_file(&dir).as_fd()) && is_there());
+        }
+        fs::remove_file(record.path()).unwrap();
+        std::os::unix::fs::symlink("/nowhere", record.path()).unwrap();
+        assert!(part(lock_file(&dir).as_fd()) && is_there());
+        assert_ne!(inode(&memory_of(&lock_file(&dir))), inode(&memory));
+        assert!(is_there());
+        fs::remove_file(record.path()).unwrap();
+        assert!(part(lock_file(&dir).as_fd()));
     }
 
     #[test]

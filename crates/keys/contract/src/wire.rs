@@ -150,6 +150,8 @@ pub enum RefusalReason {
     OtherKeyring = 8,
     /// The directory was made again since, and its old keyring is gone.
     KeyringGone = 9,
+    /// The keyring has more data keys than fit into an answer.
+    TooManyKeys = 10,
     /// A reason of a later version.
     Other = 0xffff,
 }
@@ -334,6 +336,7 @@ impl RefusalReason {
             7 => Self::Full,
             8 => Self::OtherKeyring,
             9 => Self::KeyringGone,
+            10 => Self::TooManyKeys,
             _ => Self::Other,
         }
     }
@@ -348,10 +351,20 @@ impl RefusalReason {
                  allow_writable_programs = true in the configuration"
             }
             Self::OtherUser => "unlock as the user of the server",
-            Self::UnknownProgram => "was the program replaced while it ran? start it again",
+            Self::UnknownProgram => {
+                "was the program replaced while it ran? start it again; one in another PID \
+                 namespace (a container) needs an agent there"
+            }
             Self::NotTidelock => "the agent and `tidelock` must be the same file",
             Self::BadRequest | Self::Other => "library and agent must be of one version",
-            Self::Full => "end some of its programs",
+            Self::Full => {
+                "end some of its programs, or start it with more descriptors (ulimit -Hn, \
+                 LimitNOFILE= of a unit)"
+            }
+            Self::TooManyKeys => {
+                "destroy data keys that no file uses (`tidelock key destroy`), and let go of \
+                 adopted ones (`tidelock key release`)"
+            }
             Self::OtherKeyring => "was the keyring changed again meanwhile? run the command again",
             Self::KeyringGone => "start it with `tidelock exec`, which takes the new keyring",
         }
@@ -370,7 +383,8 @@ impl fmt::Display for RefusalReason {
             Self::UnknownProgram => "the program's file cannot be found out",
             Self::NotTidelock => "only tidelock itself may list a program",
             Self::BadRequest => "the request cannot be read",
-            Self::Full => "it has too many clients",
+            Self::Full => "as many programs have keys from it as it has descriptors for",
+            Self::TooManyKeys => "the keyring has more data keys than fit into its answer",
             Self::OtherKeyring => {
                 "the keyring on the disk is older, or does not open with that key"
             }

@@ -1,40 +1,46 @@
-//! What pg_upgrade is told: its options as getopt_long(3) reads them.
-//!
-//! Knows the options of PostgreSQL 13 to 18. One that it does not know takes no value.
+//! What pg_upgrade is told.
 
 use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::OsStrExt as _;
 
-/// Short options with a value.
-const SHORT: &[u8] = b"bBdDjoOpPsU";
-/// Long options, and whether they have a value.
-const LONG: &[(&str, bool)] = &[
-    ("old-datadir", true),
-    ("new-datadir", true),
-    ("old-bindir", true),
-    ("new-bindir", true),
-    ("old-options", true),
-    ("new-options", true),
-    ("old-port", true),
-    ("new-port", true),
-    ("username", true),
-    ("jobs", true),
-    ("socketdir", true),
-    ("sync-method", true),
-    ("check", false),
-    ("link", false),
-    ("clone", false),
-    ("copy", false),
-    ("copy-file-range", false),
-    ("swap", false),
-    ("retain", false),
-    ("verbose", false),
-    ("no-sync", false),
-    ("no-statistics", false),
-    ("set-char-signedness", true),
-    ("version", false),
-    ("help", false),
-];
+use crate::exec::arguments::Spelling;
+
+const OPTIONS: Spelling = Spelling {
+    short: b"bBdDjoOpPsU",
+    long: &[
+        ("old-datadir", true),
+        ("new-datadir", true),
+        ("old-bindir", true),
+        ("new-bindir", true),
+        ("old-options", true),
+        ("new-options", true),
+        ("old-port", true),
+        ("new-port", true),
+        ("username", true),
+        ("jobs", true),
+        ("socketdir", true),
+        ("sync-method", true),
+        ("check", false),
+        ("link", false),
+        ("clone", false),
+        ("copy", false),
+        ("copy-file-range", false),
+        ("swap", false),
+        ("retain", false),
+        ("verbose", false),
+        ("no-sync", false),
+        ("no-statistics", false),
+        ("set-char-signedness", true),
+        ("version", false),
+        ("help", false),
+    ],
+    alike: &[
+        (b'd', "old-datadir"),
+        (b'D', "new-datadir"),
+        (b'k', "link"),
+        (b'V', "version"),
+        (b'?', "help"),
+    ],
+};
 /// Modes in which files are not copied byte by byte.
 const MODES: &[&str] = &["link", "clone", "copy-file-range", "swap"];
 
@@ -51,15 +57,8 @@ pub(super) struct Told {
 impl Told {
     pub(super) fn read(arguments: &[OsString]) -> Self {
         let mut told = Self::default();
-        let mut rest = arguments.iter().map(|argument| argument.as_bytes());
-        while let Some(argument) = rest.next() {
-            if argument == b"--" {
-                break;
-            } else if let Some(long) = argument.strip_prefix(b"--") {
-                told.long(long, &mut rest);
-            } else if let Some(letters) = argument.strip_prefix(b"-") {
-                told.short(letters, &mut rest);
-            }
+        for (option, value) in OPTIONS.read(arguments) {
+            told.take(option, value);
         }
         told
     }
@@ -69,47 +68,9 @@ impl Told {
         self.asks
     }
 
-    fn long<'a>(&mut self, option: &'a [u8], rest: &mut impl Iterator<Item = &'a [u8]>) {
-        let equals = option.iter().position(|byte| *byte == b'=');
-        let (name, attached) = match equals {
-            Some(at) => (&option[..at], Some(&option[at + 1..])),
-            None => (option, None),
-        };
-        // A part of a name will do if it is that of one alone.
-        let mut begin = LONG.iter().filter(|(long, _)| long.as_bytes().starts_with(name));
-        let exact = LONG.iter().find(|(long, _)| long.as_bytes() == name);
-        let one = match (begin.next(), begin.next()) {
-            (Some(one), None) => Some(one),
-            _ => exact,
-        };
-        let Some((long, has_value)) = one else { return };
-        let value = if *has_value { attached.or_else(|| rest.next()) } else { None };
-        self.take(long, value);
-    }
-
-    fn short<'a>(&mut self, letters: &'a [u8], rest: &mut impl Iterator<Item = &'a [u8]>) {
-        for (index, letter) in letters.iter().enumerate() {
-            let value = SHORT.contains(letter).then(|| match &letters[index + 1..] {
-                [] => rest.next(),
-                attached => Some(attached),
-            });
-            match letter {
-                b'd' => self.take("old-datadir", value.flatten()),
-                b'D' => self.take("new-datadir", value.flatten()),
-                b'k' => self.take("link", None),
-                b'V' => self.take("version", None),
-                b'?' => self.take("help", None),
-                _ => {}
-            }
-            if value.is_some() {
-                break;
-            }
-        }
-    }
-
-    fn take(&mut self, long: &str, value: Option<&[u8]>) {
-        let value = || value.map(|value| OsStr::from_bytes(value).to_owned());
-        match long {
+    fn take(&mut self, option: &str, value: Option<&OsStr>) {
+        let value = || value.map(OsStr::to_owned);
+        match option {
             "old-datadir" => self.old = value(),
             "new-datadir" => self.new = value(),
             "version" | "help" => self.asks = true,

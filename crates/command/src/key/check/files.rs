@@ -2,9 +2,9 @@
 //! generation that is not older.
 
 use std::fmt;
-use std::fs::File;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::OFlags;
 use serde::Serialize;
 use tidelock_contract::Decision;
 use tidelock_keyring::Keyring;
@@ -54,7 +54,7 @@ impl Files {
             if !matches!(keyring.policy().decide(found.name_bytes()), Decision::Seal(_)) {
                 continue;
             }
-            let opened = File::open(&found.path).map_err(Fault::from);
+            let opened = walk::open_file(&found.path, OFlags::RDONLY).map_err(Fault::from);
             match opened.and_then(|file| keys.open(file, Wanted::Any)) {
                 Ok(Content::Empty) => {}
                 Ok(_) => files.good += 1,

@@ -13,12 +13,13 @@ use std::process::Command;
 
 use nix::errno::Errno;
 use nix::unistd::{Gid, Uid, initgroups, setgid, setgroups, setuid};
-use tidelock_agent::spawn::AgentCommand;
+use tidelock_providers::has_terminal;
 
 use crate::error::{Error, Result};
 use crate::owner::Owner;
 use crate::protected;
 use crate::service;
+use crate::this_program;
 
 /// What the owner's own shell would have too.
 const KEPT: [&str; 6] = ["PATH", "LANG", "LC_ALL", "COLUMNS", "NO_COLOR", "TERM"];
@@ -46,8 +47,12 @@ pub(super) fn choose(dir: &Path, as_owner: bool, json: bool) -> Result<User> {
             .map_err(|errno| Error::io("become the owner of", path)(errno.into()))?;
         return Ok(User { name: name(owner) });
     }
-    let program = AgentCommand::this_program().program;
-    let mut again = Command::new(&program);
+    let program = this_program::path()?;
+    // What the owner has configured runs as the owner, and must not type into root's terminal.
+    let mut again = Command::new(if has_terminal() { Path::new("setsid") } else { &*program });
+    if has_terminal() {
+        again.arg("--wait").arg(&program);
+    }
     again.env_clear();
     again.envs(KEPT.iter().filter_map(|name| Some((name, std::env::var_os(name)?))));
     if let Some(account) = owner.account() {
@@ -58,7 +63,8 @@ pub(super) fn choose(dir: &Path, as_owner: bool, json: bool) -> Result<User> {
         again.arg("--json");
     }
     // Returns only if that fails.
-    Err(Error::io("run", program)(again.exec()))
+    let failed = again.exec();
+    Err(Error::io("run", again.get_program())(failed))
 }
 
 fn become_owner(owner: Owner) -> nix::Result<()> {

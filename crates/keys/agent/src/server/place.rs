@@ -53,7 +53,8 @@ pub(super) fn listen_at(path: &Path) -> Result<(OwnedFd, (u64, u64)), Error> {
     Ok((listener, (made.dev(), made.ino())))
 }
 
-/// Writes a file of mode 0600 whole, in place of an older one.
+/// Writes a file of mode 0600 whole, in place of an older one. The folder may be on a disk: after a
+/// power cut a name without its bytes would say that no program is listed.
 pub(super) fn write_beside(path: &Path, text: &[u8]) -> Result<(), Error> {
     let mut next = path.as_os_str().to_owned();
     next.push(".new");
@@ -61,6 +62,7 @@ pub(super) fn write_beside(path: &Path, text: &[u8]) -> Result<(), Error> {
         let mut file =
             OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&next)?;
         file.write_all(text)?;
+        file.sync_all()?;
         fs::rename(&next, path)
     };
     write().map_err(Error::io("write", path))

@@ -1,7 +1,8 @@
 //! How many programs an agent may have at a time: each takes descriptors of its process.
 //!
-//! Whoever finds no room waits until it is taken in. Taken in without room, it would be refused for
-//! good: the agent could not look at its process.
+//! Whoever finds no room waits until it is taken in, unless those who have it stay: then it is told
+//! so. Taken in without room, it would be refused for another reason: the agent could not look at
+//! its process.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 

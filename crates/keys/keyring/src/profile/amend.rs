@@ -6,7 +6,7 @@
 
 use tidelock_contract::{Action, Glob, Origin, Policy, Rule};
 
-use super::compile::glob;
+use super::compile::{glob, put_in};
 use super::{Profile, ProfileError};
 
 /// What is to be another in a policy.
@@ -137,23 +137,18 @@ fn owners(policy: &Policy) -> impl Iterator<Item = &Rule> {
     policy.rules().iter().filter(|rule| rule.origin == Origin::Owner)
 }
 
-fn put_in(list: &mut Vec<String>, new: &[String]) {
-    for one in new {
-        if !list.contains(one) {
-            list.push(one.clone());
-        }
-    }
-}
-
+/// Each as often as it is there: policies that were made earlier may have one twice.
 fn take_out(
     list: &mut Vec<String>,
     old: &[String],
     what: &'static str,
 ) -> Result<(), ProfileError> {
     for one in old {
-        let place = list.iter().position(|have| have == one);
-        let place = place.ok_or_else(|| ProfileError::NotThere { what, name: one.clone() })?;
-        list.remove(place);
+        let before = list.len();
+        list.retain(|have| have != one);
+        if list.len() == before {
+            return Err(ProfileError::NotThere { what, name: one.clone() });
+        }
     }
     Ok(())
 }
@@ -191,6 +186,22 @@ mod tests {
         };
         assert_eq!(back.apply(&new).unwrap(), postgres(&["b", "a"]));
         assert!(!needs_a_stop(&postgres(&["b"]), &postgres(&["b", "a"])));
+    }
+
+    #[test]
+    fn a_program_or_glob_that_a_policy_has_twice_is_taken_out_at_once() {
+        let once = Profile::builtin("generic").unwrap().compile(&strings(&["a"]), &[]).unwrap();
+        let mut rules = once.rules().to_vec();
+        rules.insert(0, rules[0].clone());
+        let programs = strings(&["cat", "cat"]);
+        let twice = Policy::new("generic".to_owned(), programs, Vec::new(), None, rules).unwrap();
+        let change = Amendment {
+            not_plain: strings(&["a"]),
+            not_programs: strings(&["cat"]),
+            ..Amendment::default()
+        };
+        let new = change.apply(&twice).unwrap();
+        assert!(!new.lists(b"/usr/bin/cat") && new.kind(b"a").is_some());
     }
 
     #[test]

@@ -76,9 +76,12 @@ impl Profile {
             .pop()
             .filter(covers_all)
             .ok_or_else(|| ProfileError::NoLastRule { profile: self.name.clone() })?;
-        for pattern in plain.iter().chain(&self.plain) {
+        let mut owners = Vec::new();
+        put_in(&mut owners, plain);
+        put_in(&mut owners, &self.plain);
+        for pattern in owners {
             rules.push(Rule {
-                glob: glob(pattern)?,
+                glob: glob(&pattern)?,
                 action: Action::Plain("named plain by the owner".to_owned()),
                 origin: Origin::Owner,
             });
@@ -91,8 +94,9 @@ impl Profile {
             }),
             None => None,
         };
-        let mut listed = self.programs.clone();
-        listed.extend(programs.iter().filter(|name| !self.programs.contains(name)).cloned());
+        let mut listed = Vec::new();
+        put_in(&mut listed, &self.programs);
+        put_in(&mut listed, programs);
         let policy =
             Policy::new(self.name.clone(), listed, self.recovery.clone(), tablespace, rules)?;
         self.check_renames(&policy)?;
@@ -133,6 +137,15 @@ impl Profile {
             }),
             rules: rules.into_iter().map(shown).collect(),
             renames: Vec::new(),
+        }
+    }
+}
+
+/// Adds those that are not there yet.
+pub(super) fn put_in(list: &mut Vec<String>, new: &[String]) {
+    for one in new {
+        if !list.contains(one) {
+            list.push(one.clone());
         }
     }
 }

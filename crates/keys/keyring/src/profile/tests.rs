@@ -158,6 +158,18 @@ fn a_policy_shown_as_a_profile_compiles_to_itself() {
 }
 
 #[test]
+fn what_is_named_twice_is_in_the_policy_once() {
+    let text = "name = \"t\"\nprograms = [\"a\", \"a\"]\nplain = [\"x\", \"x\"]\n\
+                [[rule]]\nglob = \"**\"\nclass = \"bytes\"\n";
+    let twice = |one: &str| vec![one.to_owned(), one.to_owned()];
+    let profile = Profile::parse_whole(text).unwrap();
+    let policy = profile.compile(&twice("y"), &twice("b")).unwrap();
+    assert_eq!(policy.programs(), ["a", "b"]);
+    let globs: Vec<_> = policy.rules().iter().map(|rule| rule.glob.to_string()).collect();
+    assert_eq!(globs, ["y", "x", "**"]);
+}
+
+#[test]
 fn a_program_is_listed_by_name_or_by_exact_path() {
     let listed = ["/opt/tool".to_owned(), "helper".to_owned()];
     let profile = Profile::builtin("postgres").unwrap();
