@@ -13,6 +13,7 @@ Prints ratios: geometric means over the rounds, with Student's 95 % interval of 
 """
 
 import argparse
+import ctypes
 import json
 import math
 import os
@@ -27,7 +28,8 @@ from pathlib import Path
 
 from private_servers import add_options, interval, servers_of
 
-FEW, MANY, SCALE = 2_000, 20_000, 60
+FEW, SCALE = 2_000, 60
+PR_SET_CHILD_SUBREAPER = 36
 SETTINGS = """
 shared_buffers = 256MB
 autovacuum = off
@@ -123,9 +125,12 @@ def kill(server):
             os.kill(pid, signal.SIGKILL)
         except ProcessLookupError:
             pass
-    while any(Path(f"/proc/{pid}").exists() and fields(pid)[0] != "Z" for pid in [first]):
-        time.sleep(0.01)
-    time.sleep(0.2)
+    for pid in [first, *children]:
+        # They have become ours. What is not reaped holds its lock file.
+        try:
+            os.waitpid(pid, 0)
+        except ChildProcessError:
+            pass
 
 
 def parent(pid):
@@ -209,11 +214,13 @@ def main():
     add_options(options)
     options.add_argument("--rounds", type=int, default=12)
     options.add_argument("--parts", default="few,start,backup")
+    options.add_argument("--many", type=int, default=20_000, help="tables before a start")
     given = options.parse_args()
     parts = given.parts.split(",")
     if given.rounds < 2 or set(parts) - {"few", "start", "backup"}:
         options.error("--rounds is 2 at least, --parts are of few, start, backup")
     random.seed(given.seed)
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     with servers_of(given, SETTINGS) as (place, servers):
         if "few" in parts:
             rounds(servers, given, "few", small_tables)
@@ -228,13 +235,13 @@ def main():
             before = {name: disk(server)["disk"]["bytes"] for name, server in servers.items()}
             for server in servers.values():
                 session = Session(server)
-                loop(session, MANY, "CREATE TABLE many_%s (n int)")
-                loop(session, MANY, "INSERT INTO many_%s VALUES (1)")
+                loop(session, given.many, "CREATE TABLE many_%s (n int)")
+                loop(session, given.many, "INSERT INTO many_%s VALUES (1)")
                 session.run("CHECKPOINT")
                 session.close()
             for name, server in servers.items():
                 grown = disk(server)["disk"]["bytes"] - before[name]
-                print(f"disk of {MANY} tables with one row: {name} {grown / 1e6:.1f} MB")
+                print(f"disk of {given.many} tables with one row: {name} {grown / 1e6:.1f} MB")
                 if given.rows:
                     print(json.dumps({"arm": name, "disk": {"bytes": grown}}), file=given.rows)
             rounds(servers, given, "start", start_again)
