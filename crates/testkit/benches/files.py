@@ -74,14 +74,13 @@ def cpu(server):
     """Seconds of a CPU that the server's processes have used, those that ended included."""
     first = postmaster(server)
     ticks = sum(map(int, fields(first)[13:15])) / os.sysconf("SC_CLK_TCK")
-    pids = [first]
+    on = 0
     for entry in Path("/proc").iterdir():
         try:
-            if entry.name.isdigit() and int(fields(entry.name)[1]) == first:
-                pids.append(int(entry.name))
+            if entry.name.isdigit() and first in (int(entry.name), int(fields(entry.name)[1])):
+                on += int((entry / "schedstat").read_text().split()[0])
         except (FileNotFoundError, ProcessLookupError):
             continue
-    on = sum(int(Path(f"/proc/{pid}/schedstat").read_text().split()[0]) for pid in pids)
     return ticks + on / 1e9
 
 

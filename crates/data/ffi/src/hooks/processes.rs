@@ -106,14 +106,14 @@ impl Child {
         const WAITED_FOR: c_long = libc::CLONE_VFORK as c_long;
         // Only with the same memory.
         const HANDLERS: c_long = libc::CLONE_SIGHAND as c_long;
+        // None is waited for: other threads would wait for the fork as long as that lasts.
         if flags & (MEMORY | TABLE) == 0 {
-            Self::Apart(flags)
+            Self::Apart(flags & !WAITED_FOR)
         } else if flags & MEMORY == 0 {
             Self::Between
         } else if flags & TABLE != 0 {
             Self::Sharing
         } else if flags & WAITED_FOR != 0 {
-            // Not waited for: others would wait for the fork as long as that lasts.
             Self::Apart(flags & !(MEMORY | HANDLERS | WAITED_FOR))
         } else {
             Self::Between
@@ -200,6 +200,7 @@ mod tests {
         let of = |flags: c_int| Child::of(c_long::from(flags));
         let (memory, end) = (libc::CLONE_VM, libc::SIGCHLD);
         assert_eq!(of(end), Child::Apart(c_long::from(end)));
+        assert_eq!(of(libc::CLONE_VFORK | end), Child::Apart(c_long::from(end)));
         assert_eq!(of(memory | libc::CLONE_FILES), Child::Sharing);
         assert_eq!(of(memory | libc::CLONE_THREAD | libc::CLONE_SIGHAND), Child::Between);
         let waited_for = libc::CLONE_VFORK | end;
