@@ -102,7 +102,10 @@ impl Exec {
         }
         let library = Library::find()?;
         let directories = open_each(dirs)?;
-        if !program.drops_the_environment() {
+        let may_be_server = tidelock_runtime::is_server(program.path.as_os_str().as_bytes())
+            || program.script.is_some()
+            || program.is_shell();
+        if may_be_server && !program.drops_the_environment() {
             warn_of_other_owners(&directories);
         }
         warn_of_process_one();

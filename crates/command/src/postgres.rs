@@ -12,6 +12,6 @@ mod instance;
 mod programs;
 mod session;
 
-pub(crate) use instance::{Cluster, Instance, Running, options};
+pub(crate) use instance::{Cluster, Instance, Running, options, shell_words};
 pub(crate) use programs::Programs;
 pub(crate) use session::{Address, Session, literal, name};

@@ -37,6 +37,7 @@ use crate::convert::{Encrypt, Foreseen};
 use crate::error::{Error, Result};
 use crate::exec::{Library, Program};
 use crate::folder::Entry;
+use crate::mysqld::Brand;
 use crate::owner::Owner;
 use crate::protected::{Protected, is_protected};
 use crate::server::{Loaded, Server};
@@ -201,6 +202,9 @@ impl Protect {
         self.keys.check(dir, target.unit.is_some())?;
         self.keys.refuse_existing()?;
         let running = engine.running();
+        if running.is_some() && target.unit.is_none() && Brand::of(dir).is_some() {
+            self.keys.refuse_persons()?;
+        }
         outside::refuse_readers(dir, engine.head())?;
         let notes = engine.notes(self.username.as_deref(), target.unit.as_deref())?;
         if let Some(unit) = &target.unit {
@@ -500,8 +504,8 @@ fn set_aside(recovery: Option<&Path>) -> Result<()> {
             file.display(),
             unused.display()
         ),
-        "it may be the recovery key of another directory: try it there with `--recovery-file` \
-         before you remove it",
+        "it may be the recovery key of another directory, or of a keyring that `tidelock decrypt` \
+         has kept: try it there with `--recovery-file` before you remove it",
     );
     entry.folder().sync()
 }

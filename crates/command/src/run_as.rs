@@ -302,7 +302,7 @@ pub(crate) fn run(mut command: Command) -> Result<String> {
 
 /// Runs a program to its end. One in a session of its own does not hear Ctrl-C: it is told, and
 /// the command ends after it.
-fn wait_for(command: &mut Command) -> io::Result<ExitStatus> {
+pub(crate) fn wait_for(command: &mut Command) -> io::Result<ExitStatus> {
     static AT_REST: OnceLock<Arc<AtomicBool>> = OnceLock::new();
     let ignored =
         || Process::myself().and_then(|it| it.status()).is_ok_and(|it| it.sigign & 2 != 0);

@@ -71,23 +71,23 @@ impl Server {
         }
     }
 
-    /// As [`Server::on`], and where there is none a program of any engine: one of `with_keys`, else
-    /// one that the policy lists and that works below `dir` or has a file there open or mapped.
-    /// Redis has no file open between dumps.
+    /// As [`Server::on`], and of another engine a program: one that the policy lists and that works
+    /// below `dir` or has a file there open or mapped, else one of `with_keys`. Redis has no file
+    /// open between dumps. A server of PostgreSQL, MariaDB or MySQL would show itself: then a shell
+    /// with keys is none.
     pub(crate) fn or_program_on(dir: &Path, with_keys: &[i32], policy: Option<&Policy>) -> Self {
         let found = Self::on(dir);
         if found != Self::Stopped {
             return found;
         }
-        let me = std::process::id();
-        let pids = with_keys.iter().filter_map(|pid| u32::try_from(*pid).ok());
-        match (pids.into_iter().find(|pid| *pid != me), policy) {
-            (Some(pid), _) => Self::process(pid),
-            (None, Some(policy)) if !is_known(dir, policy.profile()) => {
-                listed_on(dir, policy).map_or(Self::Stopped, Self::process)
-            }
-            _ => Self::Stopped,
+        if is_known(dir, policy.map_or("", Policy::profile)) {
+            return Self::Stopped;
         }
+        let me = std::process::id();
+        let mut pids = with_keys.iter().filter_map(|pid| u32::try_from(*pid).ok());
+        let listed = policy.and_then(|policy| listed_on(dir, policy));
+        let program = listed.or_else(|| pids.find(|pid| *pid != me));
+        program.map_or(Self::Stopped, Self::process)
     }
 
     /// The server that wrote `postmaster.pid` in `dir`, if it lives and works there. The number in

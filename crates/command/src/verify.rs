@@ -242,8 +242,8 @@ impl Pass<'_> {
         outcome
     }
 
-    /// Takes the keyring anew if it has been replaced since it was read, by the keyring key that is
-    /// held. True if it was.
+    /// Reads the keyring again if it has been replaced since, by the keyring key that is held. True
+    /// if it was.
     fn renew(&mut self) -> bool {
         let held = self.keyring();
         let (id, generation) = (held.id(), held.generation());

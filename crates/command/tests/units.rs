@@ -450,7 +450,7 @@ say "Environment=LD_PRELOAD=/old/library.so TMPDIR=$PWD/data" > said 2>&1 || cat
 "#;
     let said = with_own_etc(&place, &format!("{MARIADB}{lines}"));
     let first =
-        "error: app.service, or a drop-in of it, has LD_PRELOAD=/x/jemalloc.so, which drops";
+        "error: app.service, or a drop-in of it, has LD_PRELOAD=/x/jemalloc.so without the library";
     assert!(said.starts_with(first), "{said}");
     assert!(said.contains("error: app gives its server TMPDIR=/fast"), "{said}");
     assert!(said.contains("app.service.d/tidelock.conf\n"), "{said}");

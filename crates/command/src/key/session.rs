@@ -253,13 +253,17 @@ impl Session {
         let mut agents = Found::all(path, self.keyring.id(), &programs);
         agents.retain(|found| !matches!(found, Found::Answers(agent) if !agent.serves(path)));
         let heads = programs.heads();
-        let told = if agents.is_empty() && !heads.is_empty() {
+        let mut told = if agents.is_empty() && !heads.is_empty() {
             let started = self.start_agent(&programs, &heads);
             vec![started.map_err(|why| HandoverFault::NotStarted(why.into()))]
         } else {
             // Each has programs of its own: root's does not serve those of the server's user.
             agents.iter().map(|found| self.tell_one(found)).collect()
         };
+        if heads.is_empty() {
+            // It had nobody to give keys to any more.
+            told.retain(|one| !matches!(one, Err(HandoverFault::Ended { .. })));
+        }
         // Whoever has not got it asks for it: programs that cannot be seen from here, or whose
         // agent has ended, start one themselves where their providers ask nobody. Not where an
         // agent refused: it would be asked again and again.

@@ -197,7 +197,9 @@ impl Instance {
         };
         Err(Error::refused(
             format!("the server was started with {value}, and this command has another {name}"),
-            format!("give it the same: `{set} tidelock ...`; it starts the server with its own"),
+            format!(
+                "give it the same: `{set} tidelock ...`; the server gets the variables of this command"
+            ),
         ))
     }
 

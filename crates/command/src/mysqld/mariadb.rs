@@ -36,7 +36,7 @@ pub(super) fn is_data_directory(dir: &Path) -> bool {
 /// Refuses while systemd would start the server on `dir` for the next client.
 ///
 /// # Errors
-/// [`Error::Refused`]; it cannot be told where such a server has its data.
+/// [`Error::Refused`]; the option files of such a server cannot be read.
 pub(crate) fn refuse_socket(dir: &Path) -> Result<()> {
     if !Path::new("/run/systemd/system").is_dir() {
         return Ok(());

@@ -135,6 +135,24 @@ impl Keys {
         refuse_in_memory(&choice)
     }
 
+    /// A server of MariaDB or MySQL that this command starts has no terminal, and would stay down.
+    ///
+    /// # Errors
+    /// [`Error::Refused`].
+    pub(super) fn refuse_persons(&self) -> Result<()> {
+        match self.choice() {
+            Some(choice) if choice.kind().slot.name() != "env" && !choice.is_unattended() => {
+                Err(Error::refused(
+                    "a server of MariaDB or MySQL that this command starts cannot ask a person for \
+                     a passphrase",
+                    "name a provider that opens by itself: file, command, systemd, vault ... \
+                     (docs/keys.md); or stop the server first, and start it by `tidelock exec`",
+                ))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// What the first call makes would take the place of what is another keyring's.
     ///
     /// # Errors

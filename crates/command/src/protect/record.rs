@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::begun::Begun;
 use crate::error::Error;
+use crate::postgres::shell_words;
 
 pub(super) const PROTECTION: Begun = Begun { kind: "protection", command: "protect" };
 
@@ -72,13 +73,24 @@ impl Typed {
         let place = ["-D".to_owned(), shown.clone()];
         let which: Vec<String> = self.unit.iter().cloned().chain(place).collect();
         let words: Vec<String> = which.iter().chain(&self.keys).cloned().collect();
-        let words = words.join(" ");
+        let words = as_typed(&words);
         Error::refused(
             format!("`tidelock protect` of {shown} has begun with other words: {words}"),
             format!(
-                "say them again to go on; `tidelock unprotect {}` takes it back",
-                which.join(" ")
+                "say them again, with --keyring-copy or --no-keyring-copy, to go on; `tidelock \
+                 unprotect {}` takes it back",
+                as_typed(&which)
             ),
         )
     }
+}
+
+/// Words as a shell takes them.
+fn as_typed(words: &[String]) -> String {
+    let is_simple = |byte: u8| byte.is_ascii_alphanumeric() || b"/._-=:@,+".contains(&byte);
+    let word = |word: &String| match !word.is_empty() && word.bytes().all(is_simple) {
+        true => word.clone(),
+        false => shell_words(std::slice::from_ref(word)),
+    };
+    words.iter().map(word).collect::<Vec<_>>().join(" ")
 }

@@ -207,8 +207,8 @@ pub(super) fn below(root: &Path, path: &Path) -> PathBuf {
     root.join(path.strip_prefix("/").unwrap_or(path))
 }
 
-/// Refuses what a unit's server is given as LD_PRELOAD by `whose`, if our library is not in it: it
-/// may come before the drop-in, so the server would start without the library.
+/// Refuses what a unit's server is given as LD_PRELOAD by `whose`, if our library is not in it.
+/// What a file has counts before any `Environment=`, and of these the last one counts.
 ///
 /// # Errors
 /// [`Error::Refused`].
@@ -220,13 +220,16 @@ pub(super) fn refuse_preload(
 ) -> Result<()> {
     match given {
         Some(given) if !given.split([' ', ':']).any(|word| word == library) => Err(Error::refused(
-            format!(
-                "{} has LD_PRELOAD={given}, which drops the library: {library}",
-                match whose {
-                    Whose::File => format!("a file that {unit}.service names by EnvironmentFile="),
-                    Whose::Unit => format!("{unit}.service, or a drop-in of it,"),
-                }
-            ),
+            match whose {
+                Whose::File => format!(
+                    "a file that {unit}.service names by EnvironmentFile= has LD_PRELOAD={given}, \
+                     which drops the library: {library}"
+                ),
+                Whose::Unit => format!(
+                    "{unit}.service, or a drop-in of it, has LD_PRELOAD={given} without the library \
+                     {library}: one of the two would drop the other"
+                ),
+            },
             format!(
                 "remove the line there; an allocator goes into a drop-in that comes behind ours, \
                  Environment=\"LD_PRELOAD={library} {given}\""

@@ -18,6 +18,7 @@ use tidelock_providers::has_terminal;
 use crate::error::{Error, Result};
 use crate::owner::Owner;
 use crate::protected;
+use crate::run_as::wait_for;
 use crate::service;
 use crate::this_program;
 
@@ -62,8 +63,15 @@ pub(super) fn choose(dir: &Path, as_owner: bool, json: bool) -> Result<User> {
     if json {
         again.arg("--json");
     }
-    // Returns only if that fails.
-    let failed = again.exec();
+    let failed = match has_terminal() {
+        // It does not hear Ctrl-C there.
+        true => match wait_for(&mut again) {
+            Ok(ended) => std::process::exit(ended.code().unwrap_or(1)),
+            Err(failed) => failed,
+        },
+        // Returns only if that fails.
+        false => again.exec(),
+    };
     Err(Error::io("run", again.get_program())(failed))
 }
 
