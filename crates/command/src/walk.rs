@@ -15,23 +15,21 @@
 //! Clusters of several versions of PostgreSQL may share a tablespace, each with a folder of its
 //! own there. Those of other versions than `PG_VERSION` says are not this directory's.
 
+mod read;
+
 use std::collections::{BTreeMap, HashSet};
 use std::ffi::OsStr;
-use std::fs::{self, File, Metadata};
-use std::io::{self, Read};
+use std::fs::{self, Metadata};
+use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Component, Path, PathBuf};
 
-use rustix::fs::{Mode, OFlags};
 use tidelock_contract::control::FOLDER;
 use tidelock_contract::postgres::TABLESPACES;
-use tidelock_format::{Header, PROBE_LEN, Probe};
 
 use crate::protected::is_protected;
-
-/// More of a text is not read.
-const LONGEST: u64 = 1 << 20;
+pub(crate) use read::{header, is_all_zeros, open_file, probe, read_at, read_first, read_small};
 
 /// A regular file.
 pub(crate) struct Found {
@@ -121,90 +119,6 @@ pub(crate) fn other_versions(dir: &Path) -> Vec<PathBuf> {
 /// What lies in a directory; nothing if it cannot be listed.
 fn entries(dir: &Path) -> Vec<PathBuf> {
     fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path()).collect()
-}
-
-/// How a file begins; nothing of it is proven.
-///
-/// # Errors
-/// The system's.
-pub(crate) fn probe(path: &Path) -> io::Result<Probe> {
-    let mut first = [0u8; PROBE_LEN];
-    let count = read_first(&open_file(path, OFlags::RDONLY)?, &mut first)?;
-    Ok(Probe::parse(first.get(..count).unwrap_or_default()))
-}
-
-/// The header of a file, if it has one; the fields only, not verified.
-pub(crate) fn header(path: &Path) -> Option<Header> {
-    probe(path).ok()?.likely().cloned()
-}
-
-/// True if a file never got a header, nor any data behind it.
-///
-/// # Errors
-/// The system's.
-pub(crate) fn is_all_zeros(path: &Path) -> io::Result<bool> {
-    let file = open_file(path, OFlags::RDONLY)?;
-    let mut piece = vec![0u8; 1 << 20];
-    let mut at = 0;
-    loop {
-        let count = read_at(&file, &mut piece, at)?;
-        let bytes = piece.get(..count).unwrap_or_default();
-        let is_zero =
-            if at == 0 { Probe::is_blank(bytes) } else { bytes.iter().all(|it| *it == 0) };
-        if count == 0 || !is_zero {
-            return Ok(is_zero);
-        }
-        at += count as u64;
-    }
-}
-
-/// Opens a regular file and nothing else: who owns the directory may put a pipe in its place at any
-/// moment, which nobody waits for, or a link, which [`OFlags::NOFOLLOW`] refuses.
-///
-/// # Errors
-/// The system's; [`io::ErrorKind::InvalidInput`] for what is no regular file.
-pub(crate) fn open_file(path: &Path, flags: OFlags) -> io::Result<File> {
-    let flags = flags | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
-    match file.metadata()?.is_file() {
-        true => Ok(file),
-        false => Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file")),
-    }
-}
-
-/// The text of a file that people or a server write, as far as it has any length that these have.
-///
-/// # Errors
-/// As [`open_file`].
-pub(crate) fn read_small(path: &Path) -> io::Result<String> {
-    let mut bytes = Vec::new();
-    open_file(path, OFlags::RDONLY)?.take(LONGEST).read_to_end(&mut bytes)?;
-    Ok(String::from_utf8_lossy(&bytes).into_owned())
-}
-
-/// Reads from the start of a file until `into` is full or the file ends.
-///
-/// # Errors
-/// The system's.
-pub(crate) fn read_first(file: &File, into: &mut [u8]) -> io::Result<usize> {
-    read_at(file, into, 0)
-}
-
-/// Reads at an offset until `into` is full or the file ends.
-///
-/// # Errors
-/// The system's.
-pub(crate) fn read_at(file: &File, into: &mut [u8], at: u64) -> io::Result<usize> {
-    let mut done = 0;
-    while let Some(rest) = into.get_mut(done..).filter(|rest| !rest.is_empty()) {
-        match file.read_at(rest, at + done as u64) {
-            Ok(0) => break,
-            Ok(count) => done += count,
-            Err(why) if why.kind() == io::ErrorKind::Interrupted => {}
-            Err(why) => return Err(why),
-        }
-    }
-    Ok(done)
 }
 
 struct Walk<'f> {
@@ -595,21 +509,6 @@ mod tests {
         fs::create_dir_all(dir.join("disk/space/PG_15_202209061")).unwrap();
         fs::create_dir_all(dir.join("wal/pg/archive_status")).unwrap();
         assert_eq!(look(&dir).1, Vec::<String>::new());
-    }
-
-    #[test]
-    fn a_text_that_is_no_regular_file_is_not_waited_for() {
-        let home = tempfile::tempdir().unwrap();
-        let at = |name: &str| home.path().join(name);
-        let mode = Mode::RUSR | Mode::WUSR;
-        rustix::fs::mknodat(rustix::fs::CWD, at("pipe"), rustix::fs::FileType::Fifo, mode, 0)
-            .unwrap();
-        symlink("/dev/zero", at("endless")).unwrap();
-        for name in ["pipe", "endless"] {
-            assert!(read_small(&at(name)).is_err() && probe(&at(name)).is_err(), "{name}");
-        }
-        fs::write(at("text"), b"caf\xe9\n").unwrap();
-        assert_eq!(read_small(&at("text")).unwrap(), "caf\u{fffd}\n");
     }
 
     #[test]

@@ -18,7 +18,7 @@ const BEGIN: &str = "<!-- rows: written by tests, see crates/testkit/src/tools.r
 const END: &str = "<!-- end of rows -->\n";
 
 /// Where the tests of the page are, in `tests`.
-pub const FILES: [&str; 11] = [
+pub const FILES: [&str; 12] = [
     "tools_page.rs",
     "postgres_tools.rs",
     "tools_page_newer.rs",
@@ -30,6 +30,7 @@ pub const FILES: [&str; 11] = [
     "postgres_walg.rs",
     "debian.rs",
     "mariadb_tools.rs",
+    "mariadb_tools/replicas.rs",
 ];
 
 /// How the names of MariaDB's programs begin.

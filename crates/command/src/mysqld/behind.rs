@@ -10,9 +10,10 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use super::brand::Brand;
+use super::judge::{Datadir, check, judge};
 use super::settings::{self, Settings, is_below};
 use super::start::Start;
-use super::{Datadir, as_started, check, file_of, judge, scripts, starts_a_server};
+use super::{as_started, file_of, scripts, starts_a_server};
 use crate::console;
 use crate::error::{Error, Result};
 use crate::exec::Program;

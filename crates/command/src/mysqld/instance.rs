@@ -17,9 +17,10 @@ use procfs::process::{Process, Stat};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use super::brand::Brand;
+use super::judge::{Datadir, check};
 use super::sockets::takes_clients;
 use super::start::Start;
-use super::{Datadir, check, listed_in, server_on};
+use super::{listed_in, server_on};
 use crate::console;
 use crate::error::{Error, Result};
 use crate::owner::Owner;

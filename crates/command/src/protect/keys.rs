@@ -390,6 +390,18 @@ mod tests {
         assert_eq!(check(&copy, Some(&media.join("two"))), Ok(()));
     }
 
+    /// It would be started without a terminal, when all is sealed.
+    #[test]
+    fn a_provider_that_asks_a_person_is_refused_where_the_server_could_not_be_started() {
+        let of = |provider: &str| Keys { provider: Some(provider.into()), ..keys(None, None) };
+        let why = of("passphrase").refuse_persons().unwrap_err();
+        assert!(why.exit_code() == 3 && why.to_string().contains("cannot ask a person"), "{why}");
+        for alone in ["file:/srv/key", "env:NAME"] {
+            of(alone).refuse_persons().unwrap();
+        }
+        keys(None, None).refuse_persons().unwrap();
+    }
+
     #[test]
     fn the_second_copy_goes_where_the_last_call_says() {
         let home = tempfile::tempdir().unwrap();

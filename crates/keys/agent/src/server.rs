@@ -40,7 +40,7 @@ use crate::peer::{Peer, Program, is_alive, judge};
 use crate::rundir::RunDir;
 use allowed::{Allowed, hold};
 use place::{listen_at, lock, write_beside};
-use room::{EACH, MAX_CONNECTIONS, make_room};
+use room::make_room;
 
 /// How long a connection may stay without a request.
 const SILENCE: Duration = Duration::from_secs(10);
@@ -250,31 +250,6 @@ impl Server {
     /// When it ends if it is alone.
     fn end(&self) -> Instant {
         self.allowed.iter().map(Allowed::until).fold(self.until, Instant::max)
-    }
-
-    fn silent(&self) -> usize {
-        self.connections.iter().filter(|connection| connection.client.is_none()).count()
-    }
-
-    fn is_full(&self) -> bool {
-        // Whoever has no keys yet may have a program listed.
-        let more = (EACH - 1) * (self.silent() + self.allowed.len());
-        let taken = self.connections.len() + self.companions.len() + more;
-        self.connections.len() >= MAX_CONNECTIONS || taken + EACH > self.room
-    }
-
-    /// True if those who have keys or are waited for leave no room: nobody knows when they go.
-    fn is_full_for_long(&self) -> bool {
-        let clients = self.clients().count();
-        let taken = clients + self.companions.len() + (EACH - 1) * self.allowed.len();
-        clients >= MAX_CONNECTIONS || taken + EACH > self.room
-    }
-
-    /// While others have it, but may soon be gone, one waits for room. Where they stay one is taken
-    /// in at a time all the same, and told so: a program that waits in vain takes the agent for one
-    /// that was stopped.
-    fn takes_in(&self) -> bool {
-        !self.is_full() || self.is_full_for_long() && self.silent() == 0
     }
 
     /// Waits for something to do; says which connections have something to say, `None` at the end.
