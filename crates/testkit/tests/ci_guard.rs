@@ -3,6 +3,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
@@ -51,6 +52,47 @@ fn a_program_of_kills_and_races_gets_no_second_run() {
         let (code, runs, said) = guarded(name, "exit 101");
         assert_eq!((code, runs), (Some(101), 1), "{name}: {said}");
     }
+}
+
+/// What a kill, a power cut or a drawn case broke need not come again, so the list must have every
+/// program that has one of them.
+#[test]
+fn every_program_that_kills_or_draws_gets_no_second_run() {
+    let guard = fs::read_to_string(ours("ci/guard")).unwrap();
+    let (_, list) = guard.split_once("DRAWN = frozenset(\n    \"\"\"").unwrap();
+    let (list, _) = list.split_once("\"\"\"").unwrap();
+    let listed: BTreeSet<&str> = list.split_whitespace().collect();
+    let mut programs = BTreeSet::new();
+    // This one has the signs themselves.
+    for (program, source) in sources().into_iter().filter(|(program, _)| program != "ci_guard") {
+        let text = fs::read_to_string(&source).unwrap();
+        let draws = [".kill_nine()", ".cut()", "proptest!"].iter().any(|sign| text.contains(sign));
+        assert!(!draws || listed.contains(&*program), "{}: not in DRAWN", source.display());
+        programs.insert(program);
+    }
+    let gone: Vec<_> = listed.iter().filter(|name| !programs.contains(**name)).collect();
+    assert!(gone.is_empty(), "no such programs: {gone:?}");
+}
+
+/// Each source of a test program below `crates`, with the program's name.
+fn sources() -> Vec<(String, PathBuf)> {
+    let mut found = Vec::new();
+    let mut dirs = vec![ours("crates")];
+    while let Some(dir) = dirs.pop() {
+        for entry in fs::read_dir(&dir).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                dirs.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                // What follows `tests` is the program, or the directory of its modules.
+                let mut parts = path.iter().skip_while(|part| *part != "tests").skip(1);
+                if let Some(program) = parts.next().and_then(|part| part.to_str()) {
+                    found.push((program.trim_end_matches(".rs").to_owned(), path.clone()));
+                }
+            }
+        }
+    }
+    found
 }
 
 #[test]
