@@ -35,7 +35,7 @@ tests = @rm -f $(SKIPPED); ended=0; \
 .PHONY: build debug library portable deb deb-check boot-check container-check packages
 .PHONY: reachable sqlite-packages test-packages demo demo-sqlite fetch test test-full check fmt
 .PHONY: bench bench-calls bench-scale bench-latency bench-files bench-conversion bench-sqlcipher
-.PHONY: lab install
+.PHONY: lab install fips
 build:
 	$(CARGO) build --release --locked -p tidelock -p tidelock-lab
 	$(CARGO) build --release $(LIBRARY)
@@ -125,7 +125,7 @@ reachable:
 	ci/reachable
 
 # The long ones too: whole regression suites, power cuts, torture.
-test-full: test
+test-full: test build
 	ci/packages full
 	ci/pg-majors full
 	ci/pg-build
@@ -187,8 +187,17 @@ fmt:
 # hour. BENCH="--out before", BENCH="--blocks 4" and others of `tidelock-lab run`.
 bench: packages build
 	TIDELOCK_BUILT=$(abspath $(TARGET))/release \
-	    $(CARGO) test $(CRATES) --test instructions -- --nocapture
+	    $(CARGO) test $(CRATES) --test instructions --test cipher_code -- --nocapture \
+	    --include-ignored
 	$(TARGET)/release/tidelock-lab run regression shared-buffers --only shared_buffers=8MB $(BENCH)
+
+# Library and command on AWS-LC's FIPS 140-3 module (the feature `fips`), with the vectors of the
+# cipher, in a directory of their own; needs Go. Nine minutes on two processors.
+fips: packages
+	$(ABORTS) $(CARGO) build $(LIBRARY) --features fips --target-dir $(TARGET)/fips
+	$(CARGO) build --locked -p tidelock --features fips --target-dir $(TARGET)/fips
+	$(CARGO) test --locked -p tidelock-ffi --features fips --test xts_vectors \
+	    --target-dir $(TARGET)/fips
 
 # Single calls, sealed and plain in turns, beside the cipher alone: two minutes on a quiet machine.
 # BENCH="--starts 3" and others.
