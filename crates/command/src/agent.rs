@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 use crate::init::open_or_make;
 use crate::primitives::primitives;
 use crate::rollback;
-use crate::status::Programs;
+use crate::running::Programs;
 use crate::unlock;
 
 /// Hold an unlocked keyring; started by `exec`

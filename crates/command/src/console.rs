@@ -3,6 +3,7 @@
 use std::fmt::Display;
 use std::io::{self, IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::{Serialize, Serializer};
@@ -134,6 +135,12 @@ pub(crate) fn bytes(count: u64) -> String {
 /// `1 file`, `2 files`.
 pub(crate) fn count(count: usize, of: &str) -> String {
     if count == 1 { format!("1 {of}") } else { format!("{count} {of}s") }
+}
+
+/// Seconds since 1970, for [`time()`].
+pub(crate) fn now() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| since.as_secs())
 }
 
 /// Seconds since 1970 as a date and time in UTC.

@@ -8,6 +8,7 @@
 //!   keyring     the conversion is recorded in it: from now on no program gets keys
 //!      |
 //!   leftovers   of one that was killed               scan      which files, each once
+//!                                                    places    outside, by links
 //!      |
 //!   workers     batches: written, synced, compared, renamed        descriptors   how large
 //!      |           file: one file      content: its bytes in either form      throttle
@@ -28,6 +29,7 @@ mod filesystem;
 mod foresee;
 mod instance;
 mod leftovers;
+mod places;
 mod progress;
 mod rights;
 mod scan;
@@ -50,7 +52,7 @@ use crate::console;
 use crate::error::{Error, Result};
 use crate::folder::Entry;
 use crate::init::Making;
-use crate::protected::Protected;
+use crate::protected::{Protected, is_protected};
 use crate::sealed::Keys;
 use crate::unlock::KeyOptions;
 use crate::walk;
@@ -129,6 +131,10 @@ pub(crate) struct How {
     /// Convert files that have other names outside of the directory; these stay as they are
     #[arg(long)]
     leave_links: bool,
+    /// Convert what links to folders outside of the directory lead to: those of a copy may lead to
+    /// what the original has
+    #[arg(long)]
+    outside: bool,
     /// Print progress and the report as lines of JSON
     #[arg(long)]
     json: bool,
@@ -394,7 +400,9 @@ impl Running<'_> {
             ),
             Direction::Rekey => (
                 "older data keys still open old blocks of the disk, backups and archives",
-                "`tidelock key destroy` removes them from the keyring",
+                "`tidelock key destroy` removes them from the keyring; a key that was stolen with \
+                 the keyring opens it still, until `tidelock key rotate --to` or `key recovery` \
+                 replaces that key",
             ),
         };
         console::warn(what, hint);
@@ -417,9 +425,5 @@ fn hold(protected: &Path, folder: &KeyringDir) -> Result<File> {
 
 /// The directory, if it has a keyring.
 fn protected(dir: &Path) -> Result<Option<Protected>> {
-    let keyring = dir.join(tidelock_contract::control::FOLDER).join(tidelock_keyring::KEYRING);
-    match keyring.symlink_metadata() {
-        Ok(_) => Protected::open(dir).map(Some),
-        Err(_) => Ok(None),
-    }
+    is_protected(dir).then(|| Protected::open(dir)).transpose()
 }

@@ -15,28 +15,10 @@
 use std::io;
 use std::path::PathBuf;
 
+use tidelock_contract::ExitClass;
 use tidelock_format::Generation;
-use tidelock_keyring::ExitClass;
-use tidelock_providers::RecoveryKey;
 
 use crate::console;
-
-/// 1
-pub(crate) const FAILURE: u8 = 1;
-pub(crate) use tidelock_console::USAGE;
-/// 3
-pub(crate) const REFUSED: u8 = 3;
-/// 4
-pub(crate) const KEY: u8 = 4;
-/// 5
-pub(crate) const VERIFICATION: u8 = 5;
-/// 6
-pub(crate) const PARTLY: u8 = 6;
-/// 7
-pub(crate) const UNDECIDED: u8 = 7;
-
-/// What fails when the file of `--recovery-file` cannot be read.
-pub(crate) const READ_RECOVERY_KEY: &str = "read the recovery key from";
 
 pub(crate) type Result<T> = std::result::Result<T, Error>;
 
@@ -56,6 +38,22 @@ pub(crate) enum Error {
         /// The directory, or the copy of the keyring.
         dir: PathBuf,
         /// Why not.
+        source: tidelock_keyring::Error,
+    },
+    /// The keyring of a directory does not open: the recovery key that is named cannot be read.
+    #[error("the keyring of {} does not open: {source}", .dir.display())]
+    NoRecoveryKey {
+        /// The directory, or the copy of the keyring.
+        dir: PathBuf,
+        /// Why not.
+        source: tidelock_keyring::Error,
+    },
+    /// The keyring of a directory does not open: its recovery key is another one.
+    #[error("the keyring of {} does not open: {source}", .dir.display())]
+    OtherRecoveryKey {
+        /// The directory, or the copy of the keyring.
+        dir: PathBuf,
+        /// Which slot.
         source: tidelock_keyring::Error,
     },
     /// The keyring does not open, and a server runs on it.
@@ -309,22 +307,33 @@ impl Error {
 
     /// What the process ends with.
     pub(crate) fn exit_code(&self) -> u8 {
+        self.exit_class() as u8
+    }
+
+    /// What the process ends with, by what it means.
+    pub(crate) fn exit_class(&self) -> ExitClass {
         match self {
-            Self::Keys(error) => error.exit_class() as u8,
-            Self::Agent(error) => error.exit_class() as u8,
+            Self::Keys(error) => error.exit_class(),
+            Self::Agent(error) => error.exit_class(),
             // A key file that is gone is a matter of keys, whatever the system calls it.
             Self::Locked { source, .. } => match source.exit_class() {
-                ExitClass::Interrupted => ExitClass::Interrupted as u8,
-                _ => KEY,
+                ExitClass::Interrupted => ExitClass::Interrupted,
+                _ => ExitClass::Key,
             },
-            Self::OpenInServerOnly { why, .. } => why.exit_code(),
-            Self::Io { .. } | Self::Tool { .. } => FAILURE,
-            Self::Stopped { .. } => PARTLY,
-            Self::Refused { .. } => REFUSED,
-            Self::Usage { .. } => USAGE,
-            Self::BadKey { .. } | Self::RolledBack { .. } | Self::NothingOpensUnattended => KEY,
-            Self::Verification { .. } | Self::WithoutLibrary { .. } => VERIFICATION,
-            Self::NotHandedOver { .. } | Self::NotCopied { .. } | Self::SlotsLeft { .. } => PARTLY,
+            Self::OpenInServerOnly { why, .. } => why.exit_class(),
+            Self::Io { .. } | Self::Tool { .. } => ExitClass::Failure,
+            Self::Stopped { .. } => ExitClass::Partly,
+            Self::Refused { .. } => ExitClass::Refused,
+            Self::Usage { .. } => ExitClass::Usage,
+            Self::NoRecoveryKey { .. }
+            | Self::OtherRecoveryKey { .. }
+            | Self::BadKey { .. }
+            | Self::RolledBack { .. }
+            | Self::NothingOpensUnattended => ExitClass::Key,
+            Self::Verification { .. } | Self::WithoutLibrary { .. } => ExitClass::Verification,
+            Self::NotHandedOver { .. } | Self::NotCopied { .. } | Self::SlotsLeft { .. } => {
+                ExitClass::Partly
+            }
             Self::LibraryUnknown { .. }
             | Self::ServerUnseen
             | Self::NoServer { .. }
@@ -332,7 +341,7 @@ impl Error {
             | Self::Unread { .. }
             | Self::NoAuditLog { .. }
             | Self::NoChain { .. }
-            | Self::Uncheckable { .. } => UNDECIDED,
+            | Self::Uncheckable { .. } => ExitClass::Undecided,
         }
     }
 
@@ -341,13 +350,10 @@ impl Error {
         match self {
             Self::Keys(error) => error.hint().to_owned(),
             Self::Agent(error) => error.hint().to_owned(),
-            Self::Locked {
-                source: tidelock_keyring::Error::Io { what: READ_RECOVERY_KEY, .. },
-                ..
-            } => "name the file that has it, or another way in with --provider".to_owned(),
-            Self::Locked { source: tidelock_keyring::Error::WrongKey { provider, .. }, .. }
-                if provider == RecoveryKey::DESCRIBED =>
-            {
+            Self::NoRecoveryKey { .. } => {
+                "name the file that has it, or another way in with --provider".to_owned()
+            }
+            Self::OtherRecoveryKey { .. } => {
                 "was it replaced since by `tidelock key recovery`? give the newest one, or name \
                  another way in with --provider"
                     .to_owned()
@@ -358,6 +364,15 @@ impl Error {
                 "bring the key back, name another provider with --provider, or use the recovery \
                  key with --recovery-file"
                     .to_owned()
+            }
+            Self::Locked { source, .. }
+                if matches!(source.telling(), tidelock_keyring::Error::WrongKey { .. }) =>
+            {
+                format!(
+                    "{}; if `key rotate` has taken the key of an older copy or standby out of the \
+                     configuration: --provider file:OLD",
+                    source.telling().hint()
+                )
             }
             Self::Locked { source, .. } => source.hint().to_owned(),
             Self::OpenInServerOnly { pid, why, dump } => format!(
@@ -416,5 +431,15 @@ impl Error {
                     .to_owned()
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mistake_on_the_command_line_has_the_code_that_the_parser_gives() {
+        assert_eq!(tidelock_console::USAGE, ExitClass::Usage as u8);
     }
 }

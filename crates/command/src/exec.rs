@@ -32,7 +32,6 @@ use tidelock_agent::server::Options;
 use tidelock_agent::spawn::AgentCommand;
 use tidelock_agent::{RunDir, client, spawn};
 use tidelock_keyring::KeyringDir;
-use tidelock_providers::Descriptor;
 
 pub(crate) use library::Library;
 pub(crate) use program::Program;
@@ -49,7 +48,7 @@ use crate::mysqld;
 use crate::owner::Owner;
 use crate::protected::Protected;
 use crate::rollback;
-use crate::status::Programs;
+use crate::running::Programs;
 use crate::unlock::KeyOptions;
 
 /// How many agents may end while they are talked to.
@@ -84,58 +83,18 @@ impl Exec {
         let name = self.program.pop().unwrap_or_default();
         let dirs = self.directories()?;
         let program = Program::find(&name)?;
-        program.refuse_unless_it_loads()?;
-        if program.drops_the_environment() {
-            console::warn(
-                format!(
-                    "{} empties the environment: what it starts loads no library",
-                    program.called.display()
-                ),
-                "put it before `tidelock exec`, for example `sudo -u postgres tidelock exec ...`",
-            );
-        }
-        if program.is_shell() && std::io::stderr().is_terminal() {
-            console::warn(
-                shell_words(&program),
-                "name the program itself: tidelock exec -D DIR -- PROGRAM",
-            );
-        }
+        judge(&program)?;
         let library = Library::find()?;
         let directories = open_each(dirs)?;
-        let may_be_server = tidelock_runtime::is_server(program.path.as_os_str().as_bytes())
-            || program.script.is_some()
-            || program.is_shell();
-        if may_be_server && !program.drops_the_environment() {
-            warn_of_other_owners(&directories);
-        }
-        warn_of_process_one();
-        target::warn_if_elsewhere(&program.called, &arguments, &directories);
-        warn_of_few_descriptors();
+        warn_of_the_run(&program, &arguments, &directories);
         let spaces = spaces::mapped(&program.called, &arguments, &directories)?;
         let upgrade = Upgrade::plan(&program.called, &arguments, &directories)?;
-        let mut sockets = Vec::new();
-        for protected in &directories {
-            let copier = upgrade.as_ref().map(|upgrade| &*upgrade.copier);
-            let programs: Vec<&Path> = [&*program.path].into_iter().chain(copier).collect();
-            sockets.push(self.agent_that_lists(&programs, protected)?);
-        }
+        let copier = upgrade.as_ref().map(|upgrade| &*upgrade.copier);
+        let sockets = self.agents(&program, copier, &directories)?;
         let sqlite = temporary::choose(&directories, &sockets);
         let sorts = mysqld::prepare(&program, &arguments, &directories, &sockets)?;
         let mut become_it = Command::new(&program.called);
-        for variable in self.secret_variables(&directories) {
-            become_it.env_remove(variable);
-        }
-        let given = self.keys.passphrase_fd.as_ref().map(Descriptor::number);
-        if let Some(number) = given.filter(|number| *number > 2) {
-            tidelock_ffi::close_on_exec(number);
-        }
-        if self.keys.have_standard_input() {
-            become_it.stdin(Stdio::null());
-        }
-        if self.leave_terminal {
-            let failed = Error::io("leave the terminal of", "this process");
-            rustix::process::setsid().map_err(|errno| failed(errno.into()))?;
-        }
+        self.keep_back(&mut become_it, &directories)?;
         cores::as_before();
         become_it
             .arg0(&name)
@@ -157,6 +116,22 @@ impl Exec {
         }
         let error = become_it.exec();
         Err(Error::io("run", program.called)(error))
+    }
+
+    /// What is this process's alone: the program does not get what opens keyrings, nor the terminal
+    /// if root's command runs it.
+    fn keep_back(&self, become_it: &mut Command, directories: &[Protected]) -> Result<()> {
+        for variable in self.secret_variables(directories) {
+            become_it.env_remove(variable);
+        }
+        if self.keys.have_standard_input() {
+            become_it.stdin(Stdio::null());
+        }
+        if self.leave_terminal {
+            let failed = Error::io("leave the terminal of", "this process");
+            rustix::process::setsid().map_err(|errno| failed(errno.into()))?;
+        }
+        Ok(())
     }
 
     /// What opens the keyrings and stands in the environment: whoever has that and a copy of the
@@ -197,6 +172,18 @@ impl Exec {
             ));
         }
         Ok(dirs)
+    }
+
+    /// The sockets of the agents of these directories, all of which list the program, and what of
+    /// pg_upgrade copies.
+    fn agents(
+        &self,
+        program: &Program,
+        copier: Option<&Path>,
+        directories: &[Protected],
+    ) -> Result<Vec<PathBuf>> {
+        let programs: Vec<&Path> = [&*program.path].into_iter().chain(copier).collect();
+        directories.iter().map(|protected| self.agent_that_lists(&programs, protected)).collect()
     }
 
     /// The socket of an agent that holds the keyring and lists these programs for this run.
@@ -250,6 +237,46 @@ impl Exec {
         }
         Ok(spawn::start(&keyring, &protected.path, &options, &AgentCommand::this_program())?)
     }
+}
+
+/// Would the library be loaded, and by what the program starts?
+///
+/// # Errors
+/// [`Error::Refused`] if not by the program itself.
+fn judge(program: &Program) -> Result<()> {
+    program.refuse_unless_it_loads()?;
+    if program.drops_the_environment() {
+        console::warn(
+            format!(
+                "{} empties the environment: what it starts loads no library",
+                program.called.display()
+            ),
+            "put it before `tidelock exec`, for example `sudo -u postgres tidelock exec ...`",
+        );
+    }
+    if program.is_shell() && std::io::stderr().is_terminal() {
+        console::warn(
+            shell_words(program),
+            "name the program itself: tidelock exec -D DIR -- PROGRAM",
+        );
+    }
+    Ok(())
+}
+
+/// What is not refused, and may not be meant.
+fn warn_of_the_run(program: &Program, arguments: &[OsString], directories: &[Protected]) {
+    if may_change_its_user(program) && !program.drops_the_environment() {
+        warn_of_other_owners(directories);
+    }
+    warn_of_process_one();
+    target::warn_if_elsewhere(&program.called, arguments, directories);
+    warn_of_few_descriptors();
+}
+
+/// A server that becomes the owner of its directory when root starts it, or what may start one.
+/// PostgreSQL's does not run as root.
+fn may_change_its_user(program: &Program) -> bool {
+    mysqld::is_server(&program.path) || program.script.is_some() || program.is_shell()
 }
 
 /// Root's agent gives no keys to a server that has become another user.
@@ -348,6 +375,23 @@ fn joined(sockets: &[PathBuf]) -> OsString {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_server_that_changes_its_user_is_known_and_what_may_start_one() {
+        let may = |path: &str, script: Option<&str>| {
+            let script = script.map(PathBuf::from);
+            may_change_its_user(&Program { called: path.into(), path: path.into(), script })
+        };
+        for server in ["/usr/sbin/mariadbd", "/usr/sbin/mysqld", "/usr/sbin/mysqld-debug"] {
+            assert!(may(server, None), "{server}");
+        }
+        assert!(may("/bin/dash", None));
+        assert!(may("/usr/bin/perl", Some("/usr/bin/start-mysqld")));
+        for other in ["/usr/lib/postgresql/17/bin/postgres", "/usr/bin/mysqldump", "/usr/bin/perl"]
+        {
+            assert!(!may(other, None), "{other}");
+        }
+    }
 
     #[test]
     fn the_callers_own_libraries_stay_behind_ours() {

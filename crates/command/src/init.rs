@@ -86,14 +86,36 @@ fn write_config(
     };
     let mut places = Places::of_process();
     if place.for_another() {
-        place::make_machine_folder(&places.system.join("keyrings"))?;
-        places.own = Some(places.system.clone());
+        places.own = Some(machine_folder(&places)?);
     }
     let path = places.write(keyring.id(), &config)?;
     if place.for_another() {
-        place::open_to_all(&path, 0o644)?;
+        open_config(&path, place.owner, choice)?;
     }
     Ok(path)
+}
+
+/// Where root configures a keyring for another user: the machine's folder, made if it is not there.
+///
+/// # Errors
+/// [`Error::Io`].
+pub(crate) fn machine_folder(places: &Places) -> Result<PathBuf> {
+    place::make_machine_folder(&places.system.join("keyrings"))?;
+    Ok(places.system.clone())
+}
+
+/// Lets `owner` read root's file, which names `choice`, and all others unless a secret may stand in
+/// it.
+///
+/// # Errors
+/// [`Error::Io`].
+pub(crate) fn open_config(path: &Path, owner: Owner, choice: &ProviderChoice) -> Result<()> {
+    if choice.kind().slot.name() != "command" {
+        return place::open_to_all(path, 0o644);
+    }
+    let group = owner.account().map_or(owner.gid, |account| account.gid.as_raw());
+    std::os::unix::fs::chown(path, None, Some(group)).map_err(Error::io("chown", path))?;
+    place::open_to_all(path, 0o640)
 }
 
 /// Makes a key file, mode 0600, for `owner` if that is another user; whole, or not at all.

@@ -4,7 +4,8 @@
 //! ```text
 //!   principal key --wraps--> keyring key --wraps--> data keys --> file keys
 //!     add, remove, rotate,     renewed by          new-data-key, adopt,
-//!     recovery, check          remove              release, destroy
+//!     recovery, check          remove, rotate,     release, destroy
+//!                              recovery
 //!
 //!   order of every change: configuration names the new provider -> keyring replaced -> agent told
 //! ```
@@ -17,6 +18,7 @@ mod data_key;
 mod list;
 mod new_provider;
 mod policy;
+mod renewal;
 mod rotate;
 mod session;
 mod slots;

@@ -9,8 +9,11 @@
 //!      |
 //!   protected  which directory does this file belong to?    unlock   who opens its keyring?
 //!   walk       which files does it have?                    sealed   header, key, plain bytes
+//!   census     how many are sealed under which key          links    where does a path lead?
 //!      |
-//!   postgres   the server's own programs: start, stop, SQL by psql
+//!   running    programs and the agent that have its keys   server   is the library in it?
+//!      |
+//!   postgres   the server's own programs: start, stop, SQL by psql; its settings
 //!   mysqld     MariaDB and MySQL: where one is told to keep files; start, stop, SQL by its client
 //!   run_as     programs that run as the owner of a directory
 //!   starter    who starts a server: a unit, another process of that, a person
@@ -29,6 +32,7 @@ mod agent;
 mod audit;
 mod begun;
 mod cat;
+mod census;
 mod command;
 mod console;
 mod convert;
@@ -40,6 +44,7 @@ mod init;
 mod inspect;
 mod key;
 mod keyring;
+mod links;
 mod migrate;
 mod mysqld;
 mod owner;
@@ -52,6 +57,7 @@ mod protected;
 mod report;
 mod rollback;
 mod run_as;
+mod running;
 mod sealed;
 mod server;
 mod service;
@@ -72,8 +78,8 @@ fn main() -> ExitCode {
     let command = match tidelock_console::parse::<command::Cli>() {
         Ok(command) => command,
         // A mistake that was typed into restore_command must not be taken for the end of WAL.
-        Err(code) if code == ExitCode::from(error::USAGE) && wal::is_get() => {
-            return ExitCode::from(wal::stops(error::USAGE));
+        Err(code) if code == ExitCode::from(tidelock_console::USAGE) && wal::is_get() => {
+            return ExitCode::from(wal::stops(tidelock_console::USAGE));
         }
         Err(code) => return code,
     };

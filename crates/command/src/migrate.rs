@@ -197,10 +197,10 @@ impl Migrate {
     /// New keys with which the unit of the source would not come back after a restart of the
     /// machine.
     fn refuse_keys_of_units(&self, source: &Source, record: &Record) -> Result<()> {
-        let has_unit = record.unit.is_some() || source.facts.starter.unit().is_some();
-        match &self.keys.provider {
-            Some(choice) if has_unit && !record.plain && !is_protected(&record.to) => {
-                refuse_for_units(choice)
+        let unit = record.unit.as_deref().or_else(|| source.facts.starter.unit());
+        match (&self.keys.provider, unit) {
+            (Some(choice), Some(unit)) if !record.plain && !is_protected(&record.to) => {
+                refuse_for_units(choice, unit, &record.to)
             }
             _ => Ok(()),
         }

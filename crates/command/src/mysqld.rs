@@ -57,7 +57,7 @@ pub(crate) use mariadb::refuse_socket;
 use settings::Settings;
 use start::Start;
 use unit::{Inherited, Started};
-pub(crate) use unit::{variable, variable_of_files, variable_of_others};
+pub(crate) use unit::{variable, variable_of_files, variable_of_others, variables};
 
 /// Where the server keeps its data when nobody tells it: Debian's builds and upstream's.
 const DEFAULT_DIRECTORY: &str = "/var/lib/mysql";

@@ -6,7 +6,7 @@
 //!   keys      options of the keyring            estimate  how long
 //!   confined  policies that drop the library
 //!   engine    what is asked of any server       postgres, mysqld   how each does it
-//!   record    what has begun, for another call
+//!   plan      what protect is going to do             record     what has begun, for another call
 //!
 //!   protect:    checks --> stop --> tidelock encrypt --> copy of the keyring, service --> start
 //!   unprotect:  checks --> stop --> tidelock decrypt --> no service               --> start
@@ -21,6 +21,7 @@ mod estimate;
 mod keys;
 mod mysqld;
 mod outside;
+mod plan;
 mod postgres;
 mod record;
 mod target;
@@ -33,12 +34,8 @@ use rustix::io::Errno;
 
 use crate::begun::Lock;
 use crate::console;
-use crate::convert::{Encrypt, Foreseen};
 use crate::error::{Error, Result};
-use crate::exec::{Library, Program};
 use crate::folder::Entry;
-use crate::mysqld::Brand;
-use crate::owner::Owner;
 use crate::protected::{Protected, is_protected};
 use crate::server::{Loaded, Server};
 use crate::service;
@@ -154,7 +151,7 @@ impl Protect {
     /// As `tidelock migrate --switch` does it.
     fn by_a_copy(&self, target: &Target, new: &Path) -> Result<()> {
         self.refuse_confined(target)?;
-        self.keys.check(target.dir(), target.unit.is_some())?;
+        self.keys.check(target.dir(), target.unit.as_deref())?;
         let mut command = migrate(target, new, self.username.as_deref(), self.yes)?;
         self.keys.pass(&mut command)?;
         tidelock(command, "migration")?;
@@ -170,102 +167,6 @@ impl Protect {
             Some(pid) if !self.apparmor_allows => confined::refuse_apparmor(pid),
             _ => Ok(()),
         }
-    }
-
-    /// Whatever may refuse, then what will be done; asks once. `begun` is what a call has left that
-    /// was cut off before there was a keyring: it may have stopped the server.
-    fn plan(&self, target: &Target, begun: Option<Record>, typed: Typed) -> Result<Record> {
-        let dir = target.dir();
-        if is_protected(dir) {
-            return Err(Error::refused(
-                format!("{} is a protected directory already", dir.display()),
-                "`tidelock status` shows it; `tidelock service install` has a unit start it",
-            ));
-        }
-        if let Some(begun) = &begun {
-            let settled = target.engine.settled();
-            // It would be started by what did not stop it.
-            if let Some(before) = begun.typed.as_ref().filter(|it| it.unit != typed.unit)
-                && begun.was_running
-                && settled.is_none()
-            {
-                return Err(before.are_others(dir));
-            }
-            set_aside(begun.recovery_file.as_deref())?;
-        }
-        target.refuse_wrong_unit(Goal::Protect)?;
-        self.refuse_confined(target)?;
-        let engine = &*target.engine;
-        let version = engine.version()?;
-        Library::find()?;
-        Program::find(engine.program().as_os_str())?.refuse_unless_it_loads()?;
-        self.keys.check(dir, target.unit.is_some())?;
-        self.keys.refuse_existing()?;
-        let running = engine.running();
-        if running.is_some() && target.unit.is_none() && Brand::of(dir).is_some() {
-            self.keys.refuse_persons()?;
-        }
-        outside::refuse_readers(dir, engine.head())?;
-        let notes = engine.notes(self.username.as_deref(), target.unit.as_deref())?;
-        if let Some(unit) = &target.unit {
-            service::refuse(unit, dir, Owner::of(dir)?)?;
-        }
-        // Now: it may end while a person thinks.
-        let (mut options, mut log) = (target.options()?, engine.log());
-        let (mut was_running, mut triggers) = (running.is_some(), Vec::new());
-        if let Some(begun) = begun {
-            was_running |= begun.was_running;
-            triggers = begun.triggers;
-            if running.is_none() {
-                (options, log) = (begun.options, begun.log);
-            }
-        }
-        let head = engine.head();
-        let foreseen = Encrypt::typed(self.encryption(dir)?.get_args())?
-            .foresee(&|process| outside::is_the_servers(process, head))?;
-        let seconds = estimate::seconds(dir, foreseen.bytes, foreseen.files)?;
-        console::print(format_args!(
-            "protect       {}: {version}, {}, {}\n\
-             stops         for {}: {} are sealed in place, read back and compared{}\n\
-             disk          {} more while it goes on, {} more at its end\n\
-             {notes}{}\
-             clear         old blocks of the disk, archives and backups stay as they are{}\n\
-             undo          tidelock unprotect {}\n",
-            dir.display(),
-            match running {
-                Some(pid) => format!("process {pid}"),
-                None if was_running => "stopped by a call before this one".to_owned(),
-                None => "stopped".to_owned(),
-            },
-            console::count(foreseen.files, "file"),
-            span(seconds),
-            console::bytes(foreseen.bytes),
-            one_by_one(&foreseen),
-            console::bytes(foreseen.needs),
-            console::bytes(foreseen.growth),
-            service_line(target),
-            match &log {
-                Some(log) => format!(";\n{:14}so does the server's log {}", "", log.display()),
-                None => String::new(),
-            },
-            self.which.words(),
-        ))?;
-        console::agree(self.yes)?;
-        target.refuse_started(running)?;
-        triggers.extend(target.triggers()?);
-        let record = Record {
-            goal: Goal::Protect,
-            stage: Stage::Converting,
-            was_running,
-            options,
-            log,
-            keyring_copy: absolute(self.keys.keyring_copy.as_deref())?,
-            recovery_file: absolute(self.keys.recovery_file.as_deref())?,
-            triggers,
-            typed: Some(typed),
-        };
-        PROTECTION.write(dir, &record)?;
-        Ok(record)
     }
 
     /// Everything that is still to be done.
@@ -286,7 +187,7 @@ impl Protect {
                     false => self.start_again(target, &record, None, why),
                 });
             }
-            // What somebody has put there since the plan is none of this call.
+            // What somebody has put there since the plan does not belong to this call.
             if !is_protected(dir)
                 && let Err(why) = self.keys.refuse_existing()
             {
@@ -395,6 +296,8 @@ impl Conversion {
         if self.leave_links {
             command.arg("--leave-links");
         }
+        // The plan names them.
+        command.arg("--outside");
     }
 }
 
@@ -450,21 +353,6 @@ fn answers(target: &Target, user: Option<&str>, wanted: Loaded) -> Result<()> {
     let told = target.engine.answer(user)?;
     let library = if wanted == Loaded::Yes { "with" } else { "without" };
     console::print(format_args!("runs          process {pid}, {library} the library; {told}\n"))
-}
-
-/// What the plan says where there is no room for more.
-fn one_by_one(foreseen: &Foreseen) -> &'static str {
-    match foreseen.one_by_one {
-        true => ",\n              one file at a time: there is no room for more",
-        false => "",
-    }
-}
-
-fn service_line(target: &Target) -> String {
-    match &target.unit {
-        Some(unit) => format!("service       {unit} unlocks it and loads the library\n"),
-        None => format!("service       none: start it with `{}`\n", target.engine.command()),
-    }
 }
 
 /// As it is found from any directory.
@@ -549,15 +437,6 @@ fn tidelock(mut command: Command, what: &'static str) -> Result<()> {
         ended: status.to_string(),
         said: "its message stands above".to_owned(),
     })
-}
-
-fn span(seconds: Option<f64>) -> String {
-    match seconds {
-        None => "an unknown time".to_owned(),
-        Some(seconds) if seconds < 90.0 => format!("about {:.0} s", seconds.max(1.0)),
-        Some(seconds) if seconds < 5400.0 => format!("about {:.0} min", seconds / 60.0),
-        Some(seconds) => format!("about {:.1} h", seconds / 3600.0),
-    }
 }
 
 #[cfg(test)]

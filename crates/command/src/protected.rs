@@ -72,8 +72,8 @@ impl Protected {
         // By the path as it was typed too: a tablespace lies elsewhere and is named by its link.
         let typed = std::path::absolute(file).map_err(Error::io("find", file))?;
         let real = std::fs::canonicalize(file).map_err(Error::io("find", file))?;
-        let holds = |dir: &&Path| dir.join(FOLDER).join(KEYRING).symlink_metadata().is_ok();
-        match real.ancestors().skip(1).chain(typed.ancestors().skip(1)).find(holds) {
+        let mut above = real.ancestors().skip(1).chain(typed.ancestors().skip(1));
+        match above.find(|dir| is_protected(dir)) {
             Some(dir) => Self::open(dir),
             None => Err(Error::refused(
                 format!("{} lies in no protected directory", file.display()),

@@ -4,6 +4,7 @@
 //! Nor do they have root's terminal, into which they could type, but for a program that a person
 //! names and uses there.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, Read, Seek};
 use std::os::unix::process::CommandExt as _;
@@ -22,7 +23,7 @@ use signal_hook::consts::SIGINT;
 use signal_hook::flag;
 use signal_hook::low_level::{emulate_default_handler, unregister};
 use tidelock_agent::RunDir;
-use tidelock_providers::{Places, has_terminal, secrets};
+use tidelock_providers::{Config, Places, has_terminal, secrets};
 
 use crate::begun::{Lock, beside};
 use crate::console;
@@ -107,7 +108,8 @@ impl RunAs {
         self.make_place()?;
         // The command itself may need credentials, and passes none on.
         let tidelock = this_program::path()?;
-        let mut command = if self.asks_a_person(dir) {
+        let config = self.config(dir);
+        let mut command = if self.asks_a_person(config.as_ref()) {
             let mut command = self.on_the_terminal(&tidelock)?;
             command.args(["exec", "--leave-terminal"]);
             command
@@ -117,6 +119,7 @@ impl RunAs {
             command
         };
         command.arg("-D").arg(dir).arg("--").arg(program);
+        self.keep_back(&mut command, config.as_ref());
         Ok(command)
     }
 
@@ -132,6 +135,7 @@ impl RunAs {
         command.args(["-c", "log=$1; shift; exec \"$@\" >>\"$log\" 2>&1", "sh"]).arg(log);
         if is_sealed {
             self.make_place()?;
+            self.keep_back(&mut command, self.config(dir).as_ref());
             let program = this_program::path()?;
             command.arg(program).args(["exec", "-D"]).arg(dir).arg("--");
         }
@@ -203,13 +207,33 @@ impl RunAs {
         Owner::caller().uid != self.owner.uid && has_terminal()
     }
 
-    /// True if the keyring is opened by somebody who types: as root has configured it for this
-    /// owner. What the directory itself says would give its owner the terminal.
-    fn asks_a_person(&self, dir: &Path) -> bool {
+    /// How the keyring of `dir` opens, as root has configured it for this owner. What the owner
+    /// says would give away root's terminal, or what stands in its environment.
+    fn config(&self, dir: &Path) -> Option<Config> {
+        if Owner::caller().uid == self.owner.uid {
+            return None;
+        }
+        let protected = Protected::open(dir).ok()?;
+        unlock::to_open(&protected.keyring, &protected.path, protected.owner).ok()
+    }
+
+    /// True if the keyring is opened by somebody who types.
+    fn asks_a_person(&self, config: Option<&Config>) -> bool {
         self.leaves_the_terminal()
-            && Protected::open(dir)
-                .and_then(|it| unlock::to_open(&it.keyring, &it.path, it.owner))
-                .is_ok_and(|config| config.providers.iter().any(|one| !one.is_unattended()))
+            && config.is_some_and(|it| it.providers.iter().any(|one| !one.is_unattended()))
+    }
+
+    /// Where `tidelock exec` runs as another user, it has no secrets of the caller's but those by
+    /// which this keyring opens, and these it keeps to itself.
+    fn keep_back(&self, exec: &mut Command, config: Option<&Config>) {
+        if Owner::caller().uid == self.owner.uid {
+            return;
+        }
+        let providers = config.iter().flat_map(|it| &it.providers);
+        let opening: BTreeSet<&str> = providers.flat_map(|it| it.secret_variables()).collect();
+        for name in secret_variables().filter(|name| !opening.contains(&**name)) {
+            exec.env_remove(name);
+        }
     }
 
     /// Any program, as the owner, and [`without_secrets`].
@@ -270,11 +294,15 @@ impl RunAs {
 
 /// Takes what may open a keyring out of a program's environment: superusers of a server read that.
 pub(crate) fn without_secrets(mut command: Command) -> Command {
-    let configured = Places::of_process().secret_variables();
-    for name in secrets().map(str::to_owned).chain(configured) {
+    for name in secret_variables() {
         command.env_remove(name);
     }
     command
+}
+
+/// Those of every provider, and of what is configured for any keyring.
+fn secret_variables() -> impl Iterator<Item = String> {
+    secrets().map(str::to_owned).chain(Places::of_process().secret_variables())
 }
 
 /// Runs a program to its end; what it printed on standard output.

@@ -52,6 +52,25 @@ pub(crate) enum Content {
     Sealed(SealedFile),
 }
 
+/// Over what a sealed file has a MAC.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Mac {
+    /// Its header alone: the body may change.
+    Header,
+    /// All of it.
+    WholeFile,
+}
+
+impl Mac {
+    /// As a header says.
+    pub(crate) fn of(header: &Header) -> Self {
+        match header.compatible & WHOLE != 0 && header.form == Form::File {
+            true => Self::WholeFile,
+            false => Self::Header,
+        }
+    }
+}
+
 /// What the place of a file wants of its header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Wanted {
@@ -391,8 +410,10 @@ pub(crate) fn stream_mac(header: &Header) -> Option<StreamMac> {
 
 /// The MAC of the whole file with this header, at its beginning; none if it is no whole file.
 pub(crate) fn whole_mac(header: &Header) -> Option<StreamMac> {
-    let whole = header.compatible & WHOLE != 0 && header.form == Form::File;
-    if whole { tidelock_runtime::stream_mac(header) } else { None }
+    match Mac::of(header) {
+        Mac::WholeFile => tidelock_runtime::stream_mac(header),
+        Mac::Header => None,
+    }
 }
 
 fn fault(why: UnlockError, first: &[u8]) -> Fault {

@@ -73,8 +73,8 @@ impl Server {
 
     /// As [`Server::on`], and of another engine a program: one that the policy lists and that works
     /// below `dir` or has a file there open or mapped, else one of `with_keys`. Redis has no file
-    /// open between dumps. A server of PostgreSQL, MariaDB or MySQL would show itself: then a shell
-    /// with keys is none.
+    /// open between dumps. A server of PostgreSQL, MariaDB or MySQL would show itself: where one
+    /// belongs, a shell with keys is not taken for it.
     pub(crate) fn or_program_on(dir: &Path, with_keys: &[i32], policy: Option<&Policy>) -> Self {
         let found = Self::on(dir);
         if found != Self::Stopped {

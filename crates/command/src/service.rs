@@ -9,6 +9,7 @@
 //!
 //! Nothing here runs systemctl: which units start when is the operator's.
 
+mod as_unit;
 mod before;
 mod plan;
 mod record;
@@ -23,7 +24,8 @@ use std::path::{Path, PathBuf};
 
 use clap::Subcommand;
 
-pub(crate) use plan::{named_directory, named_directory_in, refuse_another_directory, setting};
+pub(crate) use as_unit::{command as as_unit, refuse_unopened};
+pub(crate) use plan::refuse_another_directory;
 pub(crate) use record::{edit, text_of};
 pub(crate) use scope::fit;
 
@@ -47,6 +49,8 @@ pub(crate) enum ServiceCommand {
     Unlock(Named),
     /// Fail unless the library is loaded in the server of an installed unit; run by the unit
     Check(Named),
+    #[command(hide = true)]
+    Try(as_unit::Try),
     Run(start::Run),
     #[command(name = "pg-ctlcluster", hide = true)]
     ClusterTool(start::ClusterTool),
@@ -94,9 +98,9 @@ pub(crate) struct Named {
     root: PathBuf,
 }
 
-/// True if an installed unit of this machine unlocks `dir`, a canonical path, as root.
-pub(crate) fn unlocks(dir: &Path) -> bool {
-    !units(dir).is_empty()
+/// An installed unit of this machine that unlocks `dir`, a canonical path, as root.
+pub(crate) fn unit_of(dir: &Path) -> Option<String> {
+    units(dir).first().map(ToString::to_string)
 }
 
 /// True if the drop-in of an installed unit says `Environment=` with this word, `NAME=VALUE`.
@@ -160,6 +164,7 @@ impl ServiceCommand {
                 run::unlock(&record)
             }
             Self::Check(named) => run::check(&named.installed()?),
+            Self::Try(it) => it.run(),
             Self::Run(run) => run.run(),
             Self::ClusterTool(tool) => tool.run(),
             Self::UpgradeTool(tool) => tool.run(),
@@ -187,7 +192,11 @@ impl Install {
         text.push_str(&format!(
             "next          systemctl daemon-reload; systemctl restart {unit}\n"
         ));
-        console::print(text)
+        console::print(text)?;
+        if target.exists && root == Path::new("/") {
+            as_unit::warn_unopened(&unit.to_string(), &target.path, &target.config);
+        }
+        Ok(())
     }
 }
 
@@ -219,7 +228,7 @@ pub(crate) fn install(unit: &str, dir: &Path) -> Result<()> {
 
 /// What [`install`] would refuse once `dir` has keys: a path that no unit can hold, a file that
 /// somebody has changed; and, where it has them already, that no provider is configured, or none
-/// that opens by itself. Writes nothing.
+/// that opens by itself, as the unit asks it. Writes nothing.
 ///
 /// # Errors
 /// As [`install`].
@@ -229,6 +238,9 @@ pub(crate) fn refuse(unit: &str, dir: &Path, owner: Owner) -> Result<()> {
         true => {
             let target = Target::find(&named.unit, Some(dir), &named.root)?;
             refuse_attended(&target)?;
+            if !as_unit::waits_for_a_credential(&target.config) {
+                refuse_unopened(unit, &target.path, None)?;
+            }
             target
         }
         false => Target::to_be(dir, owner),

@@ -61,7 +61,7 @@ impl Size {
     }
 }
 
-/// How many bytes of a file are in no hole, by whole units; all, where that cannot be told.
+/// How many bytes of a file are in no hole, by whole units; all, if the file system does not say.
 pub(crate) fn without_holes(path: &Path, size: u64) -> u64 {
     let count = || -> io::Result<u64> {
         let file = walk::open_file(path, OFlags::NOFOLLOW)?;

@@ -4,13 +4,8 @@
 //! Reads headers and settings, not data: `verify` does that. Without a key it tells what the open
 //! part of the keyring and the running server say, and ends with 7.
 
-mod agent;
-mod census;
-mod control;
 mod leaks;
 mod pgbackrest;
-mod programs;
-pub(crate) mod settings;
 mod text;
 mod warnings;
 
@@ -21,21 +16,18 @@ use serde::Serialize;
 use tidelock_contract::wire::KeyState;
 use tidelock_keyring::{DataKeyEntry, Direction, Keyring};
 
+use crate::census::{Census, Tally};
 use crate::console;
 use crate::error::{Error, Result};
 use crate::key::one;
 use crate::keyring::{Copies, CopyState};
+use crate::postgres::ControlFile;
+use crate::postgres::settings::{self, Setting};
 use crate::protected::Protected;
+use crate::running::{Agent, Found, Programs, SilentAgent};
 use crate::sealed::Keys;
 use crate::server::{Loaded, Server, is_known};
 use crate::unlock::{self, KeyOptions};
-use agent::{Agent, SilentAgent};
-pub(crate) use agent::{Found, users};
-pub(crate) use census::Census;
-use census::Tally;
-pub(crate) use control::ControlFile;
-pub(crate) use programs::Programs;
-use settings::Setting;
 pub(crate) use warnings::CRYPTOPERIOD_DAYS;
 use warnings::Warning;
 
@@ -264,12 +256,6 @@ fn keyring_report(protected: &Protected) -> KeyringReport {
     }
 }
 
-/// Seconds since 1970.
-fn now() -> u64 {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    since.map_or(0, |since| since.as_secs())
-}
-
 fn unlocked(protected: &Protected, keyring: &Keyring) -> Result<Unlocked> {
     let keys = Keys::install(keyring)?;
     let files = Census::take(&protected.path, keyring.policy());
@@ -281,7 +267,8 @@ fn unlocked(protected: &Protected, keyring: &Keyring) -> Result<Unlocked> {
             state: entry.state.name(),
             created: entry.created,
             retired: entry.retired,
-            age_days: entry.retired.unwrap_or_else(now).saturating_sub(entry.created) / 86_400,
+            age_days: entry.retired.unwrap_or_else(console::now).saturating_sub(entry.created)
+                / 86_400,
             files: under.files,
             bytes: under.bytes,
             first_files: files.first_under(entry.id, if current { 0 } else { NAMED }),

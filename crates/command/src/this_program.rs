@@ -1,8 +1,12 @@
-//! Where this program is, also while a package replaces it.
+//! Where this program is, also while a package replaces it; and how it begins again.
 
-use std::path::PathBuf;
+use std::ffi::OsStr;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use crate::error::{Error, Result};
+use crate::owner::Owner;
 use crate::whereabouts::DELETED;
 
 /// The path of this program; after an upgrade that of the new one, which took its place.
@@ -12,6 +16,34 @@ use crate::whereabouts::DELETED;
 pub(crate) fn path() -> Result<PathBuf> {
     let path = std::env::current_exe().map_err(Error::io("find", "/proc/self/exe"))?;
     Ok(replaced(path))
+}
+
+/// Begins again without these variables, if one is set, and with the home of root's account where
+/// root has none: systemd gives none to a service of root, and configuration and credentials may
+/// lie there.
+///
+/// # Errors
+/// This program cannot be run.
+pub(crate) fn begin_again(without: &[&str]) -> Result<()> {
+    let home = missing_home(std::env::var_os("HOME").as_deref());
+    let is_set = |name: &&str| std::env::var_os(name).is_some();
+    if home.is_none() && !without.iter().any(is_set) {
+        return Ok(());
+    }
+    let program = path()?;
+    let mut again = Command::new(&program);
+    again.args(std::env::args_os().skip(1)).envs(home.map(|home| ("HOME", home)));
+    for name in without {
+        again.env_remove(name);
+    }
+    Err(Error::io("run", program)(again.exec()))
+}
+
+/// The home of root's account, for root whose HOME is `given`, where that is none.
+pub(crate) fn missing_home(given: Option<&OsStr>) -> Option<PathBuf> {
+    let caller = Owner::caller();
+    let is_home = |given: &OsStr| Path::new(given).is_absolute();
+    if caller.uid != 0 || given.is_some_and(is_home) { None } else { caller.home() }
 }
 
 fn replaced(path: PathBuf) -> PathBuf {

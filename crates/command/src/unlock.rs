@@ -7,6 +7,8 @@
 
 use std::fs::File;
 use std::io::{self, IsTerminal as _, Read};
+use std::num::ParseIntError;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
@@ -16,7 +18,7 @@ use tidelock_providers::{Config, Descriptor, Places, ProviderChoice, RecoveryKey
 use zeroize::Zeroizing;
 
 use crate::audit::trail;
-use crate::error::{Error, READ_RECOVERY_KEY, Result};
+use crate::error::{Error, Result};
 use crate::owner::Owner;
 use crate::protected::Protected;
 
@@ -36,7 +38,7 @@ pub(crate) struct KeyOptions {
     pub(crate) recovery_file: Option<PathBuf>,
     /// Read the passphrase from this open descriptor instead of the terminal; several passphrases,
     /// a line each
-    #[arg(long, value_name = "N", help_heading = "Keys")]
+    #[arg(long, value_name = "N", value_parser = descriptor, help_heading = "Keys")]
     pub(crate) passphrase_fd: Option<Descriptor>,
     /// What standard input had: it has that only once, whoever asks and how often.
     #[arg(skip)]
@@ -91,9 +93,24 @@ impl KeyOptions {
             trail::unlocked(keyring, place, self.providers(keyring, place, owner), told);
         }
         opened.map_err(|error| match error {
-            Error::Keys(source) => Error::Locked { dir: place.into(), source },
+            Error::Keys(source) => self.locked(place, source),
             other => other,
         })
+    }
+
+    /// The keyring of `place` does not open with these, for this reason.
+    pub(crate) fn locked(&self, place: &Path, source: tidelock_keyring::Error) -> Error {
+        use tidelock_keyring::Error as E;
+        let dir = place.into();
+        match source {
+            source @ E::Io { .. } if self.recovery_file.is_some() => {
+                Error::NoRecoveryKey { dir, source }
+            }
+            source @ E::WrongKey { .. } if self.recovery_file.is_some() => {
+                Error::OtherRecoveryKey { dir, source }
+            }
+            source => Error::Locked { dir, source },
+        }
     }
 
     /// What is configured for a keyring; nothing if the command line names a provider and there is
@@ -223,7 +240,7 @@ impl KeyOptions {
 
     fn read_recovery_key(&self, file: &Path) -> Result<RecoveryKey> {
         let failed = |source| tidelock_keyring::Error::Io {
-            what: READ_RECOVERY_KEY,
+            what: "read the recovery key from",
             path: file.into(),
             source,
         };
@@ -282,6 +299,10 @@ pub(crate) fn find_to_open(
     if Owner::caller().uid != 0 || owner.uid == 0 {
         return Ok(places.find(keyring, place)?);
     }
+    // A unit with `User=` has that user's home, also in the commands that it runs as root. What
+    // opens a keyring there may be a command of that user's.
+    let roots = |own: &PathBuf| std::fs::metadata(own).is_ok_and(|found| found.uid() == 0);
+    let places = Places { own: places.own.clone().filter(roots), ..places.clone() };
     places.find_for(owner.uid, keyring, place).map_err(|why| match why {
         tidelock_keyring::Error::ConfigOfAnother { ref path, .. } => {
             let hint = format!(
@@ -313,7 +334,7 @@ pub(crate) fn may_open(choice: &ProviderChoice, protected: &Protected) -> bool {
 /// True if a unit of systemd can open a keyring with it: no person is asked, and nothing is needed
 /// that only a shell has.
 pub(crate) fn opens_by_itself(choice: &ProviderChoice) -> bool {
-    choice.is_unattended() && choice.kind().slot.name() != "env"
+    choice.is_unattended() && !choice.is_of_this_shell()
 }
 
 /// Unlocks by the configured providers that need nobody at a terminal.
@@ -364,6 +385,19 @@ fn open(
         .unwrap_or(tidelock_keyring::Error::NoProvider { keyring: keyring.id() }))
 }
 
+/// An open descriptor that none of the programs gets which this one starts or becomes: a file gives
+/// its text again to whoever opens it. The first three are given to each of them anew.
+///
+/// # Errors
+/// It is no number.
+pub(crate) fn descriptor(text: &str) -> std::result::Result<Descriptor, ParseIntError> {
+    let given: Descriptor = text.parse()?;
+    if given.number() > 2 {
+        tidelock_ffi::close_on_exec(given.number());
+    }
+    Ok(given)
+}
+
 fn text_of(from: impl Read) -> io::Result<Zeroizing<String>> {
     let mut text = Zeroizing::new(String::new());
     from.take(MAX_RECOVERY).read_to_string(&mut text)?;
@@ -404,5 +438,28 @@ mod tests {
         assert!(matches!(&refused, Err(Error::Refused { .. })), "{refused:?}");
         let found = find_to_open(&places, id, &recorded, Owner { uid: 0, gid: 0 });
         assert!(found.unwrap().is_some());
+    }
+
+    /// systemd gives the home of `User=` to what a unit runs as root, too.
+    #[test]
+    fn root_takes_no_command_from_the_home_of_the_directorys_owner() {
+        if skip::unless_root("the configuration of another user's directory") {
+            return;
+        }
+        let home = tempfile::tempdir().unwrap();
+        let other: Owner = "daemon".parse().unwrap();
+        let own = home.path().join("own");
+        fs::create_dir(&own).unwrap();
+        let (dir, file) = (home.path().join("data"), own.join("data.toml"));
+        fs::create_dir(&dir).unwrap();
+        let provider = "[[provider]]\ntype = \"command\"\ncommand = \"id\"\n";
+        fs::write(&file, format!("directory = \"{}\"\n{provider}", dir.display())).unwrap();
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
+        std::os::unix::fs::chown(&dir, Some(other.uid), None).unwrap();
+        let places = Places { system: home.path().join("etc"), own: Some(own.clone()) };
+        let find = || find_to_open(&places, KeyringId([7; 16]), &dir, other).unwrap();
+        assert!(find().is_some());
+        std::os::unix::fs::chown(&own, Some(other.uid), None).unwrap();
+        assert!(find().is_none());
     }
 }

@@ -19,7 +19,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::thread::sleep;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use indicatif::ProgressBar;
 use serde::Serialize;
@@ -31,6 +31,7 @@ use crate::console;
 use crate::error::{Error, Result};
 use crate::protected::{Protected, is_protected};
 use crate::sealed::Keys;
+use crate::this_program;
 use crate::unlock::KeyOptions;
 use crate::walk::{self, Found};
 pub(crate) use deep::Deep;
@@ -91,6 +92,9 @@ pub(crate) struct Output {
     /// Links into other protected directories, which have a note each.
     #[serde(skip)]
     pub(crate) anothers: Vec<String>,
+    /// Links to what is somebody else's, which have a note each.
+    #[serde(skip)]
+    pub(crate) foreign: Vec<String>,
     /// A conversion that has not ended.
     #[serde(skip)]
     pub(crate) half: Option<Direction>,
@@ -119,6 +123,8 @@ impl Verify {
     /// # Errors
     /// The keyring does not open; a file is not as it must be.
     pub(crate) fn run(self) -> Result<ExitCode> {
+        // The weekly check is a service of root.
+        this_program::begin_again(&[])?;
         let markers = self.deep.markers()?;
         let protected = Protected::open(&self.dir)?;
         let keyring = self.keys.unlock(&protected)?;
@@ -146,7 +152,7 @@ pub(crate) fn verify(
         directory: protected.path.display().to_string(),
         keyring: keyring.id().to_string(),
         generation: keyring.generation().0,
-        began: now(),
+        began: console::now(),
         coverage: search.is_some().then(Coverage::default),
         markers: search.as_ref().map(Search::markers).filter(|count| *count > 0),
         half: keyring.conversion().map(|it| it.direction),
@@ -350,6 +356,21 @@ impl Output {
             });
             self.anothers.push(link);
         }
+        for (link, target) in listing.foreign {
+            let link = link.display().to_string();
+            if self.foreign.contains(&link) {
+                continue;
+            }
+            self.notes.push(Finding {
+                file: link.clone(),
+                kind: "foreign_link",
+                what: format!(
+                    "not looked at: it leads to {}, which belongs to somebody else than the link",
+                    target.display()
+                ),
+            });
+            self.foreign.push(link);
+        }
         listing.files
     }
 
@@ -485,10 +506,6 @@ impl Output {
         };
         hint.to_owned()
     }
-}
-
-fn now() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
 /// A name in a line of its own.

@@ -326,7 +326,7 @@ fn a_stopped_agent_holds_nobody_for_ever() {
 const IMPOSTOR: &str = r"
 import socket, struct, sys
 text = lambda it: struct.pack('<H', len(it)) + it
-body = bytes(16) + struct.pack('<Q', 1) + text(b'/data') + struct.pack('<i', int(sys.argv[2]))
+body = bytes(16) + struct.pack('<Q', 1) + text(sys.argv[3].encode()) + struct.pack('<i', int(sys.argv[2]))
 body += text(b'none') + struct.pack('<IH', 0, 0) + bytes(32)
 answer = b'TDLA' + struct.pack('<HHII', 1, 0x8003, len(body), 0) + body
 listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -345,6 +345,7 @@ fn a_conversion_ends_who_listens_and_no_process_that_its_answer_names() {
     let mut named = world.home.command("sleep").arg("600").start().unwrap();
     let mut impostor = world.home.command("python3");
     impostor.args(["-c", IMPOSTOR]).arg(world.socket()).arg(named.id().to_string());
+    impostor.arg(world.path("data"));
     let mut impostor = impostor.start().unwrap();
     let until = Instant::now() + PATIENCE;
     while client::connect(&world.socket()).unwrap().is_none() {
@@ -429,6 +430,30 @@ fn an_agent_that_keeps_the_old_keyring_has_not_been_told_and_one_that_ends_had_n
         let words = fs::read(&lock).unwrap();
         assert_eq!(u64::from_ne_bytes(words[8..16].try_into().unwrap()), announced, "{kind}");
     }
+}
+
+/// A server that is restarted soon keeps it, and nobody would say so.
+#[test]
+fn an_agent_whose_program_an_upgrade_has_replaced_is_named() {
+    if skip::unless_root("which program an agent runs") {
+        return;
+    }
+    let world = World::with_key_file();
+    world.shell(
+        "mkdir bin; ours=$(dirname \"$(command -v tidelock)\"); \
+         cp $ours/tidelock $ours/libtidelock_preload.so bin; \
+         bin/tidelock exec -D data -- cat data/file",
+    );
+    let warned = || {
+        let said = world.home.shell("bin/tidelock status -D data 2>&1").finish().unwrap();
+        let said = String::from_utf8_lossy(&said.stdout).into_owned();
+        assert!(said.contains("agent        process"), "{said}");
+        said.contains("is from before an upgrade")
+    };
+    assert!(!warned());
+    // As a package does it.
+    world.shell("cp bin/tidelock bin/new; mv bin/new bin/tidelock");
+    assert!(warned());
 }
 
 /// Whoever a listed program becomes has no connection to its agent.

@@ -86,7 +86,7 @@ fn run(place: &Shell, line: &str) -> String {
 /// What a crash leaves of a sealed file that had just got longer: zeros, without a header.
 const BLANK: &str = "cp -p w/d/blank p; truncate -s 0 w/d/blank; truncate -s 12288 w/d/blank; \
                      touch -r p w/d/blank";
-const ENCRYPT: &str = "tidelock encrypt w/d --profile generic --no-recovery";
+const ENCRYPT: &str = "tidelock encrypt --outside w/d --profile generic --no-recovery";
 
 #[test]
 fn files_of_every_kind_come_back_as_they_were() {
@@ -102,10 +102,10 @@ fn files_of_every_kind_come_back_as_they_were() {
              grep -q \"/$f .*$(cat sum)\" before || echo $f differs; \
          done; \
          stat -c '%h' w/d/f17; \
-         {BLANK}; tidelock rekey w/d > out 2>&1 || cat out; \
+         {BLANK}; tidelock rekey --outside w/d > out 2>&1 || cat out; \
          tidelock verify -D w/d | grep -o '[0-9]* problem.*'; \
          tidelock status -D w/d 2> /dev/null | grep -c ': 0 files, 0 B'; \
-         tidelock decrypt w/d > out 2>&1 || cat out; \
+         tidelock decrypt --outside w/d > out 2>&1 || cat out; \
          look w/d > after; cmp before after && ls -d w/d/.tidelock"
         ),
     );
@@ -192,7 +192,7 @@ fn kill_everywhere(prepare: &str, command: &str, resume: &str, calls: &[&str]) -
                      {resume} > out 2>&1 || cat out; \
                  fi; \
                  if [ -e w/d/.tidelock/keyring ]; then \
-                     tidelock verify -D w/d > out 2>&1 || cat out; tidelock decrypt w/d > out 2>&1 || cat out; \
+                     tidelock verify -D w/d > out 2>&1 || cat out; tidelock decrypt --outside w/d > out 2>&1 || cat out; \
                  fi; \
                  look w/d > after; diff before after"
                 ),
@@ -211,19 +211,20 @@ const SHORT: &[&str] = &["syncfs", "rename", "linkat", "unlink"];
 
 #[test]
 fn an_encryption_that_is_killed_goes_on() {
-    let resume = "tidelock encrypt w/d --resume";
+    let resume = "tidelock encrypt --outside w/d --resume";
     assert!(kill_everywhere("true", ENCRYPT, resume, SHORT) > 15);
 }
 
 #[test]
 fn a_decryption_that_is_killed_goes_on() {
-    let (command, resume) = ("tidelock decrypt w/d", "tidelock decrypt w/d --resume");
+    let (command, resume) =
+        ("tidelock decrypt --outside w/d", "tidelock decrypt --outside w/d --resume");
     assert!(kill_everywhere(&sealed(), command, resume, SHORT) > 15);
 }
 
 #[test]
 fn an_encryption_that_is_killed_is_turned_round() {
-    let resume = "tidelock decrypt w/d --resume";
+    let resume = "tidelock decrypt --outside w/d --resume";
     assert!(kill_everywhere("true", ENCRYPT, resume, &["rename"]) > 10);
 }
 
@@ -249,13 +250,13 @@ fn a_rekeying_that_is_turned_round_keeps_the_keyring_of_sealed_backups() {
         ),
     );
     assert_eq!(said, "");
-    killed("tidelock rekey w/d");
-    killed("tidelock decrypt w/d --resume --keep-keyring $PWD/kept");
+    killed("tidelock rekey --outside w/d");
+    killed("tidelock decrypt --outside w/d --resume --keep-keyring $PWD/kept");
     let opens = "tidelock unseal --keyring kept < sealed";
     assert_eq!(run(&place, opens), "a backup\n");
     let told = run(
         &place,
-        "tidelock decrypt w/d --resume --keep-keyring $PWD/kept > out 2>&1 || cat out; \
+        "tidelock decrypt --outside w/d --resume --keep-keyring $PWD/kept > out 2>&1 || cat out; \
          grep -c 'the keyring is kept in ' out; ls -d w/d/.tidelock 2> /dev/null | wc -l",
     );
     assert_eq!(told, "1\n0\n");
@@ -301,7 +302,7 @@ done
 ln -s $PWD/far w/d/space
 set +e
 encrypt() {
-    tidelock encrypt w/d --profile generic --no-recovery --provider file:$PWD/key "$@"
+    tidelock encrypt --outside w/d --profile generic --no-recovery --provider file:$PWD/key "$@"
 }
 texts() { cat w/d/sub/file w/d/file far/sub/file far/file; }
 "#;
@@ -329,14 +330,14 @@ fn lost_and_found_of_a_file_system_keeps_no_conversion_from_its_end() {
         r#"try() { "$@" > out 2>&1 || { echo "$@"; cat out; }; }
         texts > before; stat -c '%U %a' w/d/lost+found
         try encrypt; grep -la text w/d/sub/file far/sub/file
-        try tidelock rekey w/d; try tidelock verify -D w/d; try tidelock decrypt w/d
+        try tidelock rekey --outside w/d; try tidelock verify -D w/d; try tidelock decrypt --outside w/d
         texts | cmp - before
         strace -qq -o /dev/null -e trace=rename -e inject=rename:signal=KILL:when=3 \
-            tidelock encrypt w/d --profile generic --no-recovery --provider file:$PWD/key \
+            tidelock encrypt --outside w/d --profile generic --no-recovery --provider file:$PWD/key \
             --jobs 1 > out 2>&1
         tidelock status -D w/d 2> /dev/null | grep -c ^conversion
-        try tidelock encrypt w/d --resume; try tidelock verify -D w/d
-        try tidelock decrypt w/d; texts | cmp - before"#,
+        try tidelock encrypt --outside w/d --resume; try tidelock verify -D w/d
+        try tidelock decrypt --outside w/d; texts | cmp - before"#,
     );
     let Some(said) = said else { return };
     assert_eq!(said, "root 700\n1\n");
@@ -379,10 +380,10 @@ fn a_file_that_the_owner_cannot_replace_is_refused_before_anything_is_changed() 
         # What stays as it is may be anybody's.
         echo plain > w/d/PLAIN; : > w/d/sub/empty
         encrypt --plain PLAIN > out 2>&1 || cat out
-        each tidelock rekey w/d; each tidelock decrypt w/d
+        each tidelock rekey --outside w/d; each tidelock decrypt --outside w/d
         # Decryption leaves what somebody put there plain.
         mkdir w/d/roots; echo "of root" > w/d/roots/note
-        tidelock decrypt w/d > out 2>&1 || cat out; texts | cmp - plain
+        tidelock decrypt --outside w/d > out 2>&1 || cat out; texts | cmp - plain
         stat -c %U w/d/roots/note"#,
     );
     let Some(said) = said else { return };
@@ -410,8 +411,8 @@ fn what_the_file_system_keeps_in_its_place_is_refused_before_anything_is_changed
         chattr +a far/sub; try encrypt; chattr -a far/sub
         mount --bind w/d/file w/d/sub/file; try encrypt; umount w/d/sub/file
         ls -d w/d/.tidelock 2> /dev/null; encrypt > out 2>&1 || cat out
-        chattr +i w/d/file; try tidelock decrypt w/d; chattr -i w/d/file
-        tidelock decrypt w/d > out 2>&1 || cat out"#,
+        chattr +i w/d/file; try tidelock decrypt --outside w/d; chattr -i w/d/file
+        tidelock decrypt --outside w/d > out 2>&1 || cat out"#,
     );
     let Some(said) = said else { return };
     let rest = ": nothing can take the place of a file there\n";
@@ -462,23 +463,35 @@ fn sealed() -> String {
 #[test]
 #[ignore = "long: make test-full"]
 fn an_encryption_killed_at_any_call_goes_on() {
-    killed_at_any_call("true", ENCRYPT, "tidelock encrypt w/d --resume");
+    killed_at_any_call("true", ENCRYPT, "tidelock encrypt --outside w/d --resume");
 }
 
 #[test]
 #[ignore = "long: make test-full"]
 fn a_decryption_killed_at_any_call_goes_on() {
-    killed_at_any_call(&sealed(), "tidelock decrypt w/d", "tidelock decrypt w/d --resume");
+    killed_at_any_call(
+        &sealed(),
+        "tidelock decrypt --outside w/d",
+        "tidelock decrypt --outside w/d --resume",
+    );
 }
 
 #[test]
 #[ignore = "long: make test-full"]
 fn a_rekeying_killed_at_any_call_goes_on() {
-    killed_at_any_call(&sealed(), "tidelock rekey w/d", "tidelock rekey w/d --resume");
+    killed_at_any_call(
+        &sealed(),
+        "tidelock rekey --outside w/d",
+        "tidelock rekey --outside w/d --resume",
+    );
 }
 
 #[test]
 #[ignore = "long: make test-full"]
 fn a_decryption_killed_at_any_call_is_turned_round() {
-    killed_at_any_call(&sealed(), "tidelock decrypt w/d", "tidelock encrypt w/d --resume");
+    killed_at_any_call(
+        &sealed(),
+        "tidelock decrypt --outside w/d",
+        "tidelock encrypt --outside w/d --resume",
+    );
 }

@@ -9,6 +9,9 @@ mod place;
 
 use others::Others;
 use place::Shell;
+use tidelock_cipher::Secret;
+use tidelock_keyring::SealedKeyring;
+use tidelock_providers::ProviderChoice;
 use tidelock_servers::skip;
 
 /// Every so many bytes of a keyring, one after another is changed.
@@ -82,4 +85,91 @@ fn root_asks_as_the_owner_whether_a_server_would_come_back() {
     );
     assert!(taken.contains("DOES NOT OPEN") && taken.contains("Permission denied"), "{taken}");
     assert_eq!(taken.matches("code 4").count(), 2, "{taken}");
+}
+
+/// The thief has the keyring key of then, whatever becomes of the slot.
+#[test]
+fn a_stolen_keyring_with_its_key_opens_none_behind_the_change_of_that_key() {
+    let place = Shell::new();
+    let out = tempfile::tempdir().unwrap();
+    let at = |name: &str| out.path().join(name);
+    let shelf = out.path().display();
+    let made = place.run(&format!(
+        "k=.config/tidelock/keys/data.key; tidelock init data --recovery-file r > /dev/null; \
+         cp data/.tidelock/keyring {shelf}/stolen; cp $k {shelf}/key; chmod 600 {shelf}/key"
+    ));
+    assert_eq!(made, "");
+    let stolen = SealedKeyring::parse(&std::fs::read(at("stolen")).unwrap()).unwrap();
+    let key = ProviderChoice::file(at("key")).open(out.path(), None).unwrap();
+    let stolen = stolen.unlock(&*key).unwrap();
+    let opens = |line: &str| {
+        let said = place.run(&format!(
+            "slot=$(tidelock key list -D data | grep file | cut -c1-8); {line}; \
+             tidelock key new-data-key -D data > out 2>&1 || cat out; \
+             cp data/.tidelock/keyring {shelf}/now"
+        ));
+        let now = SealedKeyring::parse(&std::fs::read(at("now")).unwrap()).unwrap();
+        (now.unlock_with(Secret::new(*stolen.keyring_key().expose())).is_ok(), said)
+    };
+    let rotate = "tidelock key rotate -D data --slot $slot --to file:$PWD/new";
+    let (opened, said) = opens(rotate);
+    let refused = "error: slot [ID] of type recovery cannot be opened now";
+    assert!(opened && said.starts_with(refused), "nothing is changed: {said}");
+    let (opened, said) = opens(&format!("{rotate} --no-renew"));
+    assert!(opened && said.contains("its own key is not renewed"), "{said}");
+    // The recovery key lay beside it.
+    let (opened, said) = opens("tidelock key recovery -D data --new-recovery-file r2");
+    assert!(!opened && said.contains("recovery key in r2"), "{said}");
+    let again = format!("{rotate}-er --recovery-file r2; tidelock key check -D data");
+    let (opened, said) = opens(&again);
+    assert!(!opened && said.contains("file        opens"), "{said}");
+}
+
+/// A configuration of root's goes before that of the owner, whom no command of root's asks.
+#[test]
+fn root_changes_the_keys_of_another_users_directory_where_its_server_finds_them() {
+    if skip::unless_root("a directory of another user") {
+        return;
+    }
+    let (place, others) = (Shell::new(), Others::new());
+    let first = others.first();
+    let begin = "umask 022; chmod 755 .; mkdir -p own; chown 54321:54321 own; [ -e etc ] || { cp \
+                 -a /etc etc; rm -rf etc/tidelock; \
+                 echo tlowner:x:54321:54321::$PWD/own:/bin/sh >> etc/passwd; }; \
+                 mount --bind etc /etc || exit 9; \
+                 as() { env -u XDG_STATE_HOME -u TIDELOCK_RUN_DIR HOME=$PWD/own \
+                 setpriv --reuid=54321 --regid=54321 --clear-groups -- \"$@\"; }; \
+                 slot=$(tidelock key list -D own/data 2> /dev/null | grep -m1 file | cut -c1-8);";
+    let within = |line: &str| place.run(&format!("{first}unshare -m sh -c '{begin} {line}'"));
+    let said = within("true");
+    if !said.is_empty() {
+        skip::because(format_args!("no mount namespace can be made here: {said}"));
+        return;
+    }
+    let made = within("as tidelock init own/data --recovery-file own/r > out 2>&1 || cat out");
+    assert_eq!(made, "");
+    let remove = "tidelock key remove -D own/data $slot --recovery-file own/r";
+    let said = within(remove);
+    assert!(said.contains("is the last that opens without a person"), "{said}");
+    let add = "tidelock key add -D own/data file:$PWD/own/new.key --recovery-file own/r";
+    let said = within(&format!("{add}; ls own/new.key own/data/.tidelock; ls /etc/tidelock"));
+    assert!(said.contains("which what root writes into /etc/tidelock would hide"), "{said}");
+    assert!(said.contains("run the command as tlowner"), "{said}");
+    assert_eq!(said.matches("No such file or directory").count(), 2, "{said}");
+    // Where nothing is configured, root configures the machine, and the owner reads that.
+    let said = within(&format!(
+        "mv own/.config away; {add}; stat -c %a-%U /etc/tidelock/keyrings/*.toml; \
+         as tidelock exec -D own/data -- true; echo code $?"
+    ));
+    assert!(said.contains("provider in /etc/tidelock/keyrings/[ID].toml\n"), "{said}");
+    assert!(said.contains("644-root\n") && said.ends_with("code 0\n"), "{said}");
+    // The text of a command may hold a passphrase.
+    let said = within(
+        "rm -r /etc/tidelock; head -c 32 /dev/urandom > own/k; chown 54321 own/k; \
+         tidelock init own/second --owner tlowner --no-recovery --provider \
+         \"command:cat $PWD/own/k\" > out 2>&1 || cat out; \
+         stat -c %a-%U-%g /etc/tidelock/keyrings/*.toml; \
+         as tidelock exec -D own/second -- true; echo code $?",
+    );
+    assert_eq!(said, "640-root-54321\ncode 0\n");
 }

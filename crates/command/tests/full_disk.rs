@@ -55,7 +55,7 @@ fn full(home: &str) {
     let names = run("ls -A v/data/.tidelock");
     for command in [
         "key add -D v/data file:$PWD/h/third.key",
-        "key rotate -D v/data --slot $1 --to file:$PWD/h/fourth.key",
+        "key rotate -D v/data --slot $1 --to file:$PWD/h/fourth.key --recovery-file $PWD/h/recovery",
         "key remove -D v/data --recovery-file $PWD/h/recovery $2",
         "key new-data-key -D v/data",
     ] {
@@ -76,7 +76,7 @@ fn full(home: &str) {
     }
     let add = run("tidelock key add -D v/data file:$PWD/h/third.key > out 2>&1 || cat out");
     let rotate = run(
-        "tidelock key rotate -D v/data --slot $1 --to file:$PWD/h/fourth.key > out 2>&1 || cat out",
+        "tidelock key rotate -D v/data --slot $1 --to file:$PWD/h/fourth.key --recovery-file $PWD/h/recovery > out 2>&1 || cat out",
     );
     let remove = run(
         "tidelock key remove -D v/data --recovery-file $PWD/h/recovery $2 > out 2>&1 || cat out",

@@ -140,7 +140,7 @@ fn look(path: &Path, found: &mut Snapshot) {
 const LINK: &str = "is a link that somebody else can change";
 
 #[test]
-fn a_link_of_theirs_is_not_taken_for_the_directory_or_one_above_it() {
+fn a_link_of_the_owner_is_not_taken_for_the_directory_or_one_above_it() {
     if skipped() {
         return;
     }
@@ -235,7 +235,7 @@ fn a_second_name_of_another_file_is_neither_locked_nor_given_away() {
 }
 
 #[test]
-fn what_root_left_is_made_anew_for_the_owner_and_never_given_away() {
+fn what_root_left_is_made_again_for_the_owner_and_never_given_away() {
     if skipped() {
         return;
     }
@@ -408,7 +408,7 @@ fn a_folder_above_that_is_swapped_for_a_link_leads_nowhere() {
 
 /// What the library does in a program of root's, which works on the user's directory.
 #[test]
-fn the_library_follows_no_link_of_theirs_in_a_program_of_roots() {
+fn the_library_follows_no_link_of_the_owner_in_a_program_of_roots() {
     if skipped() {
         return;
     }

@@ -141,7 +141,7 @@ fn stranger(folder: &Path) -> (Started, u16) {
 }
 
 #[test]
-fn vault() {
+fn a_check_and_a_start_agree_while_vault_is_down() {
     let home = tempfile::tempdir().unwrap();
     certificates(home.path());
     let at = |name: &str| home.path().join(name);
@@ -172,7 +172,7 @@ fn vault() {
 }
 
 #[test]
-fn aws_kms() {
+fn a_check_and_a_start_agree_while_kms_is_down() {
     let home = tempfile::tempdir().unwrap();
     certificates(home.path());
     let (_moto, port) = listening(|port| {
@@ -213,7 +213,7 @@ const EXPIRED: &str = "HTTP/1.1 400 Bad Request\r\nContent-Type: application/x-a
                        \"message\":\"The security token in the request is expired\"}  ";
 
 #[test]
-fn kmip() {
+fn a_check_and_a_start_agree_while_kmip_is_down() {
     let home = tempfile::tempdir().unwrap();
     certificates(home.path());
     let dir = home.path().display().to_string();
@@ -262,7 +262,7 @@ fn kmip() {
 }
 
 #[test]
-fn pkcs11() {
+fn a_check_and_a_start_agree_without_the_token() {
     let home = tempfile::tempdir().unwrap();
     let dir = home.path().display().to_string();
     let pin = |text: &str| {

@@ -218,6 +218,21 @@ ls pg.tidelock-protection 2> /dev/null || echo done
     assert!(said.ends_with(end), "{said}");
 }
 
+/// No configuration keeps the token: the server would be sealed, and would not start.
+#[test]
+fn a_server_is_not_stopped_for_a_provider_that_opens_only_in_this_shell() {
+    let lines = r#"
+server
+export VAULT_ADDR=http://127.0.0.1:1 VAULT_TOKEN=hvs.tide
+protect -D pg --yes --no-recovery --no-keyring-copy --provider vault:transit/pg
+lives
+ls pg/.tidelock pg.tidelock-protection 2> /dev/null; cat calls
+"#;
+    let Some(said) = run(lines) else { return };
+    assert!(said.starts_with("error: this provider opens with VAULT_TOKEN"), "{said}");
+    assert!(said.ends_with("it lives\n"), "{said}");
+}
+
 #[test]
 fn a_server_that_was_started_since_is_started_again_as_it_was_then() {
     let lines = r#"
@@ -231,4 +246,37 @@ lives
 "#;
     let Some(said) = run(lines) else { return };
     assert_eq!(said, "-o '60' start\nrows\nit lives\n");
+}
+
+/// A file gives its text again to whoever opens the descriptor: superusers of a server can.
+#[test]
+fn a_passphrase_that_unprotect_got_by_a_descriptor_is_not_the_servers() {
+    let lines = r#"
+echo 'seldom marble quiet vowel' > phrase
+tidelock encrypt pg --no-recovery --provider passphrase --passphrase-fd 3 3< phrase > said 2>&1 ||
+    cat said
+record converting 60
+server
+tidelock unprotect -D pg --yes --bindir "$PWD/pgbin" --passphrase-fd 3 3< phrase > said 2>&1 ||
+    cat said
+cat pg/base/1/1259
+ls -l /proc/$(id)/fd | grep phrase
+lives
+"#;
+    let Some(said) = run(lines) else { return };
+    assert_eq!(said, "rows\nit lives\n");
+}
+
+#[test]
+fn a_sealed_server_that_root_starts_has_no_credentials_of_roots() {
+    let lines = r#"
+server
+export VAULT_TOKEN=of-root AWS_SECRET_ACCESS_KEY=of-root KEPT=it
+protect -D pg --yes $keys > said 2>&1
+head -c 5 pg/base/1/1259 | tail -c 4
+tr '\0' '\n' < /proc/$(id)/environ | grep -E 'of-root|^KEPT=|^TIDELOCK_AGENT=' | cut -c 1-14 | sort
+lives
+"#;
+    let Some(said) = run(lines) else { return };
+    assert_eq!(said, "TDLKKEPT=it\nTIDELOCK_AGENT\nit lives\n");
 }

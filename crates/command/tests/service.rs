@@ -1,5 +1,6 @@
 //! `tidelock service install --root`, end to end: an image with a cluster gets its files, systemd
-//! understands them, another install changes and repairs them, remove takes them away.
+//! understands them, another install changes and repairs them, remove takes them away. And on a
+//! machine with an /etc of its own: who opens the keyring when the unit starts.
 //!
 //! Runs as root only, since what it reads in the image must be root's.
 
@@ -189,6 +190,87 @@ fn a_unit_without_a_directory_yet_is_installed_from_its_configuration() {
     let said = place.run("tidelock service install app --root image");
     assert!(said.contains("image/srv/new is not a protected directory"), "{said}");
     assert!(said.ends_with("[exit 3]\n"), "{said}");
+}
+
+/// A machine in a mount namespace, with an /etc of its own in which the home of root's account is
+/// `rooted`; `pg` is root's, and opens with what is in a home.
+#[track_caller]
+fn machine() -> Option<Shell> {
+    if skip::unless_root("a mount namespace") {
+        return None;
+    }
+    let place = Shell::new();
+    let made = place.run(
+        "umask 022; mkdir rooted; head -c 32 /dev/urandom > key; chmod 600 key; cp -a /etc etc; \
+         rm -rf etc/tidelock; mkdir -p etc/tidelock/keyrings; \
+         sed -i \"s,^\\(root:[^:]*:[^:]*:[^:]*:[^:]*:\\)[^:]*,\\1$PWD/rooted,\" etc/passwd; \
+         tidelock init pg --no-recovery --provider 'command:cat ~/key' > said 2>&1 || cat said; \
+         cp .config/tidelock/keyrings/*.toml etc/tidelock/keyrings/; rm -r .config; \
+         chmod 644 etc/tidelock/keyrings/*; unshare -m mount --bind etc /etc",
+    );
+    if made.is_empty() {
+        return Some(place);
+    }
+    skip::because(format_args!("no mount namespace can be made here: {made}"));
+    None
+}
+
+/// What runs there ends with the line.
+fn on_the_machine(place: &Shell, line: &str) -> String {
+    place.run(&format!(
+        "unshare --mount --pid --fork --kill-child --mount-proc sh -c 'mount --bind etc /etc && \
+         mount -t tmpfs none /run || exit 9; {line}'"
+    ))
+}
+
+/// As systemd runs it: without a home, and without a variable of root's shell.
+const AS_SYSTEMD: &str = "env -i PATH=/usr/bin:/bin $(command -v tidelock)";
+
+#[test]
+fn what_only_roots_shell_opens_is_not_told_to_come_back() {
+    let Some(place) = machine() else { return };
+    // It is in HOME of this shell, and not in that of root's account.
+    let said = on_the_machine(&place, "tidelock service install mine -D pg");
+    let warned = "warning: mine would not come back: the keyring of [HOME]/pg does not open: ";
+    assert!(said.contains(warned) && !said.contains("[exit"), "{said}");
+    let said = on_the_machine(&place, "tidelock key check -D pg");
+    assert!(said.contains("DOES NOT OPEN") && said.ends_with("[exit 4]\n"), "{said}");
+    let unlock = format!("{AS_SYSTEMD} service unlock mine");
+    let said = on_the_machine(&place, &unlock);
+    assert!(said.contains("does not open") && said.ends_with("[exit 4]\n"), "{said}");
+}
+
+#[test]
+fn a_unit_and_the_weekly_check_find_what_is_in_the_home_of_root() {
+    let Some(place) = machine() else { return };
+    place.run("mv key rooted");
+    let said = on_the_machine(&place, "tidelock service install mine -D pg");
+    assert!(said.contains("wrote ") && !said.contains("warning"), "{said}");
+    let said = on_the_machine(&place, "tidelock key check -D pg");
+    assert!(said.contains(" opens ") && !said.contains("[exit"), "{said}");
+    let unlock = format!("{AS_SYSTEMD} service unlock mine");
+    assert_eq!(on_the_machine(&place, &unlock), "");
+    let said = on_the_machine(&place, &format!("{AS_SYSTEMD} verify --deep -D pg"));
+    assert!(said.contains("0 problems") && !said.contains("[exit"), "{said}");
+}
+
+/// Without the library nothing starts there.
+#[test]
+fn the_package_stays_for_a_directory_that_is_named_as_the_documents_show_it() {
+    let Some(place) = machine() else { return };
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/debian/prerm");
+    let remove = format!("sh {} remove", script.display());
+    for line in [
+        "directory = \"$PWD/pg\"   # where it was; see \"For whom root opens a keyring\"",
+        "directory='$PWD/pg'",
+        "  directory\t=\t\"$PWD/pg\"",
+    ] {
+        let line = line.replace('"', "\\\"").replace('\t', "\\t");
+        place.run(&format!("rm -rf etc/tidelock/*; printf \"{line}\\n\" > etc/tidelock/x.toml"));
+        let said = on_the_machine(&place, &remove);
+        assert!(said.contains("directory [HOME]/pg\n"), "{line}: {said}");
+        assert!(said.ends_with("[exit 1]\n"), "{said}");
+    }
 }
 
 /// `systemd-escape` makes such names of paths. In a line of a unit a backslash begins an escape.

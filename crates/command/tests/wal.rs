@@ -112,6 +112,38 @@ fn rekeying_an_archive_keeps_the_proof_of_its_files_and_refuses_a_damaged_one() 
     assert!(got.ends_with("[exit 205]\n"), "{got}");
 }
 
+/// The server would ask for the same file for ever, and archive nothing behind it.
+#[test]
+fn a_backup_history_that_a_power_cut_has_emptied_does_not_stop_the_archive() {
+    let place = Shell::new();
+    init(&place, "archive");
+    for (number, torn) in [(1, ":"), (2, "head -c 300 /dev/zero"), (3, "printf STOP")] {
+        let name = format!("{NAME}.0000002{number}.backup");
+        for _ in 0..2 {
+            let said = place.run(&format!("{torn} > {name}; tidelock wal put {name} archive"));
+            let warned = said.starts_with("warning: ") && said.contains(".backup: ");
+            assert!(warned && !said.contains("[exit"), "{said}");
+        }
+        let got = place.run(&format!("tidelock wal get {name} x archive; stat -c %s x; rm x"));
+        assert_eq!(got, "0\n", "{torn}");
+    }
+    // Torn after it was archived.
+    let name = format!("{NAME}.00000028.backup");
+    let whole =
+        format!("echo 'START WAL LOCATION: 0/100' > {name}; tidelock wal put {name} archive");
+    assert_eq!(place.run(&whole), "");
+    let said = place.run(&format!("true > {name}; tidelock wal put {name} archive"));
+    assert!(said.starts_with("warning: ") && !said.contains("[exit"), "{said}");
+    let got = place.run(&format!("tidelock wal get {name} x archive; cat x"));
+    assert_eq!(got, "START WAL LOCATION: 0/100\n");
+    // What recovery reads is refused as ever.
+    let said = place.run("true > 00000002.history; tidelock wal put 00000002.history archive");
+    assert!(said.ends_with("[exit 5]\n"), "{said}");
+    assert_eq!(place.run(&format!("tidelock wal put {NAME} archive")), "");
+    let said = place.run("tidelock wal check archive | tail -1");
+    assert!(said.starts_with("1 segment, 4 other files"), "{said}");
+}
+
 #[test]
 fn put_into_an_archive_that_is_being_converted_is_refused() {
     let place = Shell::new();

@@ -7,7 +7,7 @@
 //!
 //! Knows no keys, no headers and no faults. [`Plain::concrete`] leaves out the one thing that
 //! Tidelock does not promise: a process that works in whole units on a paged file or a log, while
-//! another process gives that file an end within a unit (DESIGN, "one call on the fast path").
+//! another process gives that file an end within a unit (docs/concurrency.md).
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;

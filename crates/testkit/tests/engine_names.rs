@@ -152,6 +152,35 @@ fn each_link_on_the_way_takes_its_target_along() {
     });
 }
 
+/// The next start would end there.
+#[test]
+fn a_link_that_there_is_no_room_for_is_refused_when_it_is_made() {
+    with_room(|| {
+        let (disk, engine) = start();
+        for directory in ["/out/one", "/out/two"] {
+            disk.make_directory(directory);
+        }
+        let make = |target, name| engine.judge_new_link(&c(target), Fd::CWD, &c(name));
+        assert_eq!(make("/out/one", "/pg/paged/link"), Ok(()));
+        let mut count = 0;
+        let root = engine.roots().numbers().next().unwrap();
+        while engine.roots().attach(root, format!("/far/{count}").as_bytes(), b"x", false).is_ok() {
+            count += 1;
+        }
+        for name in ["/pg/paged/link", "/pg/plain/link"] {
+            assert_eq!(make("/out/one", name), Err(Errno::NFILE), "{name}");
+        }
+        assert_eq!(engine.system().take_reports(), [Refusal::TooManyLinks; 2]);
+        // It leads nowhere new, or is nobody's.
+        assert_eq!(make("/pg/paged", "/pg/bytes/link"), Ok(()));
+        assert_eq!(make("/out/one", "/out/link"), Ok(()));
+        // What was made by others is not opened either.
+        disk.symlink("/pg/paged/link", "/out/two");
+        let fd = engine.open(Fd::CWD, &c("/pg/paged/link/file"), O_RDWR_CREAT, 0o600);
+        assert_eq!(fd, Err(Errno::NFILE));
+    });
+}
+
 #[test]
 fn what_lies_in_somebody_elses_protected_directory_is_not_written() {
     with_room(|| {

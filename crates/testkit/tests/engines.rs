@@ -116,11 +116,21 @@ fn redis_rewrites_its_configuration_which_stays_plain() {
     let product = Product::find().unwrap_or_else(|error| panic!("{error}"));
     let place = Workspace::new("redis").unwrap();
     let dir = place.protect(&product, "redis").unwrap_or_else(|error| panic!("{error}"));
-    let (conf, socket) = (dir.join("redis.conf"), dir.join("socket"));
-    let text = format!("dir {}\nport 0\nunixsocket {}\n", dir.display(), socket.display());
+    rewrites_its_configuration((&product, &place), &dir, &dir);
+    // One of several servers.
+    let folder = dir.join("one");
+    fs::create_dir(&folder).unwrap();
+    rewrites_its_configuration((&product, &place), &dir, &folder);
+    place.verify(&product, &dir).unwrap_or_else(|error| panic!("{error}"));
+}
+
+/// A server in `folder`, which lies below the protected `dir` or is that.
+fn rewrites_its_configuration((product, place): (&Product, &Workspace), dir: &Path, folder: &Path) {
+    let (conf, socket) = (folder.join("redis.conf"), folder.join("socket"));
+    let text = format!("dir {}\nport 0\nunixsocket {}\n", folder.display(), socket.display());
     fs::write(&conf, text).unwrap();
-    let mut server = place.command(&product);
-    server.arg("exec").arg("-D").arg(&dir).arg("--").arg(REDIS).arg(&conf);
+    let mut server = place.command(product);
+    server.arg("exec").arg("-D").arg(dir).arg("--").arg(REDIS).arg(&conf);
     let mut server = server.stdin(Stdio::null()).stdout(Stdio::null()).spawn().unwrap();
     let until = Instant::now() + Duration::from_secs(60);
     let mut client = loop {
@@ -145,7 +155,6 @@ fn redis_rewrites_its_configuration_which_stays_plain() {
     assert!(ended.success(), "{ended}");
     let text = fs::read_to_string(&conf).unwrap();
     assert!(text.contains("maxmemory 64mb"), "{text}");
-    place.verify(&product, &dir).unwrap_or_else(|error| panic!("{error}"));
 }
 
 #[test]

@@ -14,6 +14,25 @@ use std::process::{Command, Stdio};
 use tidelock_servers::skip;
 use tidelock_testkit::twins::{Ended, Product, Workspace};
 
+/// Python that has libc open a file for a child.
+const SPAWN: &str = r#"
+import os, sys
+flags = os.O_WRONLY | os.O_CREAT | (os.O_TRUNC if sys.argv[1].endswith("new") else os.O_APPEND)
+opened = [(os.POSIX_SPAWN_OPEN, 1, sys.argv[1], flags, 0o644)]
+child = os.posix_spawn("/bin/echo", ["echo", "plain"], os.environ, file_actions=opened)
+sys.exit(os.waitpid(child, 0)[1] != 0)
+"#;
+/// Python that writes to the stream of a list of mounts.
+const MOUNTS: &str = r#"
+import ctypes, sys
+libc = ctypes.CDLL(None)
+libc.setmntent.restype = ctypes.c_void_p
+stream = libc.setmntent(sys.argv[1].encode(), b"r+" if sys.argv[1].endswith("log") else b"w")
+if not stream:
+    sys.exit("refused")
+libc.fputs(b"plain\n", ctypes.c_void_p(stream))
+sys.exit(libc.fclose(ctypes.c_void_p(stream)))
+"#;
 /// The words of the guard.
 const WHY: &str = "this program has no keys";
 
@@ -53,7 +72,7 @@ impl Guarded {
 
     /// Runs a line of a shell without keys: `$D` is the protected directory, `$O` the plain place.
     fn line(&self, line: &str) -> Ended {
-        let script = format!("D=$1; O=$2; {line}");
+        let script = format!("D=$1; O=$2; SPAWN='{SPAWN}'; MOUNTS='{MOUNTS}'; {line}");
         let (sealed, plain) = (self.sealed.to_str().unwrap(), self.plain.to_str().unwrap());
         self.exec("/usr/bin/timeout", &["60", "/bin/sh", "-c", &script, "sh", sealed, plain], false)
     }
@@ -162,6 +181,15 @@ fn plain_bytes_are_refused_whoever_writes_them() {
         r#"/usr/bin/python3 -c 'import shutil, sys; shutil.copyfile(*sys.argv[1:])' "$O/plain" "$D/new""#,
         r#"perl -e 'open(my $f, ">", "$ARGV[0]/new") or die; print $f "plain"; close($f) or die' "$D""#,
         r#"perl -e 'open(my $f, ">>", "$ARGV[0]/log") or die "$!"' "$D""#,
+        // libc opens these within itself, the first ones in a child that is no program yet.
+        r#"/usr/bin/python3 -c "$SPAWN" "$D/new""#,
+        r#"/usr/bin/python3 -c "$SPAWN" "$D/log""#,
+        r#"cd "$D" && /usr/bin/python3 -c "$SPAWN" new"#,
+        r#"/usr/bin/python3 -c "$MOUNTS" "$D/new""#,
+        r#"/usr/bin/python3 -c "$MOUNTS" "$D/log""#,
+        r#"/usr/bin/python3 -c 'import ctypes, sys; libc = ctypes.CDLL(None); \
+            libc.updwtmp(sys.argv[1].encode(), bytes(400)); \
+            sys.exit(libc.utmpname(sys.argv[1].encode()))' "$D/log""#,
         // A lock comes before the first byte.
         r#"exec 5> "$D/new"; flock 5"#,
         r#"/usr/bin/python3 -c 'import fcntl, sys; fcntl.lockf(open(sys.argv[1] + "/new", "w"), 2)' "$D""#,
@@ -268,7 +296,10 @@ fn sealed_bytes_are_copied_and_plain_names_stay_writable() {
         r#"echo 5 > "$D/postmaster.pid"; echo a = 1 >> "$D/x.conf"; cp "$O/plain" "$D/y.conf""#,
         r#"echo plain > "$D/x.conf" && mv "$D/x.conf" "$D/z.conf" && grep -q plain "$D/z.conf""#,
         r#"rm "$D/f" && mkdir "$D/sub" && rmdir "$D/sub" && mkfifo "$D/pipe" && rm "$D/pipe""#,
+        r#"cd "$D" && /usr/bin/python3 -c "$SPAWN" x.conf"#,
         // Elsewhere nothing is looked at.
+        r#"/usr/bin/python3 -c "$SPAWN" "$O/spawned""#,
+        r#"/usr/bin/python3 -c "$MOUNTS" "$O/mounts""#,
         r#"echo plain > "$O/x"; echo plain >> "$O/x"; mv "$O/x" "$O/y"; ln "$O/y" "$O/z""#,
         r#"tail -c +1 "$D/log" | wc -c > "$O/count""#,
     ] {

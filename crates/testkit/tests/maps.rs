@@ -148,6 +148,74 @@ fn a_sealed_file_as_standard_output_of_a_child_is_refused_by_name() {
     place.verify(&product, &dir).unwrap_or_else(|error| panic!("{error}"));
 }
 
+/// What such a program says would reach nobody. Scripts of a server of MariaDB, which writes its
+/// error log by both, do their work all the same.
+#[test]
+fn a_program_whose_output_and_error_are_a_sealed_file_does_not_end_well() {
+    let product = Product::find().unwrap_or_else(|error| panic!("{error}"));
+    for (profile, ends_well) in [("generic", false), ("mariadb", true)] {
+        let place = Workspace::new("children").unwrap();
+        let dir = place.protect(&product, profile).unwrap_or_else(|error| panic!("{error}"));
+        let run = |script: &str| {
+            let mut shell = place.command(&product);
+            shell.arg("exec").arg("-D").arg(&dir).args(["--", "/bin/sh", "-c", script, "sh"]);
+            shell.arg(&dir).finish().unwrap()
+        };
+        for script in [
+            "cd \"$1\"; > log; /bin/true > log 2>&1; echo $?",
+            "cd \"$1\"; > log; (exec > log 2>&1; /bin/true); echo $?",
+        ] {
+            let done = run(script);
+            let code = if ends_well { "0\n" } else { "3\n" };
+            assert_eq!(String::from_utf8_lossy(&done.stdout), code, "{profile}: {script}");
+        }
+        // Without its standard error alone its work may be good.
+        let done = run("cd \"$1\"; > log; /bin/echo words 2> log");
+        assert_eq!(String::from_utf8_lossy(&done.stdout), "words\n", "{profile}");
+        assert!(done.status.success(), "{profile}");
+    }
+}
+
+/// The log of SQLite's WAL mode, whose index is mapped.
+const WAL: &str = "
+import sqlite3, sys
+rows = sqlite3.connect(sys.argv[1])
+print(rows.execute('PRAGMA journal_mode = wal').fetchone()[0])
+rows.execute('CREATE TABLE IF NOT EXISTS t (a)')
+rows.execute('INSERT INTO t VALUES (1)')
+rows.commit()
+print(rows.execute('SELECT sum(a) FROM t').fetchone()[0])
+";
+
+#[test]
+fn the_index_of_a_log_that_a_profile_seals_is_named_with_a_way_out_that_works() {
+    if !Path::new(PYTHON).exists() {
+        skip::missing(PYTHON);
+        return;
+    }
+    let product = Product::find().unwrap_or_else(|error| panic!("{error}"));
+    let place = Workspace::new("wal").unwrap();
+    let dir = place.protect(&product, "generic").unwrap_or_else(|error| panic!("{error}"));
+    let run = || {
+        let mut python = place.command(&product);
+        python.arg("exec").arg("-D").arg(&dir).args(["--", PYTHON, "-c", WAL]);
+        python.arg(dir.join("app.db")).finish().unwrap()
+    };
+    let refused = run();
+    let words = String::from_utf8_lossy(&refused.stderr);
+    assert!(!refused.status.success(), "{words}");
+    assert!(words.contains("app.db-shm: SQLite maps the index of its log"), "{words}");
+    assert!(words.contains("--plain '**/*-shm'"), "{words}");
+    fs::remove_file(dir.join("app.db-shm")).unwrap();
+    let mut set = place.command(&product);
+    ended_well(set.args(["profile", "set", "--plain", "**/*-shm", "-D"]).arg(&dir));
+    let done = run();
+    let words = String::from_utf8_lossy(&done.stderr);
+    assert!(done.status.success(), "{words}");
+    assert_eq!(String::from_utf8_lossy(&done.stdout), "wal\n1\n");
+    place.verify(&product, &dir).unwrap_or_else(|error| panic!("{error}"));
+}
+
 /// A pack over 256 MiB, which git would map as a whole, and one that it may only map in windows.
 #[test]
 #[ignore = "long: make test-full"]

@@ -95,7 +95,9 @@ fn three_nodes_lose_no_acknowledged_row() -> Result<()> {
         let slot = slots.iter().find(|slot| slot["kind"] == "file").expect("a key file");
         let next = format!("file:{}", place.join(&format!("home/next-{number}.key")).display());
         let slot = slot["id"].as_str().expect("an id");
-        tidelock(&["key", "rotate", "--slot", slot, "--to", &next])?;
+        let recovery = place.join(&format!("home/{}.recovery", node.maria.name()));
+        let recovery = recovery.display().to_string();
+        tidelock(&["key", "rotate", "--slot", slot, "--to", &next, "--recovery-file", &recovery])?;
         writers.go_on()?;
         tidelock(&["key", "new-data-key"])?;
         writers.stop(number);

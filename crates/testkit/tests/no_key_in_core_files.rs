@@ -184,6 +184,11 @@ fn a_key_is_found_in_no_core_file() -> Result<()> {
     main.sql(
         "CREATE TABLE t AS SELECT g, md5(g::text) FROM generate_series(1, 20000) g; CHECKPOINT",
     )?;
+    // More data keys than a list has room for at first; the agent has opened each new keyring.
+    let dir = main.dir().display().to_string();
+    for _ in 0..8 {
+        main.tidelock(&["key", "new-data-key", "-D", &dir])?.run()?;
+    }
     let query = "SELECT count(*) FROM t; SELECT count(*) FROM pg_class; SELECT pg_sleep(3000)";
     let session = main.psql("postgres", query).spawn()?;
     main.wait_for("SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep'", "1")?;

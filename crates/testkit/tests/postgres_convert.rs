@@ -46,7 +46,7 @@ impl<'p> Instance<'p> {
     }
 
     fn convert(&self, command: &str, more: &[&str]) -> Result<Tool<'p>> {
-        let tool = self.plain.tidelock(&[command])?.arg(self.plain.dir()).args(more);
+        let tool = self.plain.tidelock(&[command, "--outside"])?.arg(self.plain.dir()).args(more);
         Ok(match command {
             "encrypt" if !more.contains(&"--resume") => tool
                 .arg("--no-recovery")
@@ -96,12 +96,22 @@ fn a_cluster_is_sealed_rekeyed_and_taken_back() -> Result<()> {
     let told = it.convert("encrypt", &["--dry-run"])?.run()?.stdout;
     ensure(told.contains("would be sealed"), || told.clone())?;
     ensure(!it.plain.dir().join(".tidelock").exists(), || "a dry run made a keyring".into())?;
+    ensure(told.contains("space, converted too"), || told.clone())?;
     it.convert("encrypt", &["--jobs", "2"])?.run()?;
     let found = marker.search(&[&above]).map_err(Error::io("searching"))?;
     ensure(found.findings.is_empty(), || format!("{:?}", found.findings))?;
     it.plain.start_fails()?;
     it.expect(Arm::Sealed, &sums)?;
-    it.convert("rekey", &["--rate", "200MiB/s"])?.run()?;
+    // Nobody has said that the places are not those of an original.
+    for command in ["rekey", "decrypt"] {
+        let refused = it.plain.tidelock(&[command])?.arg(it.plain.dir()).fails()?.text();
+        let places = ["wal", "space"].map(|name| above.join(name).display().to_string());
+        let names_one = places.iter().any(|place| refused.contains(place.as_str()));
+        ensure(names_one && refused.contains("--outside"), || refused.clone())?;
+    }
+    let told = it.convert("rekey", &["--rate", "200MiB/s"])?.run()?.text();
+    let leads = |name: &str| format!("leads to {}, converted too", above.join(name).display());
+    ensure(["wal", "space"].iter().all(|name| told.contains(&leads(name))), || told.clone())?;
     let status = it.plain.tidelock(&["status", "-D"])?.arg(it.plain.dir()).run()?.stdout;
     ensure(status.contains("older: 0 files, 0 B"), || status.clone())?;
     it.sealed.tidelock(&["verify", "-D"])?.arg(it.plain.dir()).run()?;

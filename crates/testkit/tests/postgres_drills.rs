@@ -13,6 +13,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
+use tidelock_cipher::Secret;
+use tidelock_keyring::{Error, PrincipalKey, Purpose, SealedKeyring, SlotKind, SlotTerms};
 use tidelock_testkit::pg::{Arm, BINDIR, Cluster, Result, Workspace};
 
 #[path = "../../command/tests/home/mask.rs"]
@@ -84,6 +86,33 @@ fn section<'p>(page: &'p str, title: &str) -> &'p str {
     rest.find("\n## ").map_or(rest, |end| &rest[..=end])
 }
 
+/// The page tries the stolen keyring as it is. A thief has more: the keyring key in it.
+fn refuse_stolen_pair(place: &Workspace) {
+    let read = |name: &str| SealedKeyring::parse(&fs::read(place.join(name)).unwrap()).unwrap();
+    let key: [u8; 32] = fs::read(place.join("srv/thief.key")).unwrap().try_into().unwrap();
+    let stolen = read("srv/thief/.tidelock/keyring").unlock(&StolenKey(key)).unwrap();
+    let keyring_key = Secret::new(*stolen.keyring_key().expose());
+    let opened = read("srv/pg/data/.tidelock/keyring").unlock_with(keyring_key);
+    assert!(matches!(opened, Err(Error::WrongKeyringKey { .. })));
+}
+
+/// What was in the key file.
+struct StolenKey([u8; 32]);
+
+impl PrincipalKey for StolenKey {
+    fn kind(&self) -> SlotKind {
+        SlotKind::new(1, "file")
+    }
+
+    fn describe(&self) -> String {
+        "the stolen key".into()
+    }
+
+    fn principal_key(&self, _: &SlotTerms, _: Purpose) -> std::result::Result<Secret<32>, Error> {
+        Ok(Secret::new(self.0))
+    }
+}
+
 fn drill(title: &str) -> Result<()> {
     let page = fs::read_to_string(page()).unwrap();
     let place = Workspace::new()?;
@@ -105,6 +134,9 @@ fn drill(title: &str) -> Result<()> {
         } else {
             assert_eq!(dense(&found), dense(expected), "\"{title}\" says otherwise");
         }
+    }
+    if title == "A stolen backup" {
+        refuse_stolen_pair(&place);
     }
     eprintln!("{title}: {} s", begin.elapsed().as_secs());
     Ok(())

@@ -138,7 +138,8 @@ impl Drill<'_, '_> {
         // Renews the keyring key under all that are left.
         self.key(&["remove", &old[0], "--recovery-file", &recovery])?;
         let left = self.slots("file")?;
-        self.key(&["rotate", "--slot", &left[0], "--to", &rotated])?;
+        let words = ["rotate", "--slot", &left[0], "--to", &rotated, "--recovery-file", &recovery];
+        self.key(&words)?;
         self.sql(end, &format!("CREATE TABLE made_{round} AS SELECT 1 AS one"))?;
         self.key(&["new-data-key"])?;
         self.sql(end, "REINDEX TABLE ledger")?;

@@ -78,7 +78,8 @@ impl Drill<'_> {
             "add" => vec!["key".into(), "add".into(), new_key("added")],
             "rotate" => {
                 let to = new_key("rotated");
-                vec!["key".into(), "rotate".into(), "--slot".into(), last, "--to".into(), to]
+                let words = ["key", "rotate", "--no-renew", "--slot", &last, "--to", &to];
+                words.map(String::from).into()
             }
             "remove" if slots.len() > 2 => {
                 vec!["key".into(), "remove".into(), "--no-renew".into(), last]

@@ -88,7 +88,9 @@ fn keys_change_under_load_and_backup(arm: Arm) -> Result<()> {
         let old = slots(&server, "file")?;
         key(&server, "remove", &[&old[0], "--recovery-file", &recovery])?;
         let left = slots(&server, "file")?;
-        key(&server, "rotate", &["--slot", &left[0], "--to", &new_key("third")])?;
+        let to = new_key("third");
+        let words = ["--slot", &left[0], "--to", &to, "--recovery-file", &recovery];
+        key(&server, "rotate", &words)?;
         for _ in 0..3 {
             key(&server, "new-data-key", &[])?;
         }
@@ -160,13 +162,21 @@ fn roots_key_commands_reach_the_agent_of_the_servers_user() -> Result<()> {
         fs::write(&file, format!("audit = \"file:{}\"\n{text}", log.display()))
             .map_err(Error::io("writing the configuration"))?;
     }
+    // Root takes no configuration from another user's home.
+    let roots = place.join("roots");
+    fs::create_dir_all(roots.join("tidelock/keyrings")).map_err(Error::io("making roots"))?;
+    let keyrings = fs::read_dir(config.join("tidelock/keyrings")).map_err(Error::io("listing"))?;
+    for file in keyrings.flatten() {
+        let copy = roots.join("tidelock/keyrings").join(file.file_name());
+        fs::copy(file.path(), copy).map_err(Error::io("copying the configuration"))?;
+    }
     place.wait_for_agents()?;
     server.start()?;
     let first = current(&server)?;
     let dir = server.dir().display().to_string();
     let root = |args: &[&str]| -> Result<String> {
         let tool = server.tidelock(args)?.as_ourselves();
-        Ok(tool.env("XDG_CONFIG_HOME", &config).run()?.text())
+        Ok(tool.env("XDG_CONFIG_HOME", &roots).run()?.text())
     };
     let said = root(&["key", "new-data-key", "-D", &dir])?;
     ensure(said.contains("seals new files"), || said.clone())?;

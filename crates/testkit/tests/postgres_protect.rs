@@ -67,7 +67,8 @@ fn a_running_server_is_sealed_and_made_plain_again_by_one_command_each() -> Resu
     let (cluster, space) = filled(&place, "main")?;
     ensure(seen(&[cluster.dir(), &space])? > 0, || "the control finds nothing".into())?;
     let told = protect(&place, cluster.dir())?.run()?;
-    for line in ["stops ", "disk ", "clients ", "undo ", "with the library"] {
+    let outside = format!("outside       {}, ", space.display());
+    for line in ["stops ", &outside, "disk ", "clients ", "undo ", "with the library"] {
         ensure(told.stdout.contains(line), || format!("no {line}: {}", told.text()))?;
     }
     ensure(library_in(&cluster)?, || "the library is not loaded".into())?;
@@ -79,6 +80,7 @@ fn a_running_server_is_sealed_and_made_plain_again_by_one_command_each() -> Resu
     ensure(again.stderr.contains("already"), || again.text())?;
     let told = unprotect(&place, cluster.dir())?.run()?;
     ensure(told.stdout.contains("without the library"), || told.text())?;
+    ensure(told.stdout.contains(&outside), || told.text())?;
     ensure(!library_in(&cluster)?, || "the library is loaded".into())?;
     ensure(!cluster.dir().join(".tidelock").exists(), || "the keyring stays".into())?;
     cluster.expect("SELECT count(*) FROM t", "20001")?;

@@ -135,6 +135,49 @@ fn a_copy_starts_as_soon_as_the_original_has_stopped() -> Result<()> {
     says(&told, &["run one of them at a time"])
 }
 
+/// What is restored beside production has the keyring of that, whose agent has the same name, and
+/// links to its tablespaces.
+#[test]
+fn a_copy_beside_its_running_original_is_rekeyed_and_takes_nothing_of_it() -> Result<()> {
+    let place = Workspace::new()?;
+    let main = Cluster::started(&place, "main", Arm::Sealed)?;
+    let space = place.make_dir("space")?;
+    main.sql(&format!(
+        "CREATE TABLESPACE space LOCATION '{}'; CREATE TABLE t TABLESPACE space AS SELECT 1 AS a",
+        space.display()
+    ))?;
+    main.stop("fast")?;
+    let side = Cluster::at(&place, "side", Arm::Sealed)?;
+    for (from, to) in [(main.dir(), side.dir()), (&space, &place.join("moved"))] {
+        place.tool("cp").arg("-a").args([from, to]).run()?;
+    }
+    main.start()?;
+    main.expect("SELECT a FROM t", "1")?;
+    let kept = place.join("home/side.keyring");
+    side.tidelock(&["keyring", "backup", "-D"])?.args([side.dir(), &kept]).run()?;
+    side.tidelock(&["key", "new-data-key", "-D"])?.arg(main.dir()).run()?;
+    let rekey = || Ok(side.tidelock(&["rekey", "--outside"])?.arg(side.dir()));
+    let told = rekey()?.fails()?;
+    let of_main = format!("and so does a link of {}", main.dir().display());
+    says(&told, &[&of_main, "places of its own"])?;
+    let spaces = side.dir().join("pg_tblspc");
+    for link in fs::read_dir(&spaces).map_err(Error::io("reading links"))?.flatten() {
+        place.tool("ln").arg("-sfn").args([&place.join("moved"), &link.path()]).run()?;
+    }
+    // The original's programs are not in the way, and what they hold is not the copy's.
+    side.tidelock(&["keyring", "restore", "-D"])?.args([side.dir(), &kept]).run()?;
+    let told = rekey()?.run()?.text();
+    ensure(told.contains("moved, converted too"), || told.clone())?;
+    let status = side.tidelock(&["status", "-D"])?.arg(side.dir()).attempt()?.stdout;
+    ensure(status.contains("agent        not running"), || status.clone())?;
+    main.expect("SELECT a FROM t", "1")?;
+    main.stop("fast")?;
+    side.listen_here()?;
+    side.start()?;
+    side.expect("SELECT a FROM t", "1")?;
+    side.stop("fast")
+}
+
 #[test]
 fn a_hard_limit_of_descriptors_is_told_and_the_server_works_with_fewer_files() -> Result<()> {
     let place = Workspace::new()?;

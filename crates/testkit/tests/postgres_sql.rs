@@ -1,8 +1,10 @@
 //! What SQL makes the server do with files: spills, large objects, copies of databases, COPY,
 //! tablespaces, logical decoding, extensions, JIT.
 
+use std::fs;
+
 use tidelock_testkit::arms;
-use tidelock_testkit::pg::{Arm, Cluster, Result, Workspace, ensure};
+use tidelock_testkit::pg::{Arm, Cluster, Error, Result, Workspace, ensure};
 
 fn sorts_and_hash_joins_that_spill_give_the_same_answer(arm: Arm) -> Result<()> {
     let place = Workspace::new()?;
@@ -149,6 +151,57 @@ fn tablespaces_hold_tables_indexes_and_temporary_files(arm: Arm) -> Result<()> {
         .map(drop)
 }
 arms!(tablespaces_hold_tables_indexes_and_temporary_files: plain, sealed);
+
+/// More of them than links out of a protected directory can be known.
+fn a_server_with_140_tablespaces_starts_again(arm: Arm) -> Result<()> {
+    let place = Workspace::new()?;
+    let cluster = Cluster::started(&place, "main", arm)?;
+    let above = place.make_dir("spaces")?;
+    for number in 1..=140 {
+        place.make_dir(&format!("spaces/{number}"))?;
+    }
+    let above = above.display();
+    cluster.sql(&format!(
+        "SELECT format('CREATE TABLESPACE s%s LOCATION %L', g, '{above}/' || g) \
+         FROM generate_series(1, 140) g \\gexec"
+    ))?;
+    cluster.sql("CREATE TABLE t TABLESPACE s140 AS SELECT 'words of 140' AS a; CHECKPOINT")?;
+    let locations = "SELECT count(pg_tablespace_location(oid)) FROM pg_tablespace";
+    cluster.expect(locations, "142")?;
+    cluster.kill_nine()?;
+    cluster.start()?;
+    cluster.expect("SELECT a FROM t", "words of 140")?;
+    cluster.expect(locations, "142")?;
+    cluster.sql("INSERT INTO t VALUES ('more'); DROP TABLESPACE s139")?;
+    cluster.stop("fast")?;
+    if arm == Arm::Sealed {
+        cluster.tidelock(&["verify", "-D"])?.arg(cluster.dir()).run()?;
+    }
+    Ok(())
+}
+arms!(a_server_with_140_tablespaces_starts_again: plain, sealed);
+
+/// What was a tablespace when the server started, and names that begin like a tablespace's folder.
+#[test]
+fn exports_outside_are_plain_wherever_tablespaces_were() -> Result<()> {
+    let place = Workspace::new()?;
+    let cluster = Cluster::started(&place, "main", Arm::Sealed)?;
+    let (space, like) = (place.make_dir("space")?, place.make_dir("PG_15_main_1")?);
+    cluster.sql(&format!("CREATE TABLESPACE space LOCATION '{}'", space.display()))?;
+    cluster.restart()?;
+    let within = space.join("within");
+    cluster.sql(&format!("COPY (SELECT 'words') TO '{}'", within.display()))?;
+    let sealed = fs::read(&within).map_err(Error::io("reading an export"))?;
+    ensure(sealed.get(1..5) == Some(b"TDLK"), || "an export in a tablespace is plain".into())?;
+    fs::remove_file(&within).map_err(Error::io("removing an export"))?;
+    cluster.sql("DROP TABLESPACE space")?;
+    for file in [space.join("e.csv"), like.join("e.csv"), place.join("space/PG_15_20251128.csv")] {
+        cluster.sql(&format!("COPY (SELECT 'words') TO '{}'", file.display()))?;
+        let text = fs::read(&file).map_err(Error::io("reading an export"))?;
+        ensure(text == b"words\n", || format!("{} is not plain", file.display()))?;
+    }
+    Ok(())
+}
 
 fn logical_decoding_that_spills_returns_every_change(arm: Arm) -> Result<()> {
     let place = Workspace::new()?;

@@ -33,16 +33,16 @@ fn answers_as_a_plain_file_does(class: &str) {
 }
 
 #[test]
-fn on_a_paged_file() {
+fn turns_on_a_paged_file_are_answered_as_on_a_plain_one() {
     answers_as_a_plain_file_does("base/1");
 }
 
 #[test]
-fn on_a_log() {
+fn turns_on_a_log_are_answered_as_on_a_plain_one() {
     answers_as_a_plain_file_does("pg_wal");
 }
 
 #[test]
-fn on_bytes() {
+fn turns_on_bytes_are_answered_as_on_a_plain_file() {
     answers_as_a_plain_file_does("loose");
 }

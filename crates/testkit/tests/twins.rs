@@ -1,7 +1,7 @@
 //! Every file-call behaviour, plain and preloaded. The programs and what each is for: `twins/*.c`.
 
-/// Programs that mount.
-const NEED_ROOT: [&str; 1] = ["another_mount"];
+/// Programs that mount, or change their root.
+const NEED_ROOT: [&str; 2] = ["another_mount", "another_root"];
 
 macro_rules! twins {
     ($($name:ident)*) => {
@@ -9,7 +9,8 @@ macro_rules! twins {
             #[test]
             fn $name() {
                 let name = stringify!($name);
-                if NEED_ROOT.contains(&name) && tidelock_servers::skip::unless_root("a mount") {
+                let needs_root = NEED_ROOT.contains(&name);
+                if needs_root && tidelock_servers::skip::unless_root("a mount or a root") {
                     return;
                 }
                 if let Err(error) = tidelock_testkit::twins::check(name) {
@@ -33,10 +34,12 @@ macro_rules! twins {
 }
 
 twins! {
+    a_file_of_another_user
     access_mode_is_kept
     advice_and_sync
     another_mount
     another_protected_directory
+    another_root
     append_after_fork
     append_from_eight_processes
     append_ignores_the_offset
@@ -66,6 +69,7 @@ twins! {
     files_that_libc_opens_itself
     fork_beside_opens
     fork_shares_the_offset
+    fts_goes_into_directories
     fortified_calls
     fortified_calls_narrow
     ftruncate_at_every_edge
@@ -76,6 +80,7 @@ twins! {
     libaio_requests
     linked_through_proc
     listings_hide_the_keyring
+    locks_over_exec
     login_takes_the_terminal
     map_private
     map_private_advice
@@ -87,6 +92,7 @@ twins! {
     messages_and_descriptor_2
     open_file_locks
     open_flags_and_errors
+    opening_is_no_access
     other_names_of_libc
     pages_by_one_call
     partial_blocks_write_only
@@ -119,6 +125,7 @@ twins! {
     stdio_seek_and_pushback
     stdio_standard_output
     stdio_wide
+    stdio_wide_fails
     symlinks_are_resolved
     system_calls_by_instruction
     symlinks_lead_out

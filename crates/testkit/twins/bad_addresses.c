@@ -162,6 +162,21 @@ int main(int argc, char **argv)
     show("pread into what is gone", pread(fd, brief, 77, 3));
     /* A length that nobody has, as careless programs pass it: the end of the file comes first. */
     show("a large length", pread(fd, good, 1 << 30, size - 50));
+    /* One that went below zero would overrun the memory behind. */
+    const size_t below[] = {-1, -4096, (size_t)1 << 63, SIZE_MAX / 4};
+    for (unsigned i = 0; i < sizeof below / sizeof below[0]; i++) {
+        struct iovec piece = {good, below[i]};
+        show("read", read(fd, good, below[i]));
+        show("pread", pread(fd, good, below[i], 3));
+        show("pread behind the end", pread(fd, good, below[i], size));
+        show("write", write(fd, good, below[i]));
+        show("pwrite", pwrite(fd, good, below[i], 3));
+        if ((ssize_t)below[i] < 0) {
+            show("readv", readv(fd, &piece, 1));
+            show("pwritev", pwritev(fd, &piece, 1, 3));
+        }
+    }
+    show("lseek", lseek(fd, 0, SEEK_CUR));
     show("ftruncate", ftruncate(fd, 5000));
     show_file("file");
     char path[PATH_MAX + 10];

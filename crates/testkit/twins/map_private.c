@@ -36,6 +36,17 @@ int main(int argc, char **argv)
     show("at an odd offset",
          mmap(NULL, 10, PROT_READ, MAP_PRIVATE, fd, 100) == MAP_FAILED ? -1 : 0);
     show("of no bytes", mmap(NULL, 0, PROT_READ, MAP_PRIVATE, fd, 0) == MAP_FAILED ? -1 : 0);
+    const int kinds[] = {0, MAP_PRIVATE | MAP_SHARED | 8, 5};
+    for (unsigned i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
+        show("of no kind",
+             mmap(NULL, 4096, PROT_READ, kinds[i], fd, 0) == MAP_FAILED ? -1 : 0);
+    show("shared, of no bytes",
+         mmap(NULL, 0, PROT_READ, MAP_SHARED, fd, 0) == MAP_FAILED ? -1 : 0);
+    const long last = 0x7ffffffffffff000;
+    show("behind the last offset",
+         mmap(NULL, 8192, PROT_READ, MAP_PRIVATE, fd, last) == MAP_FAILED ? -1 : 0);
+    show("at a negative offset",
+         mmap(NULL, 4096, PROT_READ, MAP_PRIVATE, fd, -4096) == MAP_FAILED ? -1 : 0);
     int w = open("written", O_WRONLY);
     show("write-only", mmap(NULL, 10, PROT_READ, MAP_PRIVATE, w, 0) == MAP_FAILED ? -1 : 0);
     show("bad descriptor", mmap(NULL, 10, PROT_READ, MAP_PRIVATE, 300, 0) == MAP_FAILED ? -1 : 0);

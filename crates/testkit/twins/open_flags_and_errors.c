@@ -71,5 +71,19 @@ int main(int argc, char **argv)
     try("O_PATH and O_CREAT", open("mode-600", O_PATH | O_CREAT, 0644));
     show("stat", stat("mode-600", &st));
     say("size %ld", (long)st.st_size);
+
+    /* To cut what is empty already gives it new times. */
+    const struct timespec long_ago[2] = {{1000, 0}, {1000, 0}};
+    struct stat now;
+    for (int with_header = 0; with_header < 2; with_header++) {
+        close(make_file("empty", 1, with_header ? 10 : 0));
+        if (with_header)
+            show("truncate", truncate("empty", 0));
+        show("utimensat", utimensat(AT_FDCWD, "empty", long_ago, 0));
+        int fd = show_ok("open", open("empty", O_WRONLY | O_TRUNC));
+        show("stat", stat("empty", &now));
+        say("size %ld, new times: %d", (long)now.st_size, now.st_mtime > 1000);
+        show("close", close(fd));
+    }
     return 0;
 }

@@ -68,9 +68,12 @@ int main(int argc, char **argv)
     }
     say("texts that did not come: %d", lost);
     show("open for writing without a reader", open("fifo", O_WRONLY | O_NONBLOCK));
+    show("truncate", truncate("fifo", 5));
+    show("truncate to nothing", truncate("fifo", 0));
     int both = open("fifo", O_RDWR | O_NONBLOCK);
     show("write", write(both, text, sizeof text));
     say("the lowest number: %d", open("fifo", O_RDONLY | O_NONBLOCK) == both + 1);
+    show("truncate of an open one", truncate("fifo", 0));
     show("unlink", unlink("fifo"));
     return 0;
 }

@@ -125,6 +125,9 @@ int main(int argc, char **argv)
     sizes(fd);
     attributes(fd);
     waiting(fd);
+    int other = make_file("other", 2, 100);
+    pid_t me = getpid();
+    say("two files are one: %d", syscall(SYS_kcmp, me, me, 0L, fd, other) == 0);
     show_file("file");
     show("a number that no kernel has", syscall(9999L, 1L, 2L, 3L));
     return 0;

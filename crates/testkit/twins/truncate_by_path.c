@@ -1,4 +1,5 @@
-/* truncate(2) on names, with the file open elsewhere and closed, through a link, and its errors. */
+/* truncate(2) on names, with the file open elsewhere and closed, through a link, and its errors.
+ * What has no size is not waited for. */
 #include "twin.h"
 
 int main(int argc, char **argv)
@@ -22,6 +23,17 @@ int main(int argc, char **argv)
     show("truncate64", truncate64("file", 31));
     show("missing", truncate("missing", 3));
     show("directory", truncate(".", 3));
+    show("directory to nothing", truncate(".", 0));
+    show("device", truncate("/dev/null", 3));
+    char away[] = "/tmp/twin-XXXXXX", pipe[40];
+    show_pointer("mkdtemp", mkdtemp(away));
+    snprintf(pipe, sizeof pipe, "%s/fifo", away);
+    show("mkfifo", mkfifo(pipe, 0600));
+    alarm(60);
+    show("pipe elsewhere", truncate(pipe, 3));
+    show("negative size of a pipe", truncate(pipe, -3));
+    show("unlink", unlink(pipe));
+    show("rmdir", rmdir(away));
     show("negative", truncate("file", -3));
     close(make_file("empty", 2, 0));
     show("truncate of an empty one", truncate("empty", 0));

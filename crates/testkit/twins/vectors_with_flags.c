@@ -13,6 +13,8 @@ int main(int argc, char **argv)
     show("RWF_NOWAIT", preadv2(fd, &into, 1, 0, RWF_NOWAIT));
     show("unknown", preadv2(fd, &into, 1, 0, 1 << 30));
     show("RWF_HIPRI", preadv2(fd, &into, 1, 0, RWF_HIPRI));
+    show("RWF_SYNC", preadv2(fd, &into, 1, 0, RWF_SYNC));
+    show("RWF_DSYNC", preadv2(fd, &into, 1, -1, RWF_DSYNC));
     show_file("file");
     return 0;
 }

@@ -28,11 +28,12 @@ use crate::folder::Entry;
 use crate::init::{self, NewDirectory};
 use crate::keyring::earlier;
 use crate::mysqld::Brand;
+use crate::owner::Owner;
 use crate::protected::{self as directory, Protected};
 use crate::rollback;
+use crate::running::{Found, Programs};
 use crate::sealed::Keys;
 use crate::server::Server;
-use crate::status::{Found, Programs};
 use crate::unlock::KeyOptions;
 
 /// A keyring is not longer.
@@ -80,6 +81,7 @@ impl Encrypt {
         refuse_sealed(&scan)?;
         scan.refuse_protected_below(&dir)?;
         scan.refuse_everybodys(&dir)?;
+        scan.refuse_too_many_links(&dir, &policy)?;
         // A lease is the owner's to take, and root's only with a capability.
         rights::as_owner(place.owner, || scan.refuse_written(&locked))?;
         let growth = growth(Direction::Encrypt, layout);
@@ -96,6 +98,7 @@ impl Encrypt {
                 "write it to a file with --recovery-file FILE, or make none with --no-recovery",
             ));
         }
+        scan.agree_to_places(&dir, &self.how)?;
         let conversion = Some(Conversion::begin(Direction::Encrypt));
         let made = self.making.make(&place, profile, conversion)?;
         if !self.how.json {
@@ -121,9 +124,7 @@ impl Encrypt {
             _alone: alone,
             locked,
         };
-        running.record(Event::ConversionBegin);
-        become_owner(place.owner)?;
-        running.go(None)
+        running.begun(place.owner)?.go(None)
     }
 
     /// The profile that was named, else that of the engine.
@@ -191,6 +192,16 @@ impl Rekey {
     }
 }
 
+impl Running<'_> {
+    /// The keyring says now that it is under way: the audit log does too, and the files are left to
+    /// the owner's rights.
+    fn begun(self, owner: Owner) -> Result<Self> {
+        self.record(Event::ConversionBegin);
+        become_owner(owner)?;
+        Ok(self)
+    }
+}
+
 /// A conversion of a protected directory that begins.
 struct Begin<'b> {
     found: Protected,
@@ -218,29 +229,26 @@ impl Begin<'_> {
         rights::check(&dir, policy, owner, direction)?;
         if self.how.dry_run {
             become_owner(owner)?;
-            let scan = scan(&dir, policy, self.how.leave_links)?;
-            scan.refuse_sealed_at_plain(&keyring)?;
-            scan.refuse_unopened(&keyring, direction)?;
-            scan.refuse_written(&locked)?;
-            let room = estimate::room(&scan, 0, self.how.jobs(), BATCH)?;
-            instance::refuse_unclean_sealed(&dir, &keyring)?;
-            if direction == Direction::Rekey {
-                keyring.add_data_key()?;
-            }
-            return tell(&keyring, direction, &scan, &room, self.how);
         }
         let scan = scan(&dir, policy, self.how.leave_links)?;
         scan.refuse_sealed_at_plain(&keyring)?;
         scan.refuse_unopened(&keyring, direction)?;
         rights::as_owner(owner, || scan.refuse_written(&locked))?;
-        estimate::room(&scan, 0, self.how.jobs(), BATCH)?;
+        let room = estimate::room(&scan, 0, self.how.jobs(), BATCH)?;
         instance::refuse_unclean_sealed(&dir, &keyring)?;
-        if let Some(kept) = kept {
+        scan.refuse_shared(&protected)?;
+        if !self.how.dry_run {
+            scan.agree_to_places(&dir, self.how)?;
+        }
+        if let Some(kept) = kept.filter(|_| !self.how.dry_run) {
             keep(&folder.bytes()?, kept)?;
             keep_replaced(&folder, kept)?;
         }
         if direction == Direction::Rekey {
             keyring.add_data_key()?;
+        }
+        if self.how.dry_run {
+            return tell(&keyring, direction, &scan, &room, self.how);
         }
         keyring.set_conversion(Some(Conversion::begin(direction)));
         folder.write(&mut keyring)?;
@@ -254,9 +262,7 @@ impl Begin<'_> {
             _alone: alone,
             locked,
         };
-        running.record(Event::ConversionBegin);
-        become_owner(owner)?;
-        running.go(kept)
+        running.begun(owner)?.go(kept)
     }
 }
 
@@ -322,9 +328,7 @@ fn resume<'h>(
         _alone: alone,
         locked,
     };
-    running.record(Event::ConversionBegin);
-    become_owner(owner)?;
-    Ok(Some(running))
+    running.begun(owner).map(Some)
 }
 
 fn other(before: Direction, dir: &Path) -> Error {
@@ -518,6 +522,9 @@ fn tell(
         scan.empty,
         scan.plain.len()
     );
+    for (link, target) in scan.places() {
+        text += &format!("{} leads to {}, converted too\n", link.display(), target.display());
+    }
     text += &match seconds {
         Some(seconds) => format!(
             "about {seconds:.0} s with one worker, by a sample; comparing takes about half as \

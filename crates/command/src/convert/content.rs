@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use tidelock_cipher::KeySlot;
 use tidelock_format::{BLOCK_USIZE, Header, PlainSize, UNIT, UNIT_USIZE, WHOLE_AT};
 
-use crate::sealed::{self, SealedFile, whole_mac};
+use crate::sealed::{self, Mac, SealedFile, whole_mac};
 use crate::walk::read_at;
 
 /// Where plain bytes come from.
@@ -50,9 +50,12 @@ impl Source {
         }
     }
 
-    /// True for a sealed file with a MAC over all of it.
-    pub(super) fn is_whole(&self) -> bool {
-        matches!(self, Self::Sealed(file, _) if whole_mac(&file.header).is_some())
+    /// Over what it has a MAC, or gets one: what is not sealed yet gets the usual one.
+    pub(super) fn mac(&self) -> Mac {
+        match self {
+            Self::Sealed(file, _) => Mac::of(&file.header),
+            Self::Plain(..) | Self::Zeros(_) => Mac::Header,
+        }
     }
 
     /// Reads plain bytes from `at`, the start of a unit, until `into` is full or the file ends.

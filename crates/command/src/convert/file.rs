@@ -24,7 +24,7 @@ use super::content::{Source, Target};
 use super::scan::{Item, NEXT};
 use super::throttle::Throttle;
 use crate::error::{Error, Result};
-use crate::sealed::{Content, EndFault, Fault, Keys, SealedFile, Wanted};
+use crate::sealed::{Content, EndFault, Fault, Keys, Mac, SealedFile, Wanted};
 use crate::walk::{self, read_first};
 
 /// Read, sealed and written at once.
@@ -166,7 +166,7 @@ impl<'c> Worker<'c> {
         let named = if new.as_os_str().is_empty() { path } else { &new };
         // What is there already is not ours to remove.
         let file = made.map_err(Error::io("create", named))?;
-        let written = self.target(file, item, path, source.is_whole()).and_then(|target| {
+        let written = self.target(file, item, path, source.mac()).and_then(|target| {
             self.copy(&source, &target, path, named)?;
             attributes(&original, target.file(), named)?;
             if Stamp::of(&original).map_err(Error::io("look at", path))? != before {
@@ -217,15 +217,15 @@ impl<'c> Worker<'c> {
         }
     }
 
-    /// `whole`: it gets a MAC over all of it, as the file has whose place it takes.
-    fn target(&self, file: File, item: &Item, path: &Path, whole: bool) -> Result<Target> {
+    /// `mac` is that of the file whose place it takes.
+    fn target(&self, file: File, item: &Item, path: &Path, mac: Mac) -> Result<Target> {
         if self.conditions.task == Task::Decrypt {
             return Ok(Target::Plain(file));
         }
         let (keys, slot) = (self.conditions.keys, self.slots[1]);
-        let made = match whole {
-            true => keys.create_whole_in(slot, item.class),
-            false => {
+        let made = match mac {
+            Mac::WholeFile => keys.create_whole_in(slot, item.class),
+            Mac::Header => {
                 let front = Front::of(path.as_os_str().as_bytes());
                 keys.create_in(slot, item.class, front)
             }
@@ -306,8 +306,7 @@ impl<'c> Worker<'c> {
                 }
             }
         };
-        let keeps_form =
-            self.conditions.task != Task::Rekey || copy.is_whole() == source.is_whole();
+        let keeps_form = self.conditions.task != Task::Rekey || copy.mac() == source.mac();
         if copy.size() != source.size() || !keeps_form {
             return Err(differs(path));
         }
@@ -348,7 +347,7 @@ fn sound(sealed: SealedFile, path: &Path) -> Result<Sound> {
     let bad_end = sealed.end().map_err(Error::io("read", path))?.first().copied();
     let changed = sealed.check_whole().map_err(Error::io("read", path))?.err();
     let source = Source::Sealed(sealed, size);
-    match changed.or(bad_end.filter(|_| source.is_whole())) {
+    match changed.or(bad_end.filter(|_| source.mac() == Mac::WholeFile)) {
         Some(fault) => Err(Error::Verification {
             what: format!("{}: {fault}", path.display()),
             hint: RESTORE.to_owned(),

@@ -29,6 +29,8 @@ pub(crate) struct Foreseen {
     pub(crate) growth: u64,
     /// There is no room for several files at once.
     pub(crate) one_by_one: bool,
+    /// Folders outside that links lead to, converted too.
+    pub(crate) places: Vec<PathBuf>,
 }
 
 /// A decryption whose keyring has opened.
@@ -49,6 +51,7 @@ impl Foreseen {
             needs: needs.iter().map(|(_, bytes)| bytes).sum(),
             growth: 0,
             one_by_one: jobs < how.jobs(),
+            places: scan.places().into_iter().map(|(_, target)| target.clone()).collect(),
         })
     }
 }
@@ -79,6 +82,7 @@ impl Encrypt {
         refuse_sealed(&scan)?;
         scan.refuse_protected_below(&place.path)?;
         scan.refuse_everybodys(&place.path)?;
+        scan.refuse_too_many_links(&place.path, &policy)?;
         let mut foreseen = Foreseen::of(&scan, growth(Direction::Encrypt, layout), &self.how)?;
         // What follows the written part of a header is a hole.
         foreseen.growth = layout.written_header().get() * scan.items.len() as u64 + scan.stays();
@@ -109,6 +113,7 @@ impl Decrypt {
         let mut scan = scan(&found.path, keyring.policy(), self.how.leave_links)?;
         scan.refuse_sealed_at_plain(&keyring)?;
         scan.refuse_unopened(&keyring, Direction::Decrypt)?;
+        scan.refuse_shared(&found)?;
         if half_done {
             scan.mark_done(Direction::Decrypt, &keyring);
         }

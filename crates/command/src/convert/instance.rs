@@ -16,9 +16,9 @@ use tidelock_keyring::Keyring;
 
 use crate::error::{Error, Result};
 use crate::mysqld::{Brand, refuse_socket};
+use crate::postgres::ControlFile;
 use crate::sealed::Keys;
 use crate::server::Server;
-use crate::status::ControlFile;
 use crate::walk::{self, read_first};
 use crate::whereabouts::{DELETED, used_below, works_below};
 

@@ -269,12 +269,7 @@ impl Scan {
     /// # Errors
     /// [`Error::Refused`].
     pub(super) fn refuse_everybodys(&self, dir: &Path) -> Result<()> {
-        let has_files = |link: &Path| {
-            let mut names = self.items.iter().flat_map(|item| &item.names);
-            names.any(|name| name.starts_with(link))
-        };
-        let mut places = self.linked.iter();
-        match places.find(|(link, target)| is_everybodys(target, dir) && has_files(link)) {
+        match self.places().into_iter().find(|(_, target)| is_everybodys(target, dir)) {
             None => Ok(()),
             Some((link, target)) => Err(Error::refused(
                 format!(
@@ -314,7 +309,7 @@ impl Scan {
     }
 
     /// Refuses if any file is plain, after all were sealed: somebody else has put it there
-    /// meanwhile. One that is gone again is none.
+    /// meanwhile. One that is gone again does not count.
     ///
     /// # Errors
     /// [`Error::Refused`]; [`Error::Io`].

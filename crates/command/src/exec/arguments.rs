@@ -10,8 +10,10 @@ use std::os::unix::ffi::OsStrExt as _;
 pub(super) struct Spelling {
     /// Short options with a value.
     pub(super) short: &'static [u8],
-    /// Long options, and whether they have a value.
-    pub(super) long: &'static [(&'static str, bool)],
+    /// Long options with a value.
+    pub(super) long: &'static [&'static str],
+    /// Long options without one.
+    pub(super) bare: &'static [&'static str],
     /// The long names of short options, of those that concern us.
     pub(super) alike: &'static [(u8, &'static str)],
 }
@@ -51,15 +53,15 @@ impl Spelling {
         let mut parts = option.splitn(2, |byte| *byte == b'=');
         let (name, attached) = (parts.next().unwrap_or_default(), parts.next());
         // A part of a name will do if it is that of one alone.
-        let mut begin = self.long.iter().filter(|(long, _)| long.as_bytes().starts_with(name));
-        let exact = self.long.iter().find(|(long, _)| long.as_bytes() == name);
+        let all = || self.long.iter().chain(self.bare).copied();
+        let mut begin = all().filter(|long| long.as_bytes().starts_with(name));
         let one = match (begin.next(), begin.next()) {
-            (Some(one), None) => Some(one),
-            _ => exact,
+            (Some(one), None) => one,
+            _ => all().find(|long| long.as_bytes() == name)?,
         };
-        let (long, has_value) = one?;
-        let value = if *has_value { attached.or_else(|| rest.next()) } else { None };
-        Some((*long, value))
+        let has_value = self.long.contains(&one);
+        let value = if has_value { attached.or_else(|| rest.next()) } else { None };
+        Some((one, value))
     }
 
     fn short<'a>(
@@ -89,7 +91,8 @@ mod tests {
     fn options_are_read_as_getopt_long_reads_them() {
         const SPELLING: Spelling = Spelling {
             short: b"DT",
-            long: &[("pgdata", true), ("progress", false), ("tablespace-mapping", true)],
+            long: &["pgdata", "tablespace-mapping"],
+            bare: &["progress"],
             alike: &[(b'D', "pgdata"), (b'T', "tablespace-mapping"), (b'P', "progress")],
         };
         let read = |line: &str| {

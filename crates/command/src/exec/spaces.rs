@@ -17,8 +17,9 @@ use std::path::{Path, PathBuf};
 use tidelock_contract::postgres::TABLESPACES;
 
 use super::arguments::Spelling;
-use super::target::{BASE_BACKUP, real};
+use super::target::BASE_BACKUP;
 use crate::error::{Error, Result};
+use crate::links::without_links;
 use crate::protected::Protected;
 
 /// What tells the library: for each folder its cluster, empty for a plain one, and how its path
@@ -29,21 +30,18 @@ const MAPPING: &[(&str, &Spelling, &str)] =
     &[("pg_basebackup", &BASE_BACKUP, "pgdata"), ("pg_combinebackup", &COMBINE, "output")];
 const COMBINE: Spelling = Spelling {
     short: b"oT",
-    long: &[
-        ("clone", false),
-        ("copy", false),
-        ("copy-file-range", false),
-        ("debug", false),
-        ("dry-run", false),
-        ("help", false),
-        ("link", false),
-        ("manifest-checksums", true),
-        ("no-manifest", false),
-        ("no-sync", false),
-        ("output", true),
-        ("sync-method", true),
-        ("tablespace-mapping", true),
-        ("version", false),
+    long: &["manifest-checksums", "output", "sync-method", "tablespace-mapping"],
+    bare: &[
+        "clone",
+        "copy",
+        "copy-file-range",
+        "debug",
+        "dry-run",
+        "help",
+        "link",
+        "no-manifest",
+        "no-sync",
+        "version",
     ],
     alike: &[(b'o', "output"), (b'T', "tablespace-mapping")],
 };
@@ -114,8 +112,8 @@ pub(super) fn mapped(
     let Some((_, options, target)) = MAPPING.iter().find(|(known, _, _)| *known == name) else {
         return Ok(lines);
     };
-    let target = options.values(target, arguments).pop().and_then(|dir| real(Path::new(dir)));
-    let Some(target) = target else { return Ok(lines) };
+    let target = options.values(target, arguments).pop().map(|dir| without_links(Path::new(dir)));
+    let Some(Ok(target)) = target else { return Ok(lines) };
     let owner = match run.iter().find(|it| target.starts_with(&it.path)) {
         // Outside, the copy is plain, and so are its tablespaces.
         None => Path::new(""),
@@ -123,7 +121,7 @@ pub(super) fn mapped(
         Some(_) => return Ok(lines),
     };
     for mapping in options.values("tablespace-mapping", arguments) {
-        if let Some(place) = mapped_to(mapping).and_then(|place| real(&place)) {
+        if let Some(place) = mapped_to(mapping).and_then(|place| without_links(&place).ok()) {
             add(&mut lines, owner, &place.join("PG_"))?;
         }
     }

@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 
 use super::arguments::Spelling;
 use crate::console;
+use crate::links::without_links;
 use crate::protected::Protected;
 
 /// Programs that work in a cluster: -D, --pgdata or PGDATA names it.
@@ -22,46 +23,46 @@ const CLUSTER: &[&str] =
 const COPY: &[&str] = &["pg_basebackup", "pg_receivewal", "pg_rewind", "pg_createsubscriber"];
 /// The long options that name it.
 const NAMES: &[&str] = &["pgdata", "target-pgdata", "directory"];
-const DIRECTORY: &[(&str, bool)] =
-    &[("pgdata", true), ("target-pgdata", true), ("directory", true)];
 pub(super) const BASE_BACKUP: Spelling = Spelling {
     short: b"cdDFhilprsStTUXZ",
     long: &[
-        ("checkpoint", true),
-        ("compress", true),
-        ("create-slot", false),
-        ("dbname", true),
-        ("format", true),
-        ("gzip", false),
-        ("help", false),
-        ("host", true),
-        ("incremental", true),
-        ("label", true),
-        ("manifest-checksums", true),
-        ("manifest-force-encode", false),
-        ("max-rate", true),
-        ("no-clean", false),
-        ("no-estimate-size", false),
-        ("no-manifest", false),
-        ("no-password", false),
-        ("no-slot", false),
-        ("no-sync", false),
-        ("no-verify-checksums", false),
-        ("password", false),
-        ("pgdata", true),
-        ("port", true),
-        ("progress", false),
-        ("slot", true),
-        ("status-interval", true),
-        ("sync-method", true),
-        ("tablespace-mapping", true),
-        ("target", true),
-        ("username", true),
-        ("verbose", false),
-        ("version", false),
-        ("wal-method", true),
-        ("waldir", true),
-        ("write-recovery-conf", false),
+        "checkpoint",
+        "compress",
+        "dbname",
+        "format",
+        "host",
+        "incremental",
+        "label",
+        "manifest-checksums",
+        "max-rate",
+        "pgdata",
+        "port",
+        "slot",
+        "status-interval",
+        "sync-method",
+        "tablespace-mapping",
+        "target",
+        "username",
+        "wal-method",
+        "waldir",
+    ],
+    bare: &[
+        "create-slot",
+        "gzip",
+        "help",
+        "manifest-force-encode",
+        "no-clean",
+        "no-estimate-size",
+        "no-manifest",
+        "no-password",
+        "no-slot",
+        "no-sync",
+        "no-verify-checksums",
+        "password",
+        "progress",
+        "verbose",
+        "version",
+        "write-recovery-conf",
     ],
     alike: &[(b'D', "pgdata"), (b'T', "tablespace-mapping")],
 };
@@ -80,7 +81,7 @@ pub(super) fn warn_if_elsewhere(program: &Path, arguments: &[OsString], run: &[P
         named(name, arguments, std::env::var_os("PGDATA"))
     };
     let Some(named) = named else { return };
-    let Some(target) = real(&named) else { return };
+    let Ok(target) = without_links(&named) else { return };
     let roots: Vec<&Path> = run.iter().map(|protected| &*protected.path).collect();
     if roots.contains(&&*target) || is_configuration(&target) {
         return;
@@ -125,11 +126,11 @@ fn named(name: &str, arguments: &[OsString], pgdata: Option<OsString>) -> Option
     if !cluster && !COPY.contains(&name) {
         return None;
     }
-    let (short, long) = match name {
-        "pg_basebackup" => (BASE_BACKUP.short, BASE_BACKUP.long),
-        _ => (with_value(name), DIRECTORY),
+    let alike = &[(b'D', "pgdata")];
+    let options = match name {
+        "pg_basebackup" => Spelling { alike, ..BASE_BACKUP },
+        _ => Spelling { short: with_value(name), long: NAMES, bare: &[], alike },
     };
-    let options = Spelling { short, long, alike: &[(b'D', "pgdata")] };
     // The last one counts, as getopt_long has it.
     let all = options.read(arguments).into_iter();
     let mut values =
@@ -179,19 +180,6 @@ fn unquoted(value: &[u8]) -> &[u8] {
         [b'"', inner @ .., b'"'] | [b'\'', inner @ .., b'\''] => inner,
         _ => value,
     }
-}
-
-/// Without links, also where the end of the path is still to be made.
-pub(super) fn real(path: &Path) -> Option<PathBuf> {
-    let path = std::path::absolute(path).ok()?;
-    path.ancestors().find_map(|above| {
-        let real = above.canonicalize().ok()?;
-        // For a path that is there, nothing is left to add.
-        match path.strip_prefix(above).ok()? {
-            rest if rest.as_os_str().is_empty() => Some(real),
-            rest => Some(real.join(rest)),
-        }
-    })
 }
 
 /// Debian's /etc/postgresql/15/main: the data lies where its postgresql.conf says.

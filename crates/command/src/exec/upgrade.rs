@@ -28,15 +28,13 @@ use rustix::process::{Pid, Signal, kill_process};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use signal_hook::flag;
 use tidelock_agent::RunDir;
-use tidelock_contract::control::FOLDER;
-use tidelock_keyring::KEYRING;
 
 use self::arguments::Told;
 use super::spaces::{self, Cluster};
 use super::{Program, cores};
 use crate::console;
 use crate::error::{Error, Result};
-use crate::protected::Protected;
+use crate::protected::{Protected, is_protected};
 
 const VARIABLE: &str = "TIDELOCK_UPGRADE";
 const PROGRAM: &str = "pg_upgrade";
@@ -97,8 +95,7 @@ impl Upgrade {
         let old = cluster("old", "-d", told.old, "PGDATAOLD")?;
         let new = cluster("new", "-D", told.new, "PGDATANEW")?;
         for dir in [&old, &new] {
-            let sealed = dir.join(FOLDER).join(KEYRING).symlink_metadata().is_ok();
-            if sealed && run.iter().all(|protected| protected.path != *dir) {
+            if is_protected(dir) && run.iter().all(|protected| protected.path != *dir) {
                 return Err(Error::refused(
                     format!("{} is protected, and this run does not have its keys", dir.display()),
                     format!(

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use tidelock_agent::audit::{Details, Event, Outcome};
 use tidelock_contract::control::FOLDER;
-use tidelock_keyring::{KEYRING, Keyring, KeyringDir, Provider};
+use tidelock_keyring::{Keyring, KeyringDir, Provider};
 use tidelock_providers::{Named, Places, ProviderChoice, RecoveryKey};
 
 use super::nearby;
@@ -20,21 +20,21 @@ use crate::console;
 use crate::error::{Error, Result};
 use crate::folder::Folder;
 use crate::owner::Owner;
-use crate::protected::Protected;
+use crate::protected::{Protected, is_protected};
 
 /// The protected directory `dir`; made first if it is absent or empty and configured so.
 ///
 /// # Errors
 /// As [`Protected::open`]; [`Error::Refused`] if it has data and no keyring; what a provider says.
 pub(crate) fn open_or_make(dir: &Path) -> Result<Protected> {
-    if has_keyring(dir) {
+    if is_protected(dir) {
         return Protected::open(dir);
     }
     let named = Places::of_process().named(dir)?.filter(|named| named.config.auto_init);
     let Some(named) = named else { return Protected::open(dir) };
     let alone = place::lock(dir)?;
     // Another may have been quicker.
-    if !has_keyring(dir) {
+    if !is_protected(dir) {
         make(dir, &named)?;
     }
     drop(alone);
@@ -54,10 +54,6 @@ pub(crate) fn configured_owner(named: &Named) -> Result<Option<Owner>> {
         )
     })?;
     Ok(Some(owner))
-}
-
-fn has_keyring(dir: &Path) -> bool {
-    dir.join(FOLDER).join(KEYRING).symlink_metadata().is_ok()
 }
 
 /// In the order of `tidelock init`: the keyring comes last, and what fails before leaves nothing.

@@ -15,6 +15,7 @@ use super::{make_key_file, nearby, refuse_to_print_into_logs, write_config, writ
 use crate::console;
 use crate::error::{Error, Result};
 use crate::folder::Entry;
+use crate::unlock;
 
 /// What is asked of the keyring that is made.
 #[derive(clap::Args)]
@@ -26,7 +27,7 @@ pub(crate) struct Making {
     ))]
     pub(crate) provider: Option<ProviderChoice>,
     /// Read the passphrase from this open descriptor instead of the terminal
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = unlock::descriptor)]
     pub(crate) passphrase_fd: Option<Descriptor>,
     /// Take a passphrase although it is easy to guess
     #[arg(long)]

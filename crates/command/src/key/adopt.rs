@@ -6,7 +6,7 @@ use tidelock_agent::audit::Event;
 use tidelock_keyring::{Keyring, SealedKeyring};
 use tidelock_providers::{ProviderChoice, known};
 
-use super::data_key::refuse_used;
+use super::data_key::{refuse_running, refuse_used};
 use super::session::{Change, Opening};
 use crate::console;
 use crate::error::{Error, Result};
@@ -42,16 +42,16 @@ pub(crate) struct Release {
 
 impl Release {
     /// # Errors
-    /// It is one of this keyring's own; a file uses it, or may do so.
+    /// It is one of this keyring's own; a file uses it, or may do so; a program has it in its
+    /// memory, and may seal a file under it yet.
     pub(super) fn run(self) -> Result<()> {
         let mut session = self.opening.begin()?;
         let id = session.data_key(&self.data_key)?;
         session.keyring.release_data_key(id)?;
         refuse_used(&session, id)?;
+        refuse_running(&session)?;
         let told = session.write(&[Change::key(Event::DataKeyRelease, Some(id))])?;
-        console::print(format_args!(
-            "data key {id} is let go; programs that run keep it until they end\n"
-        ))?;
+        console::print(format_args!("data key {id} is let go\n"))?;
         told.finish()
     }
 }
@@ -88,12 +88,14 @@ impl Adopt {
         };
         opened.map_err(|why| match why {
             // The usual hint names the options for our own keyring.
-            Error::Locked { .. } => Error::BadKey {
-                what: why.to_string(),
-                hint: "name what opens the other keyring with --from-provider or \
+            Error::Locked { .. } | Error::NoRecoveryKey { .. } | Error::OtherRecoveryKey { .. } => {
+                Error::BadKey {
+                    what: why.to_string(),
+                    hint: "name what opens the other keyring with --from-provider or \
                        --from-recovery-file"
-                    .to_owned(),
-            },
+                        .to_owned(),
+                }
+            }
             other => other,
         })
     }

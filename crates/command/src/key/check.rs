@@ -39,9 +39,8 @@ pub(crate) struct Check {
     /// Print JSON
     #[arg(long)]
     json: bool,
-    /// How root asks as another user: this process becomes the owner
-    #[arg(long, hide = true)]
-    as_owner: bool,
+    #[command(flatten)]
+    told: user::As,
 }
 
 #[derive(Serialize)]
@@ -89,7 +88,7 @@ impl Check {
     /// # Errors
     /// The directory is not protected; a configuration that cannot be trusted.
     pub(super) fn run(self) -> Result<ExitCode> {
-        let user = user::choose(&self.dir, self.as_owner, self.json)?;
+        let user = user::choose(&self.dir, &self.told, self.json)?;
         let protected = Protected::open(&self.dir)?;
         let config = unlock::to_open(&protected.keyring, &protected.path, protected.owner)?;
         let mut slots: Vec<_> = protected

@@ -4,10 +4,11 @@ use tidelock_agent::audit::Event;
 use tidelock_format::DataKeyId;
 
 use super::session::{Change, Opening, Session};
+use crate::census::Census;
 use crate::console;
 use crate::error::{Error, Result};
+use crate::running::{Found, Programs};
 use crate::server::Server;
-use crate::status::{Census, Found, Programs};
 
 /// Seal new files under a new data key from now on, in running servers too; old files stay readable
 #[derive(clap::Args)]
@@ -57,18 +58,7 @@ impl Destroy {
         let id = session.data_key(&self.data_key)?;
         let dir = session.protected.path.clone();
         refuse_used(&session, id)?;
-        let programs = Programs::of(&dir);
-        let who = match Found::look(&session.protected, &Server::on(&dir), &programs) {
-            Found::Answers(agent) => Some(format!("agent, process {}", agent.pid)),
-            Found::Silent(agent) => Some(agent.to_string()),
-            Found::Nobody => programs.heads().first().map(|pid| format!("process {pid}")),
-        };
-        if let Some(who) = who {
-            return Err(Error::refused(
-                format!("running programs have the key ({who})"),
-                "stop the server; the agent ends a few seconds after it",
-            ));
-        }
+        refuse_running(&session)?;
         session.keyring.destroy_data_key(id)?;
         if !self.yes {
             return Err(Error::refused(
@@ -82,11 +72,32 @@ impl Destroy {
         let told = session.write(&[Change::key(Event::DataKeyDestroy, Some(id))])?;
         console::print(format_args!("data key {id} is destroyed\n"))?;
         console::warn(
-            "copies of the keyring still have it",
-            "destroy the old copies, and write new ones with `tidelock keyring backup`",
+            "copies of the keyring still have it, and so do old blocks of the keyring on this disk",
+            "destroy the old copies, and write new ones with `tidelock keyring backup`; give every \
+             slot a new principal key, and destroy the old ones, which open those blocks \
+             (docs/keys.md, \"Erasing for good\")",
         );
         told.finish()
     }
+}
+
+/// # Errors
+/// [`Error::Refused`] if an agent or a program has the data keys: it may write under each.
+pub(super) fn refuse_running(session: &Session) -> Result<()> {
+    let dir = &session.protected.path;
+    let programs = Programs::of(dir);
+    let who = match Found::look(&session.protected, &Server::on(dir), &programs) {
+        Found::Answers(agent) => format!("agent, process {}", agent.pid),
+        Found::Silent(agent) => agent.to_string(),
+        Found::Nobody => match programs.heads().first() {
+            Some(pid) => format!("process {pid}"),
+            None => return Ok(()),
+        },
+    };
+    Err(Error::refused(
+        format!("running programs have the key ({who})"),
+        "stop the server; the agent ends a few seconds after it",
+    ))
 }
 
 /// # Errors

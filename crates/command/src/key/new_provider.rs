@@ -1,15 +1,16 @@
 //! The provider of a new slot: made if it is a key file that does not exist, and configured before
 //! the keyring names it.
 
+use std::fs;
 use std::path::Path;
 
 use tidelock_keyring::{Keyring, Provider, Slot, SlotKind};
-use tidelock_providers::{Descriptor, New, Places, ProviderChoice};
+use tidelock_providers::{Config, Descriptor, New, Places, ProviderChoice};
 
 use super::session::Session;
 use crate::console;
 use crate::error::{Error, Result};
-use crate::init::make_key_file;
+use crate::init::{machine_folder, make_key_file, open_config};
 use crate::owner::Owner;
 use crate::protected::Protected;
 use crate::unlock;
@@ -18,7 +19,7 @@ use crate::unlock;
 #[derive(clap::Args)]
 pub(super) struct NewPassphrase {
     /// Read the new passphrase from this open descriptor instead of the terminal
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = unlock::descriptor)]
     pub(super) new_passphrase_fd: Option<Descriptor>,
     /// Take a new passphrase although it is easy to guess
     #[arg(long)]
@@ -41,12 +42,15 @@ impl NewPassphrase {
 /// The provider that `choice` names, for a new slot.
 ///
 /// # Errors
-/// A key file that cannot be made; what the provider needs is not there.
+/// A key file that cannot be made; what the provider needs is not there; what root would configure
+/// would hide the owner's own configuration.
 pub(super) fn make(
     choice: &ProviderChoice,
-    dir: &Path,
+    session: &Session,
     new: &New<'_>,
 ) -> Result<(ProviderChoice, Box<dyn Provider>)> {
+    let dir = &*session.protected.path;
+    refuse_owners_file(session)?;
     let mut choice = choice.clone();
     if let Some(path) = choice.key_file() {
         let path = std::path::absolute(path).map_err(Error::io("find", path))?;
@@ -122,8 +126,14 @@ fn places(dir: &Path) -> Result<Places> {
 /// It cannot be written; another command has changed the keyring meanwhile.
 pub(super) fn configure(session: &mut Session, choice: &ProviderChoice) -> Result<()> {
     session.hold()?;
-    let places = places(&session.protected.path)?;
-    let path = match places.add_provider(session.keyring.id(), &session.protected.path, choice) {
+    let (dir, id) = (session.protected.path.clone(), session.keyring.id());
+    let mut places = places(&dir)?;
+    let owner = Owner::of(&dir)?;
+    let for_another = owner.uid != Owner::caller().uid;
+    if for_another && places.find(id, &dir)?.is_none() {
+        places.own = Some(machine_folder(&places)?);
+    }
+    let path = match places.add_provider(id, &dir, choice) {
         Ok(path) => path,
         Err(tidelock_keyring::Error::NoConfigHome) => {
             console::warn(
@@ -134,5 +144,54 @@ pub(super) fn configure(session: &mut Session, choice: &ProviderChoice) -> Resul
         }
         Err(why) => return Err(why.into()),
     };
+    // One that was made by hand keeps its mode, unless a secret comes into it.
+    if for_another && (places.own.is_some() || choice.kind().slot.name() == "command") {
+        open_config(&path, owner, choice)?;
+    }
     console::print(format_args!("provider in {}\n", path.display()))
+}
+
+/// Root configures the machine for another user's directory. That goes before what the owner has
+/// configured, whose other providers would no longer be asked.
+///
+/// # Errors
+/// [`Error::Refused`] if the owner's home has a file for this keyring or directory.
+fn refuse_owners_file(session: &Session) -> Result<()> {
+    let (dir, id) = (&session.protected.path, session.keyring.id());
+    let owner = Owner::of(dir)?;
+    if owner.uid == Owner::caller().uid || places(dir)?.find(id, dir)?.is_some() {
+        return Ok(());
+    }
+    let Some(home) = owner.home() else { return Ok(()) };
+    let own = home.join(".config/tidelock");
+    let by_id = own.join("keyrings").join(format!("{id}.toml"));
+    let by_name = || {
+        let files = fs::read_dir(&own).into_iter().flatten().flatten();
+        let files = files.filter(|file| file.file_type().is_ok_and(|it| it.is_file()));
+        let mut paths = files.map(|file| file.path());
+        paths.find(|file| names(file, dir))
+    };
+    let Some(file) = Some(by_id).filter(|file| file.symlink_metadata().is_ok()).or_else(by_name)
+    else {
+        return Ok(());
+    };
+    Err(Error::refused(
+        format!(
+            "the keyring is opened by {}, which what root writes into /etc/tidelock would hide",
+            file.display()
+        ),
+        format!(
+            "run the command as {}, or move that file to /etc/tidelock/keyrings/{id}.toml and \
+             chown it to root",
+            owner.name()
+        ),
+    ))
+}
+
+/// True of a `NAME.toml` for this directory.
+fn names(file: &Path, dir: &Path) -> bool {
+    let text = file.extension().is_some_and(|ending| ending == "toml").then(|| fs::read(file));
+    let text = text.and_then(|read| String::from_utf8(read.ok()?).ok()).unwrap_or_default();
+    let named = toml::from_str::<Config>(&text).ok().and_then(|config| config.directory);
+    named.and_then(|named| named.canonicalize().ok()).is_some_and(|named| named == dir)
 }

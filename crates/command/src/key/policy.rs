@@ -20,8 +20,8 @@ use tidelock_keyring::{Amendment, Profile, needs_a_stop};
 use super::session::{Change, Opening};
 use crate::console;
 use crate::error::{Error, Result};
+use crate::running::Programs;
 use crate::server::Server;
-use crate::status::Programs;
 use crate::walk::{self, Found};
 
 /// Names in a message.

@@ -1,19 +1,20 @@
 //! `tidelock key rotate`: the keyring key wrapped again, slot by slot, as each kind of provider
-//! allows.
+//! allows; another keyring key where a principal key is replaced.
 
 use tidelock_agent::audit::Event;
 use tidelock_keyring::{Provider, Slot, SlotId, SlotKind};
 use tidelock_providers::{Kind, New, ProviderChoice, RecoveryKey, Rotation, has_terminal};
 
 use super::new_provider::{self, NewPassphrase};
+use super::renewal::{Renewal, of_old_copies};
 use super::session::{Change, Opening, Session, short};
-use super::slots::OLD_COPIES;
 use super::unattended;
 use crate::console;
 use crate::error::{Error, Result};
 use crate::protected::Protected;
 
-/// Wrap the keyring key again, under a new principal key or the newest version of the old one
+/// Wrap the keyring key again, under the newest version of a principal key; under a new principal
+/// key, renew it under every slot
 #[derive(clap::Args)]
 pub(crate) struct Rotate {
     #[command(flatten)]
@@ -30,6 +31,8 @@ pub(crate) struct Rotate {
     yes: bool,
     #[command(flatten)]
     passphrase: NewPassphrase,
+    #[command(flatten)]
+    renewal: Renewal,
 }
 
 /// A slot that was replaced.
@@ -41,7 +44,12 @@ struct Rotated {
     old: String,
     /// The principal key of the old slot opens the new one too.
     same_key: bool,
+    /// To be configured, and what it makes; nothing if what opened the old slot wraps again.
+    new: Option<Made>,
 }
+
+/// A provider as it is configured, and itself.
+type Made = (ProviderChoice, Box<dyn Provider>);
 
 /// A slot that stays as it is.
 struct Left {
@@ -77,16 +85,29 @@ impl Rotate {
                 "do for each slot what is said above; the recovery key has `tidelock key recovery`",
             ));
         }
+        let renewed = match done.iter().all(|one| one.same_key) {
+            true => None,
+            false => {
+                let new = done.iter().filter_map(|one| one.new.as_ref());
+                let new: Vec<&dyn Provider> = new.map(|(_, provider)| &**provider).collect();
+                self.renewal.run(&self.opening, &mut session, &new)?
+            }
+        };
+        let is_renewed = renewed.is_some();
         let (mut changes, mut rotated) = (Vec::new(), Vec::new());
-        for Rotated { change, line, old, same_key } in done {
+        for Rotated { change, line, old, same_key, new } in done {
+            if let Some((choice, _)) = new {
+                new_provider::configure(&mut session, &choice)?;
+            }
             changes.push(change);
             rotated.push((line, old, same_key));
         }
+        changes.extend(renewed);
         let told = session.write(&changes)?;
         for (line, ..) in &rotated {
             console::print(format_args!("{line}\n"))?;
         }
-        console::warn(OLD_COPIES, what_becomes_of_keys(&rotated));
+        console::warn(of_old_copies(is_renewed), what_becomes_of_keys(&rotated));
         left.iter().for_each(Left::tell);
         told.finish()?;
         match left.as_slice() {
@@ -111,11 +132,7 @@ impl Rotate {
                 }
                 Err(why @ Error::Keys(tidelock_keyring::Error::Interrupted)) => return Err(why),
                 // A person who is there, and gave what cannot be taken, is told so.
-                Err(why)
-                    if asks && (has_terminal() || self.passphrase.new_passphrase_fd.is_some()) =>
-                {
-                    return Err(why);
-                }
+                Err(why) if asks && self.may_ask() => return Err(why),
                 Err(why) => left.push(Left { name: Session::name(slot), why }),
             }
         }
@@ -125,16 +142,21 @@ impl Rotate {
     /// Replaces one slot; `line` of the descriptor has its new passphrase.
     fn rotate(&self, session: &mut Session, slot: &Slot, line: usize) -> Result<Rotated> {
         let (id, kind) = (slot.terms.id, slot.terms.kind);
-        let (new, describe, same_key) = match (&self.to, rotation(kind)) {
-            (Some(choice), _) => self.replace(session, slot, choice, line)?,
-            (None, Some(Rotation::Asks)) => {
-                self.replace(session, slot, &kind.name().parse()?, line)?
-            }
+        let choice = match (&self.to, rotation(kind)) {
+            (Some(choice), _) => Some(choice.clone()),
+            (None, Some(Rotation::Asks)) => Some(kind.name().parse()?),
             (None, Some(Rotation::Named)) => return Err(Self::not_named(session, id, kind)),
-            (None, _) => {
+            (None, _) => None,
+        };
+        let (new, describe, same_key, made) = match choice {
+            Some(choice) => {
+                let (new, same_key, made) = self.replace(session, slot, &choice, line)?;
+                (new, made.1.describe(), same_key, Some(made))
+            }
+            None => {
                 let found = self.configured(session, slot)?;
                 let provider = found.as_ref().unwrap_or(&session.opener);
-                (session.keyring.replace_slot(id, &**provider)?, provider.describe(), true)
+                (session.keyring.replace_slot(id, &**provider)?, provider.describe(), true, None)
             }
         };
         let line = format!(
@@ -144,34 +166,46 @@ impl Rotate {
             describe,
             if same_key { ", as before" } else { "" }
         );
-        let made = session.keyring.slots().iter().find(|slot| slot.terms.id == new);
-        let opened_by = made.map_or(kind, |slot| slot.terms.kind);
+        let opened_by = made.as_ref().map_or(kind, |(_, provider)| provider.kind());
         let change = Change::slot(Event::SlotRotate, new, opened_by);
-        Ok(Rotated { change, line, old: Session::name(slot), same_key })
+        Ok(Rotated { change, line, old: Session::name(slot), same_key, new: made })
     }
 
-    /// The new slot of another provider, what opens it, and whether it has the old principal key.
+    /// The new slot of another provider, whether it has the old principal key, and what opens it.
     fn replace(
         &self,
         session: &mut Session,
         slot: &Slot,
         choice: &ProviderChoice,
         line: usize,
-    ) -> Result<(SlotId, String, bool)> {
+    ) -> Result<(SlotId, bool, Made)> {
         let (id, kind) = (slot.terms.id, slot.terms.kind);
         let instead_of = Some(id);
         let new = New { line, instead_of, ..self.passphrase.first() };
-        let (choice, provider) = new_provider::make(choice, &session.protected.path, &new)?;
-        let new = session.keyring.replace_slot(id, &*provider)?;
-        if !choice.is_unattended() && unattended::depends_on(session, kind)? {
-            unattended::confirm(&Session::name(slot), self.yes)?;
+        if choice.key_file().is_some_and(|file| file.symlink_metadata().is_err()) {
+            // Before it is made.
+            self.renewal.refuse_early(&self.opening, session)?;
         }
-        new_provider::configure(session, &choice)?;
+        let (choice, provider) = new_provider::make(choice, session, &new)?;
         // What opens the old slot too, or has its name, is no new key.
         let reference = provider.reference();
         let same_name = !reference.is_empty() && slot.terms.reference == reference;
-        let opens = || same_name || slot.check(&*provider).is_ok();
-        Ok((new, provider.describe(), provider.kind() == kind && opens()))
+        let same_key = || provider.kind() == kind && (same_name || slot.check(&*provider).is_ok());
+        if (self.to.is_some() || self.may_ask()) && !same_key() {
+            self.renewal.refuse_early(&self.opening, session)?;
+        }
+        let new = session.keyring.replace_slot(id, &*provider)?;
+        // A passphrase is known by now.
+        let same_key = same_key();
+        if !choice.is_unattended() && unattended::depends_on(session, kind)? {
+            unattended::confirm(&Session::name(slot), self.yes)?;
+        }
+        Ok((new, same_key, (choice, provider)))
+    }
+
+    /// True if a person is there, or has given new passphrases.
+    fn may_ask(&self) -> bool {
+        has_terminal() || self.passphrase.new_passphrase_fd.is_some()
     }
 
     fn not_named(session: &Session, id: SlotId, kind: SlotKind) -> Error {

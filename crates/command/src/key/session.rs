@@ -19,8 +19,8 @@ use crate::keyring::{Copies, copy_again};
 use crate::owner::Owner;
 use crate::protected::{self, Protected};
 use crate::rollback;
+use crate::running::{Found, Programs, users};
 use crate::service;
-use crate::status::{Found, Programs, users};
 use crate::unlock::{self, KeyOptions};
 
 /// Fewer digits of a slot's or data key's id are no name for it.

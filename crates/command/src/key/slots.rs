@@ -3,20 +3,16 @@
 use std::path::{Path, PathBuf};
 
 use tidelock_agent::audit::Event;
-use tidelock_keyring::{KeyringDir, Provider, SlotId};
+use tidelock_keyring::{KeyringDir, SlotId};
 use tidelock_providers::{ProviderChoice, RecoveryKey};
 
 use super::new_provider::{self, NewPassphrase};
+use super::renewal::{Renewal, of_old_copies};
 use super::session::{Change, Opening, Session, short};
 use super::unattended;
 use crate::console;
 use crate::error::Result;
 use crate::init::{refuse_to_print_into_logs, write_recovery_key};
-
-/// What an operator must know about everything that is taken away.
-pub(super) const OLD_COPIES: &str = "an old copy of the keyring and the key that opened it still open the \
-                          data: \
-     only sealing the data again under other data keys changes that";
 
 /// Add a slot: one more way to open the keyring
 #[derive(clap::Args)]
@@ -37,19 +33,14 @@ pub(crate) struct Remove {
     opening: Opening,
     /// The first digits of its id, as `tidelock key list` shows them
     slot: String,
-    /// Renew the keyring key (the default)
-    #[arg(long)]
-    renew: bool,
-    /// Leave the keyring key as it is: the removed slot of an old copy then opens the new keyring
-    /// too
-    #[arg(long, conflicts_with = "renew")]
-    no_renew: bool,
+    #[command(flatten)]
+    renewal: Renewal,
     /// Remove it although nothing that is left opens the keyring without a person
     #[arg(long)]
     yes: bool,
 }
 
-/// Make a new recovery key, which replaces the old one
+/// Make a new recovery key, which replaces the old one, and renew the keyring key under every slot
 #[derive(clap::Args)]
 pub(crate) struct Recovery {
     #[command(flatten)]
@@ -60,6 +51,8 @@ pub(crate) struct Recovery {
     /// Print the new recovery key although standard output is a pipe or a log, not a terminal
     #[arg(long, conflicts_with = "new_recovery_file")]
     print_recovery: bool,
+    #[command(flatten)]
+    renewal: Renewal,
 }
 
 impl Add {
@@ -67,8 +60,7 @@ impl Add {
     /// The keyring does not open, or the new provider refuses.
     pub(super) fn run(self) -> Result<()> {
         let mut session = self.opening.begin()?;
-        let dir = &session.protected.path;
-        let (choice, provider) = new_provider::make(&self.new, dir, &self.passphrase.first())?;
+        let (choice, provider) = new_provider::make(&self.new, &session, &self.passphrase.first())?;
         let id = session.keyring.add_slot(&*provider)?;
         new_provider::configure(&mut session, &choice)?;
         let told = session.write(&[Change::slot(Event::SlotAdd, id, provider.kind())])?;
@@ -91,17 +83,13 @@ impl Remove {
         if unattended::depends_on(&session, kind)? {
             unattended::confirm(&name, self.yes)?;
         }
-        if !self.no_renew {
-            let providers = self.opening.providers(&session)?;
-            // First what has opened it: nobody is asked twice.
-            let providers: Vec<&dyn Provider> =
-                std::iter::once(&session.opener).chain(&providers).map(|one| &**one).collect();
-            session.keyring.renew(&providers)?;
-            changes.push(Change::key(Event::KeyringRenew, None));
-        }
+        let renewed = self.renewal.run(&self.opening, &mut session, &[])?;
+        let is_renewed = renewed.is_some();
+        changes.extend(renewed);
         let told = session.write(&changes)?;
         console::print(format_args!("{name} is removed\n"))?;
-        console::warn(OLD_COPIES, "destroy the key of its provider when nothing needs it");
+        let hint = "destroy the key of its provider when nothing needs it";
+        console::warn(of_old_copies(is_renewed), hint);
         told.finish()
     }
 }
@@ -120,6 +108,19 @@ impl Recovery {
         // What would refuse the change refuses it before a key is shown or written.
         session.hold()?;
         let key = RecoveryKey::random()?;
+        let slots = session.keyring.slots();
+        let old = slots.iter().find(|slot| slot.terms.kind == RecoveryKey::SLOT);
+        let old = old.map(|slot| slot.terms.id);
+        let (event, id) = match old {
+            Some(old) => (Event::SlotRotate, session.keyring.replace_slot(old, &key)?),
+            None => (Event::SlotAdd, session.keyring.add_slot(&key)?),
+        };
+        // A first one takes nothing away.
+        let renewed = match old {
+            Some(_) => self.renewal.run(&self.opening, &mut session, &[&key])?,
+            None => None,
+        };
+        let is_old_left = old.is_some() && renewed.is_none();
         let made = match &self.new_recovery_file {
             Some(file) => {
                 tidelock_providers::refuse_inside(file, &session.protected.path)?;
@@ -127,17 +128,12 @@ impl Recovery {
             }
             None => None,
         };
-        let slots = session.keyring.slots();
-        let old = slots.iter().find(|slot| slot.terms.kind == RecoveryKey::SLOT);
-        let (event, id) = match old.map(|slot| slot.terms.id) {
-            Some(old) => (Event::SlotRotate, session.keyring.replace_slot(old, &key)?),
-            None => (Event::SlotAdd, session.keyring.add_slot(&key)?),
-        };
         if made.is_none() {
             show(&key)?;
         }
         let dir = session.protected.path.clone();
-        let written = session.write(&[Change::slot(event, id, RecoveryKey::SLOT)]);
+        let changes = Some(Change::slot(event, id, RecoveryKey::SLOT)).into_iter().chain(renewed);
+        let written = session.write(&changes.collect::<Vec<_>>());
         if written.is_err() && !is_slot_of(&dir, id) {
             match &made {
                 // It opens nothing.
@@ -151,6 +147,10 @@ impl Recovery {
         let told = written?;
         if let Some(file) = &self.new_recovery_file {
             console::print(format_args!("recovery key in {}\n", file.display()))?;
+        }
+        if is_old_left {
+            let hint = "`tidelock key recovery` without --no-renew ends that";
+            console::warn(of_old_copies(false), hint);
         }
         told.finish()
     }

@@ -4,7 +4,7 @@
 use std::io::{self, IsTerminal, Write};
 
 use tidelock_keyring::SlotKind;
-use tidelock_providers::ProviderChoice;
+use tidelock_providers::{Kind, ProviderChoice};
 
 use super::session::Session;
 use crate::console;
@@ -12,13 +12,19 @@ use crate::error::{Error, Result};
 use crate::unlock;
 
 /// True if a slot of this kind, which is not left here, may have opened without a person, and none
-/// that is left does: each is asked.
+/// that is left does: each is asked. Where nothing is configured from here, the kinds decide.
 ///
 /// # Errors
 /// A configuration that cannot be trusted or read.
 pub(super) fn depends_on(session: &Session, kind: SlotKind) -> Result<bool> {
     let dir = &session.protected.path;
     let choices = unlock::configured(&session.protected.keyring, dir)?.providers;
+    if choices.is_empty() {
+        // The owner's own configuration cannot be seen from here: by the kinds of the slots.
+        let needs_nobody = |kind| Kind::of(kind).is_some_and(|kind| !kind.is_a_persons);
+        let mut left = session.keyring.slots().iter();
+        return Ok(needs_nobody(kind) && !left.any(|slot| needs_nobody(slot.terms.kind)));
+    }
     let unattended = || choices.iter().filter(|choice| choice.is_unattended());
     let opens = |choice: &ProviderChoice| {
         let mut left = session.keyring.slots().iter();

@@ -6,7 +6,6 @@ use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
 use tidelock_contract::control::FOLDER;
@@ -14,6 +13,7 @@ use tidelock_format::{Generation, KeyringId};
 use tidelock_keyring::SealedKeyring;
 use tidelock_providers::known;
 
+use crate::console;
 use crate::error::Result;
 use crate::folder::Folder;
 use crate::owner::Owner;
@@ -53,7 +53,7 @@ pub(crate) enum CopyState {
 impl Copy {
     /// A copy made now.
     pub(crate) fn new(path: &Path, generation: Generation) -> Self {
-        let time = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        let time = console::now();
         Self { time, generation, path: path.into() }
     }
 

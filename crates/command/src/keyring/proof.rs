@@ -13,7 +13,7 @@ use tidelock_keyring::{Keyring, SealedKeyring};
 use tidelock_providers::{ProviderChoice, known};
 
 use crate::error::{Error, Result};
-use crate::status::{Found, Programs};
+use crate::running::{Found, Programs};
 use crate::unlock::{self, KeyOptions};
 
 /// What is known of the bytes of a keyring.
@@ -58,7 +58,7 @@ impl Examined {
                 return Err(locked(why));
             }
             // Whoever names a key wants it to be the one.
-            Err(Error::Keys(why)) if keys.is_used() => return Err(locked(why)),
+            Err(Error::Keys(why)) if keys.is_used() => return Err(keys.locked(file, why)),
             Err(why) if keys.is_used() => return Err(why),
             Err(why) => match agent_with(&keyring, bytes, dir) {
                 Some(pid) => Proof::Agent(pid),

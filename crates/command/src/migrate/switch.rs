@@ -21,7 +21,7 @@ use crate::migrate::record::{self, Record, Stage};
 use crate::migrate::source::not_archived;
 use crate::migrate::standby::{self, lsn};
 use crate::owner::Owner;
-use crate::postgres::{Cluster, Instance, Running, Session};
+use crate::postgres::{Cluster, Instance, Running, Session, settings};
 use crate::protected::is_protected;
 use crate::run_as::run;
 use crate::service;
@@ -243,7 +243,7 @@ fn server_log(record: &Record, dir: &Path) -> PathBuf {
 
 /// Debian's configuration names the new directory, and its unit gets what the keys need.
 fn configure(cluster: &Cluster, to: &Path) -> Result<()> {
-    let file = cluster.folder().join("postgresql.conf");
+    let file = cluster.folder().join(settings::CONFIG);
     service::edit(&file, |text| with_data_directory(text, to))?;
     match is_protected(to) {
         true => service::install(&cluster.unit(), to),
@@ -254,9 +254,9 @@ fn configure(cluster: &Cluster, to: &Path) -> Result<()> {
 /// Refuses a cluster whose postgresql.conf includes a file that has the data directory behind it:
 /// what [`configure`] writes would not count.
 fn refuse_included(folder: &Path, to: &Path) -> Result<()> {
-    let file = folder.join("postgresql.conf");
+    let file = folder.join(settings::CONFIG);
     let text = service::text_of(&file)?;
-    match service::named_directory_in(folder, &with_data_directory(&text, to)) {
+    match settings::named_directory_in(folder, &with_data_directory(&text, to)) {
         Some((named, from)) if named != to => Err(Error::refused(
             format!(
                 "data_directory is {} in {}: that counts, and not the line which the switchover \
@@ -276,7 +276,7 @@ fn with_data_directory(text: &str, to: &Path) -> String {
     let (mut last, mut at) = (None, 0);
     for whole in text.split_inclusive('\n') {
         let old = whole.trim_end_matches(['\r', '\n']);
-        if service::setting(old, "data_directory").is_some() {
+        if settings::names_directory(old) {
             last = Some((at, old));
         }
         at += whole.len();
@@ -360,6 +360,10 @@ mod tests {
         for (text, changed) in [
             ("data_directory = '/old'\t# note\nport = 1\n", "data_directory = '/new'\nport = 1\n"),
             ("port = 1\n", "port = 1\ndata_directory = '/new'\n"),
+            (
+                "data_directory = '/a'\ndata_directory_mode = 0700\n",
+                "data_directory = '/new'\ndata_directory_mode = 0700\n",
+            ),
             (
                 "data_directory = '/a'\ndata_directory '/b'\n",
                 "data_directory = '/a'\ndata_directory = '/new'\n",

@@ -7,6 +7,8 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
+use crate::links::{goes_up, without_links};
+
 /// What a setting's value is.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Value {
@@ -321,20 +323,8 @@ pub(super) fn instead(setting: &str, shown: &str) -> String {
 
 /// True if the path lies below one of the directories, as it is written or as links lead.
 pub(super) fn is_below(path: &Path, roots: &[&Path]) -> bool {
-    let below = |path: &Path| roots.iter().any(|root| path.starts_with(root));
-    (!has_dots(path) && below(path)) || real(path).is_some_and(|real| below(&real))
-}
-
-/// Without links, also where the end of the path is still to be made; `None` if that has `..`.
-fn real(path: &Path) -> Option<PathBuf> {
-    let path = std::path::absolute(path).ok()?;
-    let (real, above) = path.ancestors().find_map(|it| Some((it.canonicalize().ok()?, it)))?;
-    let rest = path.strip_prefix(above).ok()?;
-    (!has_dots(rest)).then(|| real.join(rest))
-}
-
-fn has_dots(path: &Path) -> bool {
-    path.components().any(|part| part.as_os_str() == "..")
+    let below = |path: &Path| !goes_up(path) && roots.iter().any(|root| path.starts_with(root));
+    below(path) || without_links(path).is_ok_and(|real| below(&real))
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use super::is_server_or_starter;
+use crate::owner::Owner;
 use crate::service;
 
 /// Where a variable comes from that the unit does not name itself.
@@ -56,7 +57,8 @@ impl Started {
         });
         let Some(command) = commands.next_back() else { return Self::Unknown };
         let words: Vec<&str> = command.split_whitespace().collect();
-        let Some(at) = words.iter().rposition(|word| is_server(Path::new(word))) else {
+        let Some(at) = words.iter().rposition(|word| starts_server_by_full_path(Path::new(word)))
+        else {
             return Self::Other(command.to_owned());
         };
         let mut variables = inherited;
@@ -71,7 +73,7 @@ impl Started {
     }
 }
 
-fn is_server(path: &Path) -> bool {
+fn starts_server_by_full_path(path: &Path) -> bool {
     path.is_absolute() && is_server_or_starter(path)
 }
 
@@ -94,6 +96,22 @@ pub(crate) fn variable(unit: &str, name: &str) -> Option<String> {
     of_files(&told).remove(name).or_else(|| own(&told).remove(name))
 }
 
+/// All that systemd gives the commands of a unit, as far as it says so; nothing where it does not
+/// run. With `User=` they have the home of that user, also those that run as root.
+pub(crate) fn variables(unit: &str) -> Variables {
+    let told = systemctl(&["show-environment"]);
+    let mut all = told.map(|told| manager(&told)).unwrap_or_default();
+    let properties = "--property=Environment,EnvironmentFiles,User";
+    if let Some(told) = systemctl(&["show", unit, properties]) {
+        let user = assigned(&told, "User=").next().and_then(|user| user.parse::<Owner>().ok());
+        let home = user.and_then(Owner::home).map(|home| home.to_string_lossy().into_owned());
+        all.extend(home.map(|home| ("HOME".to_owned(), home)));
+        all.extend(own(&told));
+        all.extend(of_files(&told));
+    }
+    all
+}
+
 fn show(unit: &str) -> Option<String> {
     systemctl(&["show", unit, "--property=ExecStart,Environment,EnvironmentFiles"])
 }
@@ -111,7 +129,7 @@ fn of_this_process() -> Variables {
 }
 
 /// Names and values.
-type Variables = BTreeMap<String, String>;
+pub(crate) type Variables = BTreeMap<String, String>;
 
 /// A variable a line. systemctl prints `NAME=$'a\'b'` where a value has more than plain letters.
 fn manager(told: &str) -> Variables {

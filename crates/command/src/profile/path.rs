@@ -10,6 +10,7 @@ use tidelock_contract::{Action, Origin, Policy};
 
 use crate::console;
 use crate::error::{Error, Result};
+use crate::links::{goes_up, without_links};
 use crate::profile;
 use crate::protected::{Protected, is_protected};
 use crate::unlock::KeyOptions;
@@ -130,7 +131,7 @@ impl PathCommand {
 
     /// A name as the policy takes it.
     fn name(&self, name: &Path) -> Result<PathBuf> {
-        if name.components().any(|part| part == Component::ParentDir) {
+        if goes_up(name) {
             return Err(Error::usage(
                 format!("{} has a `..` that cannot be followed", self.file.display()),
                 "name the file without `..`",
@@ -175,17 +176,13 @@ fn name_in(dir: &Path, typed: &Path) -> Option<PathBuf> {
     })
 }
 
-/// With links resolved as far as the path exists.
+/// Without links. A link that leads nowhere is refused here: the file would be made where it leads,
+/// and the rules of that place would decide.
 fn real(typed: &Path) -> Result<PathBuf> {
-    let there = existing(typed);
-    let rest = typed.strip_prefix(there).unwrap_or(Path::new("")).to_path_buf();
-    let there = std::fs::canonicalize(there).map_err(Error::io("find", there))?;
-    Ok(if rest.as_os_str().is_empty() { there } else { there.join(rest) })
-}
-
-/// The part of a path that exists.
-fn existing(path: &Path) -> &Path {
-    path.ancestors().find(|it| it.symlink_metadata().is_ok()).unwrap_or(Path::new("/"))
+    let existing = typed.ancestors().find(|it| it.symlink_metadata().is_ok());
+    let existing = existing.unwrap_or(Path::new("/"));
+    std::fs::canonicalize(existing).map_err(Error::io("find", existing))?;
+    without_links(typed).map_err(Error::io("find", typed))
 }
 
 fn output(policy: &Policy, name: &Path) -> Output {

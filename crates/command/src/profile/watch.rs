@@ -71,7 +71,7 @@ pub(super) fn watch(
     for place in [&directory, &here] {
         refuse_protected(place)?;
     }
-    let server = tidelock_runtime::is_server(program.path.as_os_str().as_bytes());
+    let server = tidelock_runtime::loads_galera(program.path.as_os_str().as_bytes());
     let (ended, text) = run(program, arguments)?;
     let calls = trace::calls(&text, &here);
     if calls.is_empty() {
@@ -135,7 +135,7 @@ impl Place<'_> {
         let from_the_start = map.arguments.rsplit(',').next().is_some_and(|at| at.trim() == "0");
         let memory = |path: &PathBuf| {
             let path = path.as_os_str().as_bytes();
-            tidelock_runtime::is_memory(self.policy.profile(), self.server, path)
+            tidelock_runtime::is_memory_of_galera(self.policy.profile(), self.server, path)
         };
         from_the_start && map.paths.iter().any(memory)
     }

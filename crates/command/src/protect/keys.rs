@@ -11,7 +11,8 @@ use tidelock_providers::{Descriptor, ProviderChoice};
 use crate::error::{Error, Result};
 use crate::folder::Entry;
 use crate::init::refuse_to_print_into_logs;
-use crate::unlock::{KeyOptions, opens_by_itself};
+use crate::service;
+use crate::unlock::{KeyOptions, descriptor, opens_by_itself};
 
 /// Files in it are gone after a restart (statfs(2)).
 const TMPFS: i64 = 0x0102_1994;
@@ -67,7 +68,7 @@ pub(super) struct Opening {
     recovery_file: Option<PathBuf>,
     /// Read the passphrase from this open descriptor instead of the terminal; several passphrases,
     /// a line each
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = descriptor)]
     passphrase_fd: Option<Descriptor>,
     /// Where a copy of the keyring goes, which opens sealed backups and archives still [default:
     /// beside the configuration of the keyring]
@@ -85,7 +86,7 @@ impl Keys {
     ///
     /// # Errors
     /// [`Error::Refused`].
-    pub(super) fn check(&self, dir: &Path, unit: bool) -> Result<()> {
+    pub(super) fn check(&self, dir: &Path, unit: Option<&str>) -> Result<()> {
         if !self.no_recovery && self.recovery_file.is_none() {
             refuse_to_print_into_logs(
                 self.print_recovery,
@@ -121,8 +122,11 @@ impl Keys {
         }
         let Some(choice) = self.choice() else { return Ok(()) };
         let passing = choice.kind().slot.name() == "env";
-        if unit {
-            refuse_for_units(&choice)?;
+        if !passing {
+            refuse_of_this_shell(&choice)?;
+        }
+        if let Some(unit) = unit {
+            refuse_for_units(&choice, unit, dir)?;
         }
         if !passing && !choice.is_unattended() && !tidelock_providers::has_terminal() {
             return Err(Error::refused(
@@ -269,12 +273,15 @@ impl Opening {
     }
 }
 
-/// Refuses a provider with which the server of a unit would not come back after a restart of the
-/// machine.
+/// Refuses a provider with which the server of a unit on `dir` would not come back after a restart
+/// of the machine.
 ///
 /// # Errors
 /// [`Error::Refused`].
-pub(crate) fn refuse_for_units(choice: &ProviderChoice) -> Result<()> {
+pub(crate) fn refuse_for_units(choice: &ProviderChoice, unit: &str, dir: &Path) -> Result<()> {
+    if choice.kind().slot.name() != "env" {
+        refuse_of_this_shell(choice)?;
+    }
     if !opens_by_itself(choice) {
         return Err(Error::refused(
             "this provider needs a person, or what only this shell has: the server would not \
@@ -282,7 +289,21 @@ pub(crate) fn refuse_for_units(choice: &ProviderChoice) -> Result<()> {
             "name one that opens by itself: file, command, systemd, vault ... (docs/keys.md)",
         ));
     }
-    refuse_in_memory(choice)
+    refuse_in_memory(choice)?;
+    service::refuse_unopened(unit, dir, Some(choice))
+}
+
+/// The configuration keeps no token: the server would be sealed, and would not start.
+fn refuse_of_this_shell(choice: &ProviderChoice) -> Result<()> {
+    if !choice.is_of_this_shell() {
+        return Ok(());
+    }
+    Err(Error::refused(
+        "this provider opens with VAULT_TOKEN of this shell, which no configuration keeps: the \
+         server would be sealed, and would not start",
+        "have the token in ~/.vault-token of the server's user and VAULT_TOKEN unset, or name \
+         `token_file` or `approle` in the configuration (docs/keys.md)",
+    ))
 }
 
 fn refuse_in_memory(choice: &ProviderChoice) -> Result<()> {
@@ -316,7 +337,8 @@ fn refuse_inside(file: &Path, dir: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The path of a file that may not be there, without links above it.
+/// The path of a file that is to be made, without links above it. The folder must be there, and a
+/// link in the file's own place is not followed: it is in the way (`refuse_taken`).
 fn real(file: &Path) -> Result<PathBuf> {
     let file = absolute(file)?;
     let folder = file.parent().unwrap_or(&file);
@@ -375,7 +397,7 @@ mod tests {
         fs::create_dir(&data).unwrap();
         fs::create_dir(&media).unwrap();
         let check = |copy: &Path, recovery: Option<&Path>| {
-            let judged = keys(Some(copy), recovery).check(&data, false);
+            let judged = keys(Some(copy), recovery).check(&data, None);
             judged.map_err(|why| why.to_string())
         };
         assert_eq!(check(&media.join("copy"), None), Ok(()));

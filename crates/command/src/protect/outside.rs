@@ -8,7 +8,7 @@ use procfs::process::{Process, all_processes};
 use tidelock_contract::control::FOLDER;
 
 use crate::error::{Error, Result};
-use crate::status::Programs;
+use crate::running::Programs;
 use crate::whereabouts::used_below;
 
 /// Refuses while a program that is not the server's has a file of the directory open or mapped.

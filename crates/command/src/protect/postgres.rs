@@ -100,6 +100,12 @@ impl Engine for Instance {
              WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()",
         )?;
         notes.push_str(&format!("clients       {clients} connected, who are sent away\n"));
+        let mut senders = |of: &str| {
+            let all = "SELECT count(*) FROM pg_stat_get_wal_senders() WHERE state";
+            session.value(&format!("{all} {of} 'backup'"))
+        };
+        let (backups, others) = (senders("=")?, senders("IS DISTINCT FROM")?);
+        notes.push_str(&replication(&backups, &others));
         Ok(notes)
     }
 
@@ -131,8 +137,35 @@ impl Engine for Instance {
     }
 }
 
+/// What is cut off beside clients, by how many there are.
+fn replication(backups: &str, others: &str) -> String {
+    let mut lines = String::new();
+    if backups != "0" {
+        lines +=
+            &format!("base backups  {backups} under way, which fail: begin them again after\n");
+    }
+    if others != "0" {
+        lines +=
+            &format!("standbys      {others} receive WAL (or pg_receivewal), and go on after\n");
+    }
+    lines
+}
+
 fn open(instance: &Instance, running: &Running, user: Option<&str>) -> Result<Session> {
     let user = user.unwrap_or(SUPERUSER).to_owned();
     let address = Address { host: running.host.clone(), port: running.port, user };
     Session::open(&instance.programs, &address, "postgres")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn base_backups_and_standbys_stand_in_the_plan() {
+        assert_eq!(replication("0", "0"), "");
+        let lines = replication("1", "2");
+        assert!(lines.contains("1 under way, which fail"), "{lines}");
+        assert!(lines.contains("2 receive WAL"), "{lines}");
+    }
 }

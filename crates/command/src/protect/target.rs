@@ -13,10 +13,9 @@ use crate::console;
 use crate::error::{Error, Result};
 use crate::mysqld::{self, Brand, refuse_socket};
 use crate::owner::Owner;
-use crate::postgres::{Cluster, Instance};
+use crate::postgres::{Cluster, Instance, settings};
 use crate::run_as::run;
 use crate::server::unit_of;
-use crate::service;
 use crate::starter::{
     self, Starter, is_called, is_of_people, main_of, of_patroni, starts_patroni, without_suffix,
 };
@@ -96,9 +95,9 @@ impl Which {
 /// That of a cluster, by its configuration.
 pub(crate) fn data_directory(cluster: &Cluster) -> Result<PathBuf> {
     let folder = cluster.folder();
-    let (dir, _) = service::named_directory(&folder)?.ok_or_else(|| {
+    let (dir, _) = settings::named_directory(&folder)?.ok_or_else(|| {
         Error::refused(
-            format!("{} has no data_directory", folder.join("postgresql.conf").display()),
+            format!("{} has no data_directory", folder.join(settings::CONFIG).display()),
             "name the data directory itself",
         )
     })?;

@@ -6,19 +6,21 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
+use tidelock_contract::ExitClass;
 use tidelock_contract::control::{FOLDER, LOCK};
 use tidelock_keyring::WITHOUT_KEYRING;
 
 use super::keys::Opening;
+use super::plan::{one_by_one, places_outside, span};
 use super::target::{Target, Which};
 use super::{
-    Conversion, Goal, PROTECTION, Record, Stage, absolute, come_up, estimate, migrate, one_by_one,
-    ourselves, outside, span, tidelock,
+    Conversion, Goal, PROTECTION, Record, Stage, absolute, come_up, estimate, migrate, ourselves,
+    outside, tidelock,
 };
 use crate::begun::Lock;
 use crate::console;
 use crate::convert::{Decrypt, How, Opened};
-use crate::error::{Error, KEY, Result};
+use crate::error::{Error, Result};
 use crate::folder::Entry;
 use crate::protected::is_protected;
 use crate::server::Loaded;
@@ -106,7 +108,7 @@ impl Unprotect {
         let keep = absolute(self.keys.keep_keyring.as_deref())?;
         let decrypt = Decrypt::new(dir, keep.as_deref(), self.keys.options()?, how);
         match (decrypt.foresee(), engine.running()) {
-            (Err(why), Some(pid)) if why.exit_code() == KEY => {
+            (Err(why), Some(pid)) if why.exit_class() == ExitClass::Key => {
                 let (why, dump) = (Box::new(why), engine.dump());
                 Err(Error::OpenInServerOnly { pid, why, dump })
             }
@@ -148,8 +150,9 @@ impl Unprotect {
             ),
             None => "shortly: nothing is sealed yet".to_owned(),
         };
+        let places = opened.map(|opened| places_outside(&opened.foreseen)).unwrap_or_default();
         console::print(format_args!(
-            "unprotect     {}\nstops         {what}\n\
+            "unprotect     {}\nstops         {what}\n{places}\
              keeps         keys and keyring, which open sealed backups and archives\n",
             dir.display()
         ))?;

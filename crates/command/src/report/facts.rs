@@ -46,7 +46,7 @@ impl Facts<'_> {
             verdict["nothing"] = json!(true);
         }
         Ok(json!({
-            "made": console::time(now()),
+            "made": console::time(console::now()),
             "began": console::time(found.began),
             "host": host(),
             "directory": protected.path.display().to_string(),
@@ -252,11 +252,6 @@ fn build() -> Result<Value> {
 fn host() -> String {
     let name = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     name.trim().to_owned()
-}
-
-fn now() -> u64 {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    since.map_or(0, |since| since.as_secs())
 }
 
 #[cfg(test)]

@@ -11,18 +11,17 @@ use tidelock_agent::alias::alias_name;
 
 use crate::error::{Error, Result};
 use crate::exec::Library;
+use crate::links::without_links;
 use crate::mysqld::{self, Brand, Unseen};
+use crate::postgres::settings::{CONFIG, named_directory};
 use crate::service::record::{Record, Written};
 use crate::service::sandbox::Sandbox;
 use crate::service::target::Target;
 use crate::service::{before, start, upgrade};
-use crate::status::settings::Found;
 use crate::this_program;
 
 /// The address of a socket has no more bytes.
 const MAX_SOCKET: usize = 107;
-/// The configuration of a Debian cluster, in its folder.
-const CONFIG: &str = "postgresql.conf";
 
 /// The name of a unit, without `.service`.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -125,33 +124,6 @@ impl Unit {
     }
 }
 
-/// The data directory that the configuration of a Debian cluster names, with the file that has the
-/// line, which may be one that it includes. postgresql.auto.conf has none: it lies there.
-///
-/// # Errors
-/// [`Error::Io`].
-pub(crate) fn named_directory(folder: &Path) -> Result<Option<(PathBuf, PathBuf)>> {
-    let file = folder.join(CONFIG);
-    // A file that cannot be read has no settings for `Found`.
-    fs::read_to_string(&file).map_err(Error::io("read", &file))?;
-    let mut found = Found(Vec::new());
-    found.file(&file, 0);
-    Ok(data_directory_of(found))
-}
-
-/// As [`named_directory`], if postgresql.conf had this text.
-pub(crate) fn named_directory_in(folder: &Path, text: &str) -> Option<(PathBuf, PathBuf)> {
-    let mut found = Found(Vec::new());
-    found.text(text, &folder.join(CONFIG), 0);
-    data_directory_of(found)
-}
-
-fn data_directory_of(found: Found) -> Option<(PathBuf, PathBuf)> {
-    let mut all = found.0.into_iter();
-    let named = all.find(|it| it.name == "data_directory" && !it.value.is_empty());
-    named.map(|it| (it.value.into(), it.from))
-}
-
 /// Refuses `dir` for a Debian cluster whose configuration in `folder` names another directory: the
 /// server would work there, and all of it would be plain.
 ///
@@ -168,7 +140,11 @@ pub(crate) fn refuse_another_directory(
         named => named?,
     };
     let Some((named, file)) = named else { return Ok(()) };
-    if real(&below(root, &named)) == real(&below(root, dir)) {
+    let real = |path: &Path| {
+        let path = below(root, path);
+        without_links(&path).unwrap_or(path)
+    };
+    if real(&named) == real(dir) {
         return Ok(());
     }
     Err(Error::refused(
@@ -180,26 +156,6 @@ pub(crate) fn refuse_another_directory(
         ),
         format!("name that directory, or have data_directory there name {}", dir.display()),
     ))
-}
-
-/// Without links, also where the end of the path is still to be made.
-fn real(path: &Path) -> PathBuf {
-    let there = path.ancestors().find_map(|it| Some((it.canonicalize().ok()?, it)));
-    let real = there.and_then(|(real, it)| Some(real.join(path.strip_prefix(it).ok()?)));
-    real.unwrap_or_else(|| path.to_path_buf())
-}
-
-/// The last value of a setting in PostgreSQL's syntax.
-pub(crate) fn setting(text: &str, name: &str) -> Option<String> {
-    let value = |line: &str| {
-        let rest = line.trim_start().strip_prefix(name)?;
-        let rest = rest.trim_start().trim_start_matches('=').trim_start();
-        match rest.strip_prefix('\'') {
-            Some(quoted) => Some(quoted.split('\'').next()?.to_owned()),
-            None => Some(rest.split([' ', '\t', '#']).next()?.to_owned()),
-        }
-    };
-    text.lines().rev().find_map(value)
 }
 
 /// A path of the machine below the root of an image.
@@ -390,17 +346,6 @@ impl Plan {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_data_directory_is_read_as_the_server_reads_it() {
-        for (text, value) in [
-            ("data_directory = '/a b'\t\t# use data in another directory\n", Some("/a b")),
-            ("#data_directory = '/no'\n", None),
-            ("data_directory '/a'\ndata_directory=/b # c\n", Some("/b")),
-        ] {
-            assert_eq!(setting(text, "data_directory").as_deref(), value);
-        }
-    }
 
     #[test]
     fn a_cluster_has_the_directory_that_any_of_its_files_names_last() {

@@ -105,17 +105,14 @@ pub(super) fn unlock(record: &Record) -> Result<()> {
     publish(&record.socket, &socket, &command)
 }
 
-/// Begins again without the library. systemd gives it to every command of a unit; where no agent
-/// runs yet, what this command starts would end for want of keys.
+/// Begins again without the library, and with a home. systemd gives the library to every command of
+/// a unit; where no agent runs yet, what this command starts would end for want of keys.
 pub(super) fn without_library() -> Result<()> {
     const AGENT: &str = "TIDELOCK_AGENT";
-    if std::env::var_os(AGENT).is_none() {
-        return Ok(());
+    match std::env::var_os(AGENT) {
+        Some(_) => this_program::begin_again(&[AGENT, "LD_PRELOAD"]),
+        None => this_program::begin_again(&[]),
     }
-    let program = this_program::path()?;
-    let mut again = Command::new(&program);
-    again.args(std::env::args_os().skip(1)).env_remove("LD_PRELOAD").env_remove(AGENT);
-    Err(Error::io("run", program)(again.exec()))
 }
 
 /// Says so if the unit's file runs other commands before its server than it did when the drop-in
@@ -310,10 +307,10 @@ fn is_begun(pid: u32, dir: &Path) -> bool {
     if SYSTEMD.contains(&program_name(&program)) {
         return false;
     }
-    is_server(&program) || works_in(pid, dir).unwrap_or(false)
+    is_database_server(&program) || works_in(pid, dir).unwrap_or(false)
 }
 
-fn is_server(program: &Path) -> bool {
+fn is_database_server(program: &Path) -> bool {
     mysqld::is_server(program) || program_name(program) == "postgres"
 }
 
@@ -338,7 +335,7 @@ fn in_another(pid: u32, place: &Path, dir: &Path) -> Error {
 fn works_elsewhere(pid: u32, dir: &Path) -> Option<PathBuf> {
     let process = PathBuf::from(format!("/proc/{pid}"));
     let program = fs::read_link(process.join("exe")).ok()?;
-    if !is_server(&program) {
+    if !is_database_server(&program) {
         return None;
     }
     let entries = fs::read_dir(dir).into_iter().flatten().flatten();

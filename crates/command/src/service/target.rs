@@ -2,14 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
-use tidelock_contract::control::FOLDER;
-use tidelock_keyring::KEYRING;
 use tidelock_providers::{Config, Places};
 
 use crate::error::{Error, Result};
 use crate::init;
 use crate::owner::Owner;
-use crate::protected::Protected;
+use crate::protected::{Protected, is_protected};
 use crate::service::plan::{Unit, below};
 use crate::unlock;
 
@@ -43,8 +41,7 @@ impl Target {
         };
         let here = if root == Path::new("/") { dir.clone() } else { below(root, &dir) };
         let named = places.named(&dir)?.filter(|named| named.config.auto_init);
-        let has_keyring = here.join(FOLDER).join(KEYRING).symlink_metadata().is_ok();
-        let Some(named) = named.filter(|_| !has_keyring) else {
+        let Some(named) = named.filter(|_| !is_protected(&here)) else {
             let protected = Protected::open(&here)?;
             let path = without(root, &protected.path)?;
             let id = protected.keyring.id();

@@ -7,7 +7,8 @@ use procfs::process::{LimitValue, Process};
 
 /// A core file has at least a page (Linux, ELF_EXEC_PAGESIZE); a lower limit writes none.
 const PAGE: u64 = 4096;
-/// With just this limit nothing is handed to a program either (core(5); Linux, fs/coredump.c).
+/// With just this limit nothing goes to a program through a pipe either (core(5); Linux,
+/// fs/coredump.c).
 const NEVER: u64 = 1;
 
 /// The machine's pattern of core files.
@@ -20,9 +21,16 @@ pub(super) fn core_pattern() -> String {
 pub(super) fn leaves_cores(limit: Option<u64>, pattern: &str) -> bool {
     match pattern.as_bytes().first() {
         None => false,
-        Some(b'|' | b'@') => limit != Some(NEVER),
+        Some(b'|') => limit != Some(NEVER),
+        // To a socket the kernel hands every core, whatever the limit is (coredump_sock_connect).
+        Some(_) if names_socket(pattern) => true,
         Some(_) => limit.is_none_or(|limit| limit >= PAGE),
     }
+}
+
+/// True if cores go to who listens at a socket (Linux 6.16 and later).
+pub(super) fn names_socket(pattern: &str) -> bool {
+    pattern.starts_with('@')
 }
 
 /// The soft limit of core files of a process; `None` if it is not known, and `Some(None)` if
@@ -86,12 +94,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_limit_of_one_byte_leaves_no_core_by_any_pattern_and_zero_by_a_file_alone() {
+    fn a_limit_of_one_byte_leaves_no_core_but_by_a_socket_and_zero_by_a_file_alone() {
         let pipe = "|/usr/lib/systemd/systemd-coredump %P";
         assert!(!leaves_cores(Some(1), pipe) && !leaves_cores(Some(1), "core"));
         assert!(leaves_cores(Some(0), pipe) && !leaves_cores(Some(0), "core.%p"));
         assert!(leaves_cores(None, "core") && leaves_cores(Some(4096), "/cores/%e"));
         assert!(!leaves_cores(None, ""));
+        for socket in ["@/run/cores.socket", "@@/run/cores.socket"] {
+            assert!(leaves_cores(Some(1), socket) && leaves_cores(Some(0), socket), "{socket}");
+        }
     }
 
     #[test]

@@ -8,10 +8,8 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use tidelock_contract::control::FOLDER;
-use tidelock_keyring::KEYRING;
-
-use crate::status::settings::Setting;
+use crate::postgres::settings::Setting;
+use crate::protected::is_protected;
 use crate::walk::read_small;
 
 /// The name of the program.
@@ -134,7 +132,7 @@ impl Config {
         let path = value("path").unwrap_or(DEFAULT_PATH);
         let kind = value("type").unwrap_or("posix");
         let is_here = matches!(kind, "posix" | "cifs");
-        if is_here && is_protected(path.as_ref()) {
+        if is_here && lies_protected(path.as_ref()) {
             return None;
         }
         let place = if is_here { path.to_owned() } else { format!("{kind}: {path}") };
@@ -209,13 +207,15 @@ fn is_absent(file: &Path) -> bool {
 }
 
 /// True if a keyring lies above it, or in it.
-fn is_protected(path: &Path) -> bool {
+fn lies_protected(path: &Path) -> bool {
     let real = fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
-    real.ancestors().any(|above| above.join(FOLDER).join(KEYRING).symlink_metadata().is_ok())
+    real.ancestors().any(is_protected)
 }
 
 #[cfg(test)]
 mod tests {
+    use tidelock_keyring::KEYRING;
+
     use super::*;
 
     struct World(tempfile::TempDir);

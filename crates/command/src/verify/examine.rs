@@ -10,11 +10,11 @@ use tidelock_cipher::is_zero;
 use tidelock_contract::{Decision, Policy};
 use tidelock_format::{
     BLOCK_USIZE, COPY_LEN, Class, DiskSize, END_LEN, Front, HeaderError, PROBE_LEN, Probe,
-    SECOND_COPY_AT, UNIT_USIZE, WHOLE, WHOLE_AT, ZeroRule, looks_sealed,
+    SECOND_COPY_AT, UNIT_USIZE, WHOLE_AT, ZeroRule, looks_sealed,
 };
 
 use super::open::{Unopened, open};
-use crate::sealed::{Content, Fault, Keys, SealedFile, Wanted};
+use crate::sealed::{Content, Fault, Keys, Mac, SealedFile, Wanted};
 use crate::walk::{Found, read_at};
 
 /// Read at once.
@@ -191,7 +191,7 @@ impl Look<'_> {
         if sealed.header.keyring != keys.id {
             self.note("adopted", format!("it was sealed under keyring {}", sealed.header.keyring));
         }
-        self.copies(keys, &head, sealed.header.compatible & WHOLE != 0);
+        self.copies(keys, &head, Mac::of(&sealed.header));
         for fault in sealed.end()? {
             self.problem(fault.kind(), fault.to_string());
         }
@@ -208,7 +208,7 @@ impl Look<'_> {
     }
 
     /// One copy is enough to read a file; the other must be the same, or never written.
-    fn copies(&mut self, keys: &Keys, head: &[u8], whole: bool) {
+    fn copies(&mut self, keys: &Keys, head: &[u8], mac: Mac) {
         let probe = Probe::parse(head);
         let front = Front::is_meant(self.found.path.as_os_str().as_bytes(), head);
         for (at, copy) in [(0, &probe.first), (SECOND_COPY_AT, &probe.second)] {
@@ -225,7 +225,10 @@ impl Look<'_> {
                 Err(why) => self.problem("header_copy", format!("header copy at {at}: {why}")),
             }
         }
-        let zeros_from = if whole { WHOLE_AT + END_LEN } else { PROBE_LEN };
+        let zeros_from = match mac {
+            Mac::WholeFile => WHOLE_AT + END_LEN,
+            Mac::Header => PROBE_LEN,
+        };
         let gaps = [COPY_LEN..SECOND_COPY_AT, zeros_from..head.len()];
         let dirty = |gap: std::ops::Range<usize>| {
             head.get(gap).unwrap_or_default().iter().any(|byte| *byte != 0)

@@ -23,7 +23,7 @@ use tidelock_format::{BLOCK_USIZE, Front, PlainSize, WHOLE_AT};
 use crate::error::{Error, Result};
 use crate::folder::{Folder, give};
 use crate::owner::Owner;
-use crate::sealed::{self, whole_mac};
+use crate::sealed::{self, Mac, whole_mac};
 use crate::wal::MADE;
 use crate::wal::place::Want;
 use crate::wal::source::{CHUNK, Source};
@@ -80,12 +80,12 @@ impl Fresh {
         self.folder.path().join(&self.name)
     }
 
-    /// Writes all of `source`, sealed or plain as `want` says; `whole` with a MAC over all of it.
+    /// Writes all of `source`, sealed or plain as `want` says, and if sealed with this MAC.
     ///
     /// # Errors
     /// [`Error::Io`]; what is wrong with the source.
-    pub(super) fn fill(&mut self, source: &mut Source, want: Want<'_>, whole: bool) -> Result<()> {
-        let mut filling = self.begin(want, whole)?;
+    pub(super) fn fill(&mut self, source: &mut Source, want: Want<'_>, mac: Mac) -> Result<()> {
+        let mut filling = self.begin(want, mac)?;
         let mut chunk = vec![0u8; CHUNK];
         loop {
             let count = source.next(&mut chunk)?;
@@ -100,13 +100,13 @@ impl Fresh {
     ///
     /// # Errors
     /// [`Error::Io`].
-    pub(super) fn begin(&mut self, want: Want<'_>, whole: bool) -> Result<Filling<'_>> {
+    pub(super) fn begin(&mut self, want: Want<'_>, over: Mac) -> Result<Filling<'_>> {
         let mut mac = None;
         let sealed = matches!(want, Want::Sealed(..));
         if let Want::Sealed(keys, class) = want {
-            let made = match whole {
-                true => keys.create_whole_in(MADE, class),
-                false => keys.create_in(MADE, class, Front::Copy),
+            let made = match over {
+                Mac::WholeFile => keys.create_whole_in(MADE, class),
+                Mac::Header => keys.create_in(MADE, class, Front::Copy),
             };
             let (region, header) = made.map_err(|fault| {
                 Error::refused(

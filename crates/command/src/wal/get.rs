@@ -12,6 +12,7 @@ use std::process::ExitCode;
 
 use crate::error::{Error, Result};
 use crate::folder::Entry;
+use crate::sealed::Mac;
 use crate::wal::fresh::Fresh;
 use crate::wal::name::WalName;
 use crate::wal::place::{Archive, ArchiveOptions, Form, Node};
@@ -122,7 +123,7 @@ impl Get {
         };
         source.refuse_unless_wal(name)?;
         let mut fresh = Fresh::new(target.folder(), &file)?;
-        fresh.fill(&mut source, want, false)?;
+        fresh.fill(&mut source, want, Mac::Header)?;
         fresh.replace()?;
         Ok(true)
     }

@@ -9,7 +9,7 @@ use tidelock_keyring::{Conversion, Direction, KEYRING};
 
 use crate::error::{Error, Result};
 use crate::folder::Folder;
-use crate::protected::{self, Protected};
+use crate::protected::{self, Protected, is_protected};
 use crate::sealed::{Keys, Wanted};
 use crate::server::Server;
 use crate::unlock::KeyOptions;
@@ -60,8 +60,7 @@ impl Node {
         let typed = std::path::absolute(file).map_err(Error::io("find", file))?;
         let above = typed.parent().unwrap_or(&typed);
         let real = std::fs::canonicalize(above).map_err(Error::io("find", above))?;
-        let holds = |dir: &&Path| dir.join(FOLDER).join(KEYRING).symlink_metadata().is_ok();
-        let found = real.ancestors().chain(above.ancestors()).find(holds);
+        let found = real.ancestors().chain(above.ancestors()).find(|dir| is_protected(dir));
         // %p is relative to the data directory, in which the server's own programs run.
         let here = std::env::current_dir().ok();
         let server = found.map(Path::to_path_buf).or(here).and_then(|dir| process(&dir));

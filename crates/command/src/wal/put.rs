@@ -2,13 +2,19 @@
 //!
 //! PostgreSQL asks for the same file again after a crash. So a file that is there already is
 //! compared: the same content is success, other content is refused, and nothing is overwritten.
+//!
+//! PostgreSQL writes the history of a base backup without a sync, so a power cut may leave it empty
+//! or torn. Nobody reads it to recover, and without it the server would archive nothing more: then
+//! an empty file takes its place.
 
 use std::path::{Path, PathBuf};
 
+use crate::console;
 use crate::error::{Error, Result};
+use crate::sealed::Mac;
 use crate::wal::fresh::{Fresh, Published};
-use crate::wal::name::WalName;
-use crate::wal::place::{Archive, ArchiveOptions, Node, Want};
+use crate::wal::name::{Kind, WalName};
+use crate::wal::place::{Archive, ArchiveOptions, Node};
 use crate::wal::source::{CHUNK, Source};
 use crate::wal::through;
 
@@ -32,26 +38,25 @@ impl Put {
         let name = name_of(&self.file)?;
         let node = Node::around(&self.file)?;
         let archive = Archive::open(&self.archive, node.server)?;
-        let mut source = Source::open(&self.file, node.want(&self.file))?;
-        source.refuse_unless_wal(&name)?;
+        let (mut source, torn) = self.source(&name, &node)?;
         if let Some(command) = &self.archive.through {
             return through::put(command, &name, &mut source, archive.stream_keys()?);
         }
         archive.refuse_decrypted()?;
         let want = archive.want(name.as_str(), node.keys());
         if let Some(there) = Source::open_in(&archive.folder, name.as_str(), want)? {
-            accept_same(&archive, there, source)?;
+            accept_same(&archive, there, source, torn)?;
             return archive.refuse_converted(&self.archive);
         }
         let mut fresh = Fresh::new(&archive.folder, name.as_str())?;
-        fresh.fill(&mut source, want, matches!(want, Want::Sealed(..)))?;
+        fresh.fill(&mut source, want, Mac::WholeFile)?;
         match fresh.publish()? {
             Published::Done => archive.refuse_converted(&self.archive),
             Published::Taken => {
                 source.rewind()?;
                 match Source::open_in(&archive.folder, name.as_str(), want)? {
                     Some(there) => {
-                        accept_same(&archive, there, source)?;
+                        accept_same(&archive, there, source, torn)?;
                         archive.refuse_converted(&self.archive)
                     }
                     None => Err(Error::refused(
@@ -64,6 +69,28 @@ impl Put {
     }
 }
 
+impl Put {
+    /// The file, and whether it is a history of a base backup that is no good.
+    fn source(&self, name: &WalName, node: &Node) -> Result<(Source, bool)> {
+        let opened = Source::open(&self.file, node.want(&self.file)).and_then(|mut source| {
+            source.refuse_unless_wal(name)?;
+            Ok(source)
+        });
+        let why = match opened {
+            Err(Error::Verification { what, .. }) if name.kind() == Kind::Backup => what,
+            Ok(source) if name.kind() == Kind::Backup && source.size() == 0 => {
+                format!("{}: it is empty", self.file.display())
+            }
+            opened => return Ok((opened?, false)),
+        };
+        console::warn(
+            why,
+            "a power cut has left it so; recovery does without it: an empty file is archived",
+        );
+        Ok((Source::empty(&self.file), true))
+    }
+}
+
 fn name_of(file: &Path) -> Result<WalName> {
     file.file_name().and_then(WalName::parse).ok_or_else(|| {
         Error::refused(
@@ -73,9 +100,10 @@ fn name_of(file: &Path) -> Result<WalName> {
     })
 }
 
-/// An earlier run may have been cut off before it made the name last.
-fn accept_same(archive: &Archive, mut there: Source, mut source: Source) -> Result<()> {
-    if !is_same(&mut there, &mut source)? {
+/// An earlier run may have been cut off before it made the name last. What is torn here may have
+/// been archived whole.
+fn accept_same(archive: &Archive, mut there: Source, mut source: Source, torn: bool) -> Result<()> {
+    if !torn && !is_same(&mut there, &mut source)? {
         return Err(Error::refused(
             format!(
                 "{} is in the archive already, with other content than {}",

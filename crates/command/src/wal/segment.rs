@@ -80,7 +80,8 @@ pub(super) fn check(name: &WalName, head: &[u8], size: u64) -> Result<(), NotWal
             let text = digits > 0 && matches!(behind, Some(b'\t' | b' '));
             if text && !head.contains(&0) { Ok(()) } else { Err(NotWal::Text) }
         }
-        Kind::Backup if head.starts_with(b"START WAL LOCATION: ") => Ok(()),
+        // One that a power cut has left empty is archived all the same: nobody reads it to recover.
+        Kind::Backup if head.is_empty() || head.starts_with(b"START WAL LOCATION: ") => Ok(()),
         Kind::Backup => Err(NotWal::Text),
     }
 }
@@ -149,5 +150,6 @@ mod tests {
         let backup = name("000000010000000000000002.00000028.backup");
         assert_eq!(check(&backup, b"START WAL LOCATION: 0/2000028 (file", 400), Ok(()));
         assert_eq!(check(&backup, b"STOP", 4), Err(NotWal::Text));
+        assert_eq!(check(&backup, b"", 0), Ok(()));
     }
 }

@@ -66,6 +66,11 @@ impl Source {
         Self::of(file, path.to_path_buf(), (want, ARCHIVED))
     }
 
+    /// One without bytes, in place of the file at `path`.
+    pub(super) fn empty(path: &Path) -> Self {
+        Self { path: path.to_path_buf(), inner: Inner::Empty, size: 0, at: 0 }
+    }
+
     fn of(file: File, path: PathBuf, (want, slot): (Want<'_>, KeySlot)) -> Result<Self> {
         let failed = |what| Error::io(what, path.clone());
         let found = fstat(&file).map_err(|errno| failed("look at")(errno.into()))?;

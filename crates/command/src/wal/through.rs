@@ -20,7 +20,7 @@ use tidelock_format::{END_LEN, Form, PlainSize};
 
 use crate::error::{Error, Result};
 use crate::pipe;
-use crate::sealed::Keys;
+use crate::sealed::{Keys, Mac};
 use crate::wal::fresh::Fresh;
 use crate::wal::name::WalName;
 use crate::wal::place::Want;
@@ -83,7 +83,7 @@ pub(super) fn get(
     keys: &Keys,
     (fresh, want): (&mut Fresh, Want<'_>),
 ) -> Result<bool> {
-    let mut filling = fresh.begin(want, false)?;
+    let mut filling = fresh.begin(want, Mac::Header)?;
     let mut shell = shell(command, name);
     shell.stdin(Stdio::null()).stdout(Stdio::piped());
     let mut carrier = Carrier::start(shell)?;

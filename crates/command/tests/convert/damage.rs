@@ -16,10 +16,10 @@ fn half_a_file_that_got_a_name_in_a_copy_takes_no_place() {
              {ENCRYPT} --jobs 1 > out 2>&1; \
          ls -A w/d | grep -c '^.tidelock-convert-[0-9]*$'; \
          cp -al w/d w/safe; rm -r w/safe/.tidelock; \
-         tidelock encrypt w/d --resume; ls -A w/d | grep -c '^.tidelock-convert-[0-9]*$'; \
-         tidelock encrypt w/d --resume --leave-links > out 2>&1 || cat out; \
+         tidelock encrypt --outside w/d --resume; ls -A w/d | grep -c '^.tidelock-convert-[0-9]*$'; \
+         tidelock encrypt --outside w/d --resume --leave-links > out 2>&1 || cat out; \
          tidelock verify -D w/d | grep -o '[0-9]* problem.*'; \
-         tidelock decrypt w/d > out 2>&1 || cat out; \
+         tidelock decrypt --outside w/d > out 2>&1 || cat out; \
          look w/d | sed 's/ [0-9]* \\[/ [/' | diff before -"
         ),
     );
@@ -45,10 +45,10 @@ fn a_damaged_copy_of_a_header_makes_no_file_plain() {
          tidelock key new-data-key -D w/d > out 2>&1 || cat out; \
          tidelock status -D w/d --under $old 2> out | grep -c '^f4095$'; \
          tidelock key destroy -D w/d $old; \
-         tidelock rekey w/d > out 2>&1 || cat out; \
+         tidelock rekey --outside w/d > out 2>&1 || cat out; \
          tidelock verify -D w/d | grep -o '[0-9]* problem.*'; \
          for at in 8 16 190; do change w/d/f8192 $at; done; \
-         tidelock decrypt w/d > out 2>&1 || cat out; \
+         tidelock decrypt --outside w/d > out 2>&1 || cat out; \
          look w/d > after; cmp before after && ls -d w/d/.tidelock"
         ),
     );
@@ -71,8 +71,8 @@ fn a_damaged_copy_of_a_header_has_no_file_sealed_twice() {
          alone strace -qq -o /dev/null -e trace=rename -e inject=rename:signal=KILL:when=6 \
              {ENCRYPT} --jobs 1 > out 2>&1; \
          sealed=$(grep -la TDLK w/d/f* | head -1); change $sealed 8; \
-         tidelock encrypt w/d --resume > out 2>&1 || cat out; \
-         tidelock decrypt w/d > out 2>&1 || cat out; look w/d | diff before -"
+         tidelock encrypt --outside w/d --resume > out 2>&1 || cat out; \
+         tidelock decrypt --outside w/d > out 2>&1 || cat out; look w/d | diff before -"
         ),
     );
     assert_eq!(said, "");
@@ -87,8 +87,8 @@ fn renames_of_a_killed_conversion_are_synced_before_the_keyring_goes() {
         &format!(
             "mkdir h w; make w/d; {ENCRYPT} > out 2>&1 || cat out; \
          alone strace -qq -o /dev/null -P $PWD/w/d/sub/deep -e trace=fsync \
-             -e inject=fsync:signal=KILL:when=2 tidelock decrypt w/d --jobs 1 > out 2>&1; \
-         alone strace -f -y -qq -o calls -e trace=fsync,unlinkat tidelock decrypt w/d --resume \
+             -e inject=fsync:signal=KILL:when=2 tidelock decrypt --outside w/d --jobs 1 > out 2>&1; \
+         alone strace -f -y -qq -o calls -e trace=fsync,unlinkat tidelock decrypt --outside w/d --resume \
              > out 2>&1 || cat out; \
          sed '/unlinkat.*\"keyring\"/,$d' calls > early; \
          for folder in w/d w/d/sub w/d/sub/deep w/elsewhere; do \
@@ -111,7 +111,7 @@ fn a_file_that_is_sealed_where_the_profile_wants_it_plain_is_refused_by_name() {
              tidelock $command w/d; tidelock $command w/d --dry-run | cat; done; \
          cmp keyring w/d/.tidelock/keyring; \
          tidelock status -D w/d 2> /dev/null | grep ^conversion; \
-         mv w/d/note w/d/f; tidelock decrypt w/d > out 2>&1 || cat out; cat w/d/f"
+         mv w/d/note w/d/f; tidelock decrypt --outside w/d > out 2>&1 || cat out; cat w/d/f"
         ),
     );
     let told = "error: [HOME]/w/d/note is sealed with a key of this keyring, and plain by the \
@@ -131,10 +131,10 @@ fn an_end_that_a_power_cut_has_left_stops_no_conversion() {
         &format!(
             "mkdir h w; make w/d; {ENCRYPT} > out 2>&1 || cat out; \
          change w/d/f17 $(($(stat -c %s w/d/f17) - 1)); truncate -s 4103 w/d/f4095; \
-         tidelock rekey w/d --jobs 1 2> out > said || cat out; grep ^warning: out; \
+         tidelock rekey --outside w/d --jobs 1 2> out > said || cat out; grep ^warning: out; \
          tidelock verify -D w/d | grep -o '[0-9]* problem.*'; \
          truncate -s -16 w/d/f4097; \
-         tidelock decrypt w/d 2> out > said || cat out; grep -c '1 file had an end' out; \
+         tidelock decrypt --outside w/d 2> out > said || cat out; grep -c '1 file had an end' out; \
          stat -c %s w/d/f17 w/d/f4095 w/d/f4097"
         ),
     );

@@ -12,14 +12,13 @@ use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use tidelock_cipher::{Root, UnitCipher};
 
 use crate::errno::Errno;
+use crate::flags::PATH_DIRECTORY;
 use crate::kernel::{Fd, Links, System};
 use crate::path::{PathBuffer, split_last, strip_prefix};
 use crate::process::Process;
 use crate::refusal::Refusal;
 use crate::roots::{Decide, Decided};
 
-/// O_PATH, O_DIRECTORY and O_CLOEXEC.
-pub(crate) const O_PATH_DIRECTORY: i32 = 0o12_200_000;
 /// Deeper than paths go.
 const MOST_LEVELS: usize = 2048;
 /// One for each value of a byte.
@@ -167,7 +166,7 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
     }
 
     fn open_step(&self, at: Fd, path: &[u8], links: Links) -> Result<Step<'_, S>, Errno> {
-        let fd = self.system.open(at, path, O_PATH_DIRECTORY, 0, links)?;
+        let fd = self.system.open(at, path, PATH_DIRECTORY, 0, links)?;
         Ok(Step { system: &self.system, fd, borrowed: false })
     }
 

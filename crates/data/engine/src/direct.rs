@@ -17,7 +17,8 @@ use tidelock_cipher::{Root, UnitCipher};
 use tidelock_format::DiskOffset;
 
 use crate::errno::Errno;
-use crate::file::{O_DIRECT, OpenFile};
+use crate::file::OpenFile;
+use crate::flags::{O_CLOEXEC, O_DIRECT, O_RDWR, O_SYNC};
 use crate::kernel::{Fd, Links, System};
 use crate::path::PathBuffer;
 use crate::process::Process;
@@ -26,10 +27,6 @@ use crate::table::Slot;
 
 /// What devices write at the least. One with larger sectors answers EINVAL to smaller writes.
 const SECTOR: u64 = 512;
-const O_RDWR: i32 = 2;
-const O_CLOEXEC: i32 = 0o2_000_000;
-/// O_DSYNC and O_SYNC.
-const SYNCHRONOUS: i32 = 0o4_010_000;
 
 /// In the place of a descriptor's number plus one: this file gets none.
 const REFUSED: u16 = u16::MAX;
@@ -117,7 +114,8 @@ impl<S: System, C: UnitCipher, P: Decide> OpenFile<'_, S, C, P> {
     /// With which flags the second descriptor is opened.
     fn again(&self) -> i32 {
         let access = if self.flags().access().write { O_RDWR } else { 0 };
-        access | O_DIRECT | O_CLOEXEC | self.flags().0 & SYNCHRONOUS
+        // O_DSYNC is one of the bits of O_SYNC.
+        access | O_DIRECT | O_CLOEXEC | self.flags().0 & O_SYNC
     }
 }
 

@@ -40,6 +40,7 @@ errnos! {
     SPIPE = 29, "Illegal seek.";
     RANGE = 34, "The buffer is too small.";
     NAMETOOLONG = 36, "File name too long.";
+    NOLCK = 37, "No locks available.";
     NOSYS = 38, "Function not implemented.";
     LOOP = 40, "Too many symbolic links.";
     OPNOTSUPP = 95, "Operation not supported.";

@@ -1,11 +1,15 @@
 //! One open file, held for the time of one call.
 
 use core::cell::Cell;
+use core::sync::atomic::Ordering::Relaxed;
 
 use tidelock_cipher::{KeySlot, Root, UnitCipher};
 use tidelock_format::{BLOCK_USIZE, Layout, PlainOffset, PlainSize, Probe};
 
 use crate::errno::Errno;
+use crate::flags::{
+    O_ACCMODE, O_APPEND, O_CLOEXEC, O_DIRECT, O_DSYNC, O_NONBLOCK, O_RDWR, O_WRONLY,
+};
 use crate::gate::Alone;
 use crate::kernel::{Fd, FileStat, System};
 use crate::path::PathBuffer;
@@ -48,22 +52,14 @@ impl<S: System, C: UnitCipher, P: Decide> Drop for OpenFile<'_, S, C, P> {
     }
 }
 
-const O_WRONLY: i32 = 1;
-const O_RDWR: i32 = 2;
-const O_ACCMODE: i32 = 3;
-pub(crate) const O_APPEND: i32 = 0o2000;
-pub(crate) const O_DIRECT: i32 = 0o40_000;
-
 impl OpenFlags {
     /// The visible descriptor shall be closed on exec.
     pub(crate) const fn is_cloexec(self) -> bool {
-        const O_CLOEXEC: i32 = 0o2_000_000;
         self.0 & O_CLOEXEC != 0
     }
 
     /// O_DSYNC or O_SYNC, in a file that may be written.
     pub(crate) const fn promises(self) -> bool {
-        const O_DSYNC: i32 = 0o10_000;
         self.0 & O_DSYNC != 0 && self.0 & O_ACCMODE != 0
     }
 
@@ -124,12 +120,13 @@ impl<'p, S: System, C: UnitCipher, P: Decide> OpenFile<'p, S, C, P> {
         // A fork shares the file in its turn, and must not miss what is half said.
         let _turn = self.brief_turn();
         let changeable = O_APPEND | O_DIRECT;
-        let kept = self.flags().0 & !changeable;
+        // The kernel has just been told all others, O_NOATIME among them.
+        let kept = self.flags().0 & !changeable & !OpenFlags::UNREAD;
         let all = kept | flags & changeable;
         if self.traits().shared {
             self.kernel().mark_appends(self.hidden(), all & O_APPEND != 0);
         }
-        self.slot.flags.store(all.cast_unsigned(), core::sync::atomic::Ordering::Relaxed);
+        self.slot.flags.store(all.cast_unsigned(), Relaxed);
     }
 
     /// Where the units of the file begin.
@@ -149,7 +146,7 @@ impl<'p, S: System, C: UnitCipher, P: Decide> OpenFile<'p, S, C, P> {
     #[inline(never)]
     pub(crate) fn refuse_once(&self, why: Refusal) -> Errno {
         let system = self.process.system();
-        let first = |stat: FileStat| self.process.told.is_first(stat.device, stat.inode);
+        let first = |stat: FileStat| self.process.reported.is_first(stat.device, stat.inode);
         if system.stat(self.hidden()).is_ok_and(first) {
             let mut path = PathBuffer::new();
             // Without its name the line is still worth something.
@@ -212,8 +209,25 @@ impl<'p, S: System, C: UnitCipher, P: Decide> OpenFile<'p, S, C, P> {
         self.slot.traits()
     }
 
+    /// For what is about to read; from the first time on, reads count as accesses.
     pub(crate) fn may_read(&self) -> Result<(), Errno> {
-        if self.flags().access().read { Ok(()) } else { Err(Errno::BADF) }
+        let flags = self.flags();
+        if !flags.access().read {
+            return Err(Errno::BADF);
+        }
+        if flags.is_unread() {
+            self.begin_to_read();
+        }
+        Ok(())
+    }
+
+    /// From now on the time of access is that of the program's reads.
+    fn begin_to_read(&self) {
+        let unread = OpenFlags::UNREAD.cast_unsigned();
+        let before = self.slot.flags.fetch_and(!unread, Relaxed);
+        if before & unread != 0 {
+            self.kernel().set_flags(self.hidden(), before.cast_signed() & O_NONBLOCK);
+        }
     }
 
     pub(crate) fn may_write(&self) -> Result<(), Errno> {
@@ -297,7 +311,7 @@ impl<'p, S: System, C: UnitCipher, P: Decide> OpenFile<'p, S, C, P> {
     }
 
     pub(crate) fn turn_word(&self) -> Stripe {
-        let number = self.slot.turn.load(core::sync::atomic::Ordering::Relaxed);
+        let number = self.slot.turn.load(Relaxed);
         Stripe { root: self.traits().root(), number }
     }
 }

@@ -16,26 +16,16 @@ use tidelock_cipher::{Root, UnitCipher};
 use tidelock_format::{DiskOffset, PROBE_LEN, looks_sealed};
 
 use crate::errno::Errno;
+use crate::flags::{
+    AT_SYMLINK_FOLLOW, O_ACCMODE, O_APPEND, O_CLOEXEC, O_CREAT, O_EXCL, O_NONBLOCK, O_PATH, O_RDWR,
+    O_TMPFILE, O_TRUNC, O_WRONLY, RENAME_EXCHANGE,
+};
 use crate::kernel::{Fd, FileStat, Links, System};
 use crate::path::PathBuffer;
 use crate::process::Process;
 use crate::refusal::Refusal;
+use crate::resolve::LastLink;
 use crate::roots::{Decide, Decided};
-
-const O_ACCMODE: i32 = 0o3;
-const O_RDWR: i32 = 0o2;
-const O_WRONLY: i32 = 0o1;
-const O_CREAT: i32 = 0o100;
-const O_EXCL: i32 = 0o200;
-const O_TRUNC: i32 = 0o1_000;
-const O_APPEND: i32 = 0o2_000;
-const O_NONBLOCK: i32 = 0o4_000;
-const O_NOFOLLOW: i32 = 0o400_000;
-const O_CLOEXEC: i32 = 0o2_000_000;
-const O_PATH: i32 = 0o10_000_000;
-const O_TMPFILE: i32 = 0o20_200_000;
-const RENAME_EXCHANGE: u32 = 2;
-const AT_SYMLINK_FOLLOW: i32 = 0x400;
 
 /// What a restore_command of PostgreSQL writes.
 const RESTORED: [&[u8]; 2] = [b"RECOVERYXLOG", b"RECOVERYHISTORY"];
@@ -60,20 +50,20 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
             return Ok(Verdict::Straight);
         }
         if flags & O_TMPFILE == O_TMPFILE {
-            return match self.decide(at, path, true) {
+            return match self.decide(at, path, LastLink::Follow) {
                 Err(why) if is_shortage(why) => Err(why),
                 Ok(Decided::Outside) | Err(_) => Ok(Verdict::Straight),
                 Ok(_) => Err(Errno::OPNOTSUPP),
             };
         }
         let exclusive = flags & (O_CREAT | O_EXCL) == O_CREAT | O_EXCL;
-        let nofollow = if exclusive { O_NOFOLLOW } else { flags & O_NOFOLLOW };
-        let probe = O_PATH | O_CLOEXEC | nofollow;
+        let last = LastLink::of_open(flags);
+        let probe = O_PATH | O_CLOEXEC | last.flag();
         let found = match self.system.open(at, path, probe, 0, Links::Follow) {
             Ok(fd) => fd,
             // The name decides what is made; without O_CREAT the kernel says why it is not there.
             Err(Errno::NOENT) if flags & O_CREAT != 0 => {
-                return match self.is_sealed(at, path, nofollow == 0)? {
+                return match self.is_sealed(at, path, last)? {
                     true => self.guard_empty(path, flags),
                     false => Ok(Verdict::Straight),
                 };
@@ -90,7 +80,7 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
         }
         // The text is asked too: a link on the way may take its target along. Where /proc is not
         // mounted, the text is all there is.
-        let sealed = real.is_ok_and(must_be_sealed) || self.is_sealed(at, path, nofollow == 0)?;
+        let sealed = real.is_ok_and(must_be_sealed) || self.is_sealed(at, path, last)?;
         match sealed {
             false => Ok(Verdict::Straight),
             true if stat.size.0 == 0 || flags & O_TRUNC != 0 => self.guard_empty(path, flags),
@@ -100,8 +90,8 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
 
     /// True if a policy seals what is at this path. What cannot be looked up is the kernel's to
     /// refuse.
-    fn is_sealed(&self, at: Fd, path: &[u8], follow: bool) -> Result<bool, Errno> {
-        match self.decide(at, path, follow) {
+    fn is_sealed(&self, at: Fd, path: &[u8], last: LastLink) -> Result<bool, Errno> {
+        match self.decide(at, path, last) {
             Ok(decided) => Ok(must_be_sealed(decided)),
             Err(why) if is_shortage(why) => Err(why),
             Err(_) => Ok(false),
@@ -229,8 +219,8 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
         flags: i32,
         moves: bool,
     ) -> Result<(), Errno> {
-        let nofollow = if flags & AT_SYMLINK_FOLLOW == 0 { O_NOFOLLOW } else { 0 };
-        let probe = O_PATH | O_CLOEXEC | nofollow;
+        let last = if flags & AT_SYMLINK_FOLLOW == 0 { LastLink::Itself } else { LastLink::Follow };
+        let probe = O_PATH | O_CLOEXEC | last.flag();
         let found = if from.1 == b"\0" {
             // AT_EMPTY_PATH: an open file, perhaps without a name.
             self.system.duplicate(from.0, 0, true)
@@ -290,13 +280,18 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
     /// EPERM, after a line on standard error.
     pub fn guard_truncate(&self, path: &[u8], len: u64) -> Result<(), Errno> {
         // To be cut off entirely is to be removed, which is allowed.
-        if len == 0 {
-            return Ok(());
-        }
-        self.guard_judge(Fd::CWD, path, O_WRONLY).and_then(|verdict| match verdict {
+        if len == 0 { Ok(()) } else { self.guard_open_within(path, O_WRONLY) }
+    }
+
+    /// Judges an open that libc or the kernel makes within itself: its descriptor cannot wait.
+    ///
+    /// # Errors
+    /// EPERM, after a line on standard error; those of [`guard_judge`](Self::guard_judge).
+    pub fn guard_open_within(&self, path: &[u8], flags: i32) -> Result<(), Errno> {
+        match self.guard_judge(Fd::CWD, path, flags)? {
             Verdict::Straight => Ok(()),
             Verdict::Waits => Err(self.without_keys(path)),
-        })
+        }
     }
 
     /// Says what is the matter; EPERM, which no mode of a file explains away.

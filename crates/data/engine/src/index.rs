@@ -9,10 +9,12 @@
 use tidelock_cipher::UnitCipher;
 
 use crate::errno::Errno;
+use crate::flags::{O_CREAT, O_EXCL, O_TRUNC};
 use crate::kernel::{Fd, System};
-use crate::open::{Lookup, O_CREAT, O_EXCL, O_TRUNC};
+use crate::open::Lookup;
 use crate::path::PathBuffer;
 use crate::process::Process;
+use crate::resolve::LastLink;
 use crate::roots::{Decide, Decided};
 
 const END: &[u8] = b"-shm";
@@ -53,7 +55,7 @@ fn database_of(path: &[u8]) -> Option<&[u8]> {
 
 impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
     /// Whose index this path names, which ends with a zero byte, and in `own` the path of our own.
-    /// `None` if it is none, or that of a plain database.
+    /// `None` if it names no index, or that of a plain database.
     ///
     /// # Errors
     /// Those of [`decide`](Self::decide); ENAMETOOLONG.
@@ -75,8 +77,8 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
                 return Ok(None);
             }
             Index::OfOpen
-        } else if matches!(self.decide(at, path, false)?, Decided::Plain(_))
-            && matches!(self.decide(at, own.as_c(), false)?, Decided::Sealed(..))
+        } else if matches!(self.decide(at, path, LastLink::Itself)?, Decided::Plain(_))
+            && matches!(self.decide(at, own.as_c(), LastLink::Itself)?, Decided::Sealed(..))
         {
             if found.is_ok() { Index::OfSealed } else { Index::OfMissing }
         } else {

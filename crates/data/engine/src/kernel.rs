@@ -88,8 +88,12 @@ pub trait Kernel {
     /// The next data or hole from a place (SEEK_DATA or SEEK_HOLE); moves the kernel's offset.
     fn seek(&self, file: Fd, at: DiskOffset, whence: i32) -> Result<DiskOffset, Errno>;
 
-    /// fdatasync(2), or fsync(2) with `all`.
-    fn synchronise(&self, file: Fd, all: bool) -> Result<(), Errno>;
+    /// Lets an open file have, of the flags that may change (F_SETFL), these alone. For a regular
+    /// file none of them can be refused.
+    fn set_flags(&self, _file: Fd, _flags: i32) {}
+
+    /// fdatasync(2) or fsync(2).
+    fn synchronise(&self, file: Fd, synced: Synced) -> Result<(), Errno>;
 
     /// Waits until the disk has what was written to a range of the file. What the file system
     /// knows of the file, such as its size, may still be on its way (`sync_file_range(2)`).
@@ -152,6 +156,15 @@ pub trait Kernel {
     /// # Errors
     /// ENOMEM if there is none.
     fn scratch(&self, len: usize) -> Result<Self::Scratch, Errno>;
+}
+
+/// What of a file the disk shall have.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Synced {
+    /// Its bytes, and what it takes to read them again: fdatasync(2).
+    Data,
+    /// All that the file system knows of it: fsync(2).
+    All,
 }
 
 /// The largest working memory that is ever asked for.

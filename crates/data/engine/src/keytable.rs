@@ -24,8 +24,8 @@ use tidelock_cipher::KeySlot;
 use tidelock_format::COPY_LEN;
 
 use crate::errno::Errno;
-use crate::room::Room;
 use crate::table::OPEN_FILES;
+use crate::table_memory::TableMemory;
 
 /// How many file keys a process needs places for.
 pub const KEYS: usize = 2 * OPEN_FILES;
@@ -54,8 +54,8 @@ const READY: u32 = 1 << 31;
 pub struct KeyTable {
     /// What tells each place's header from most others: [`mark`]. Apart, so that a search reads few
     /// lines.
-    marks: Room<[AtomicU64]>,
-    places: Room<[KeyPlace]>,
+    marks: TableMemory<[AtomicU64]>,
+    places: TableMemory<[KeyPlace]>,
     /// Makes places writable; one that no region has had may not be written before.
     grant: Grant,
     /// Where the last region in use ends; 0 at first.
@@ -119,7 +119,7 @@ impl KeyTable {
         places: &'static [KeyPlace],
         grant: fn(&[KeyPlace]) -> Result<(), Errno>,
     ) -> Self {
-        Self::of(Room::Lent(marks), Room::Lent(places), grant)
+        Self::of(TableMemory::Lent(marks), TableMemory::Lent(places), grant)
     }
 
     /// A table with memory of its own, for a process that is only simulated.
@@ -127,10 +127,14 @@ impl KeyTable {
     pub fn with_room(places: usize) -> Self {
         let marks = (0..places).map(|_| AtomicU64::new(NEVER)).collect();
         let places = (0..places).map(|_| KeyPlace::EMPTY).collect();
-        Self::of(Room::Own(marks), Room::Own(places), |_| Ok(()))
+        Self::of(TableMemory::Own(marks), TableMemory::Own(places), |_| Ok(()))
     }
 
-    const fn of(marks: Room<[AtomicU64]>, places: Room<[KeyPlace]>, grant: Grant) -> Self {
+    const fn of(
+        marks: TableMemory<[AtomicU64]>,
+        places: TableMemory<[KeyPlace]>,
+        grant: Grant,
+    ) -> Self {
         Self { marks, places, grant, end: AtomicUsize::new(0), strays: AtomicBool::new(false) }
     }
 

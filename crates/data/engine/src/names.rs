@@ -9,16 +9,14 @@ use tidelock_cipher::{Root, UnitCipher};
 
 use crate::errno::Errno;
 use crate::file::OpenFile;
+use crate::flags::{
+    AT_EMPTY_PATH, AT_SYMLINK_FOLLOW, O_CLOEXEC, O_PATH, RENAME_EXCHANGE, RENAME_WHITEOUT,
+};
 use crate::kernel::{Fd, FileStat, Links, System};
 use crate::path::PathBuffer;
 use crate::process::Process;
+use crate::resolve::LastLink;
 use crate::roots::{Decide, Decided};
-
-const RENAME_EXCHANGE: u32 = 2;
-const RENAME_WHITEOUT: u32 = 4;
-const AT_SYMLINK_FOLLOW: i32 = 0x400;
-const AT_EMPTY_PATH: i32 = 0x1000;
-const O_PATH_CLOEXEC: i32 = 0o12_000_000;
 
 /// A name as a program gives it: a directory and a path with a zero byte at its end.
 type Name<'n> = (Fd, &'n [u8]);
@@ -101,9 +99,9 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
     /// What a name stands for, a link itself if it is one. Moving something out of a protected
     /// directory of somebody else is not our business: such a name is outside.
     fn moved(&self, name: Name<'_>) -> Result<Moved, Errno> {
-        let mut decided = self.decide(name.0, name.1, false)?;
+        let mut decided = self.decide(name.0, name.1, LastLink::Itself)?;
         if decided == Decided::Outside {
-            let place = self.resolve(name.0, name.1, false)?;
+            let place = self.resolve(name.0, name.1, LastLink::Itself)?;
             let owner = self.owner_of(place.directory, place.name.as_bytes())?;
             decided = owner.unwrap_or(Decided::Outside);
         }
@@ -112,9 +110,10 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
 
     /// The same behind all links.
     fn followed(&self, name: Name<'_>) -> Result<Moved, Errno> {
-        let place = self.resolve(name.0, name.1, true)?;
+        let place = self.resolve(name.0, name.1, LastLink::Follow)?;
         if place.decided_by_proc() {
-            let fd = self.system.open(name.0, name.1, O_PATH_CLOEXEC, 0, Links::Follow)?;
+            let probe = O_PATH | O_CLOEXEC;
+            let fd = self.system.open(name.0, name.1, probe, 0, Links::Follow)?;
             let moved = self.open_file(fd);
             // An O_PATH descriptor: closing it cannot lose anything.
             let _ = self.system.close(fd);
@@ -149,7 +148,7 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
         let (name, decided) = self.decide_name(name, &mut room)?;
         match decided {
             Decided::Outside => {
-                let place = self.resolve(name.0, name.1, false)?;
+                let place = self.resolve(name.0, name.1, LastLink::Itself)?;
                 self.judge_in(place.directory, place.name.as_bytes(), name.1)
             }
             known => Ok(known),
@@ -163,7 +162,7 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
         name: Name<'n>,
         room: &'n mut PathBuffer,
     ) -> Result<(Name<'n>, Decided), Errno> {
-        match self.decide(name.0, name.1, false) {
+        match self.decide(name.0, name.1, LastLink::Itself) {
             Err(Errno::NOENT) => {}
             done => return done.map(|decided| (name, decided)),
         }
@@ -174,7 +173,7 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
         }
         room.set(text.get(..end).unwrap_or_default())?;
         let short = (name.0, room.as_c());
-        self.decide(short.0, short.1, false).map(|decided| (short, decided))
+        self.decide(short.0, short.1, LastLink::Itself).map(|decided| (short, decided))
     }
 
     fn may_take(
@@ -222,7 +221,7 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
 
     /// The name of a directory relative to protected directory `root`.
     fn policy_name(&self, root: Root, name: Name<'_>, into: &mut PathBuffer) -> Result<(), Errno> {
-        let place = self.resolve(name.0, name.1, false)?;
+        let place = self.resolve(name.0, name.1, LastLink::Itself)?;
         let mut real = PathBuffer::new();
         real.fill(|room| self.system.path_of(place.directory, room))?;
         if !place.name.as_bytes().is_empty() {

@@ -1,40 +1,31 @@
 //! Opening: path rule, header and key must agree, or there is no open file.
 
+mod mend;
+
 use core::sync::atomic::Ordering::Relaxed;
 
-use tidelock_cipher::{KeySlot, Root, UnitCipher, UnlockError, is_zero};
+use tidelock_cipher::{KeySlot, Root, UnitCipher, UnlockError};
 use tidelock_format::{
-    Class, DiskOffset, DiskSize, Front, HeaderError, Layout, PROBE_LEN, Start, ZeroRule,
-    looks_sealed,
+    Class, DiskOffset, DiskSize, Front, HeaderError, PROBE_LEN, Start, ZeroRule, looks_sealed,
 };
 
-use crate::ancestry::O_PATH_DIRECTORY;
 use crate::errno::Errno;
-use crate::file::{O_APPEND, O_DIRECT, OpenFile};
+use crate::file::OpenFile;
+use crate::flags::{
+    O_ACCMODE, O_APPEND, O_CLOEXEC, O_CREAT, O_DIRECT, O_EXCL, O_NOATIME, O_NOCTTY, O_NOFOLLOW,
+    O_NONBLOCK, O_PATH, O_RDWR, O_TRUNC, O_WRONLY, PATH_DIRECTORY, TMPFILE_BIT,
+};
 use crate::gate::Alone;
 use crate::index::may_be_index;
-use crate::kernel::{Fd, FileStat, Links, SCRATCH_MAX, System};
+use crate::kernel::{Fd, FileStat, Links, System};
 use crate::path::PathBuffer;
 use crate::process::{Placing, Process};
 use crate::refusal::Refusal;
+use crate::resolve::LastLink;
 use crate::roots::{Decide, Decided};
 use crate::table::{Claim, OpenFlags, Traits};
 use crate::whole;
 use crate::words::Stripe;
-
-const O_ACCMODE: i32 = 3;
-const O_WRONLY: i32 = 1;
-const O_RDWR: i32 = 2;
-pub(crate) const O_CREAT: i32 = 0o100;
-pub(crate) const O_EXCL: i32 = 0o200;
-const O_NOCTTY: i32 = 0o400;
-pub(crate) const O_TRUNC: i32 = 0o1000;
-const O_NONBLOCK: i32 = 0o4_000;
-const O_NOFOLLOW: i32 = 0o400_000;
-const O_CLOEXEC: i32 = 0o2_000_000;
-const O_PATH: i32 = 0o10_000_000;
-/// The bit that tells O_TMPFILE from O_DIRECTORY.
-const O_TMPFILE: i32 = 0o20_000_000;
 
 /// Where the kernel shall look for the file.
 #[derive(Clone, Copy)]
@@ -54,7 +45,7 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
         if let Some(file) = self.named_descriptor(path) {
             return self.open_by_number(&file, path, flags, mode);
         }
-        if flags & O_TMPFILE != 0 {
+        if flags & TMPFILE_BIT != 0 {
             return self.open_unnamed(at, path, flags, mode);
         }
         let mut text = PathBuffer::new();
@@ -100,9 +91,9 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
     /// Where links may be in the path.
     #[inline(never)]
     fn open_resolved(&self, at: Fd, path: &[u8], flags: i32, mode: u32) -> Result<i32, Errno> {
-        let follow = flags & O_NOFOLLOW == 0 && flags & (O_CREAT | O_EXCL) != O_CREAT | O_EXCL;
-        let mut place = self.resolve(at, path, follow)?;
-        if follow && place.decided_by_proc() {
+        let last = LastLink::of_open(flags);
+        let mut place = self.resolve(at, path, last)?;
+        if last == LastLink::Follow && place.decided_by_proc() {
             drop(place);
             return self.open_by_proc(Lookup { at, path, links: Self::AS_FLAGS }, flags, mode);
         }
@@ -147,9 +138,9 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
     /// O_TMPFILE: a file without a name has no policy, so it would lie plain below a protected
     /// directory.
     fn open_unnamed(&self, at: Fd, path: &[u8], flags: i32, mode: u32) -> Result<i32, Errno> {
-        match self.decide(at, path, true)? {
+        match self.decide(at, path, LastLink::Follow)? {
             Decided::Outside => {
-                let directory = self.system.open(at, path, O_PATH_DIRECTORY, 0, Self::AS_FLAGS)?;
+                let directory = self.system.open(at, path, PATH_DIRECTORY, 0, Self::AS_FLAGS)?;
                 let judged = self.judge_in(directory, b"", path);
                 // An O_PATH descriptor: closing it cannot lose anything.
                 let _ = self.system.close(directory);
@@ -310,13 +301,16 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
         // Whatever may run out is taken first: a file that was made must not be left behind.
         let claim = self.table.reserve()?;
         let placing = self.place_for(root, cloexec, flags & O_CREAT != 0)?;
-        let opened = self.system.open(lookup.at, lookup.path, real, mode, lookup.links);
-        let opened = opened
-            .inspect_err(|&error| self.tell_of_more(error, (lookup.at, lookup.path), flags, name));
-        let admitted = opened.and_then(|fd| {
+        let opened = self.open_real(lookup, real, mode).inspect_err(|&error| {
+            self.tell_of_extra_access(error, (lookup.at, lookup.path), flags, name)
+        });
+        let admitted = opened.and_then(|(fd, unread)| {
             self.forget(fd.0);
-            match self.admit(claim, fd, &placing, flags, root, class, name) {
+            match self.admit(claim, fd, &placing, flags | unread, root, class, name) {
                 Ok(Admitted::Special) if access == flags & O_ACCMODE => {
+                    if unread != 0 {
+                        self.system.set_flags(fd, flags & O_NONBLOCK);
+                    }
                     self.keep(fd, &placing, root, cloexec).map(Admitted::Sealed)
                 }
                 Ok(Admitted::Sealed(visible)) => Ok(Admitted::Sealed(visible)),
@@ -341,6 +335,24 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
                 Err(error)
             }
         }
+    }
+
+    /// Opens the real file; and what its flags are to be remembered with: [`OpenFlags::UNREAD`], or
+    /// nothing.
+    ///
+    /// The header is read at each opening. That shall not count as an access: the inode would
+    /// change, and an fsync that follows would have to write it again (docs/decisions/0017).
+    fn open_real(&self, lookup: Lookup<'_>, real: i32, mode: u32) -> Result<(Fd, i32), Errno> {
+        let open = |flags| self.system.open(lookup.at, lookup.path, flags, mode, lookup.links);
+        // A file that is made here has no header yet, and no refusal may leave it behind.
+        if real & (O_EXCL | O_NOATIME) == 0 {
+            match open(real | O_NOATIME) {
+                // Somebody else's file.
+                Err(Errno::PERM) => {}
+                opened => return opened.map(|fd| (fd, OpenFlags::UNREAD)),
+            }
+        }
+        open(real).map(|fd| (fd, 0))
     }
 
     /// A pipe, a socket, a terminal. To open a pipe is an act, so it is not tried in another mode
@@ -409,7 +421,8 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
         if key.is_some() {
             self.send_header(fd, OpenFlags(flags), root).inspect_err(|_| self.drop_key(key))?;
         }
-        if flags & O_TRUNC != 0 {
+        let made = flags & (O_CREAT | O_EXCL) == O_CREAT | O_EXCL;
+        if flags & O_TRUNC != 0 && !made {
             self.empty(fd, traits, &stat).inspect_err(|_| self.drop_key(key))?;
         }
         self.conceal(claim, fd, placing, OpenFlags(flags), traits, &stat, key)
@@ -450,96 +463,6 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
         }
     }
 
-    /// All zeros where a header was, with the file alone: somebody else may mend it at the same
-    /// time.
-    fn mend(
-        &self,
-        fd: Fd,
-        flags: i32,
-        traits: Traits,
-        name: &[u8],
-    ) -> Result<Option<KeySlot>, Errno> {
-        // Asked before, since the answer is read from a sealed file.
-        let writes = flags & O_ACCMODE != 0 && flags & O_TRUNC == 0;
-        let recovers = writes && self.system.may_rekey_lost(traits.root());
-        self.cipher.prepare(traits.root());
-        let alone = Alone::take(&self.system, traits.stripe)?;
-        alone.begin_change();
-        self.mend_alone(fd, flags, traits, name, recovers)
-    }
-
-    fn mend_alone(
-        &self,
-        fd: Fd,
-        flags: i32,
-        traits: Traits,
-        name: &[u8],
-        recovers: bool,
-    ) -> Result<Option<KeySlot>, Errno> {
-        let stat = self.system.stat(fd)?;
-        let behind = match self.key_of(fd, &stat, traits) {
-            Ok(key) => return Ok(key),
-            Err(Missing::Errno(error)) => return Err(error),
-            Err(Missing::Refused(why)) => return self.refuse(name, why),
-            Err(Missing::Lost(behind)) => behind,
-        };
-        if flags & O_TRUNC != 0 {
-            // Nothing of it is wanted.
-            return self.system.set_size(fd, DiskSize(0)).map(|()| None);
-        }
-        // Zeros from the first byte to the last hold nothing that a new key could lose: a file that
-        // was made longer before a crash and never written.
-        let blank = self.is_all_zeros(fd, traits)?;
-        if flags & O_ACCMODE == 0 {
-            // Whoever opens it for writing will mend it; until then zeros are zeros.
-            return if blank { Ok(None) } else { self.refuse(name, Refusal::LostHeader(behind)) };
-        }
-        let replaceable = blank || recovers && self.system.is_sole_holder(fd);
-        if !replaceable {
-            return self.refuse(name, Refusal::LostHeader(behind));
-        }
-        let key = self.replace_lost(fd, traits, name)?;
-        if !blank {
-            self.system.report(name, Refusal::LostHeaderReplaced);
-        }
-        Ok(Some(key))
-    }
-
-    /// Gives a file whose header is lost a new key: see DESIGN, "a lost header".
-    fn replace_lost(&self, fd: Fd, traits: Traits, name: &[u8]) -> Result<KeySlot, Errno> {
-        let layout = self.roots.layout(traits.root());
-        let refuse = |why| self.refuse(name, why);
-        let header = match self.cipher.create(traits.root(), traits.class, layout) {
-            Ok(header) => header,
-            Err(why) => return refuse(Refusal::Unlock(why)),
-        };
-        let key = self.install(header.as_bytes()).or_else(refuse)?;
-        let header = header.with_front(Front::of_number(traits.front));
-        let empty = tidelock_cipher::Sealed::EMPTY;
-        match self.system.pwrite_first(fd, &header, layout.start(), empty) {
-            Ok(count) if count as u64 == layout.start().get() => Ok(key),
-            other => {
-                self.keys.leave(key);
-                Err(other.err().unwrap_or(Errno::NOSPC))
-            }
-        }
-    }
-
-    fn is_all_zeros(&self, fd: Fd, traits: Traits) -> Result<bool, Errno> {
-        let mut at = self.roots.layout(traits.root()).start();
-        let mut scratch = self.system.scratch(SCRATCH_MAX)?;
-        loop {
-            let count = self.system.pread(fd, &mut scratch, at)?;
-            if !is_zero(scratch.get(..count).unwrap_or_default()) {
-                return Ok(false);
-            }
-            if count == 0 {
-                return Ok(true);
-            }
-            at = Layout::advance(at, count as u64);
-        }
-    }
-
     fn drop_key(&self, key: Option<KeySlot>) {
         if let Some(key) = key {
             self.keys.leave(key);
@@ -550,11 +473,24 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
     fn empty(&self, fd: Fd, traits: Traits, stat: &FileStat) -> Result<(), Errno> {
         let start = self.roots.layout(traits.root()).start();
         if stat.size.is_at_most(start) {
+            // The file may be made just now: no open fails for its times, and leaves it behind.
+            let _ = self.renew_times(fd, traits);
             return Ok(());
         }
         let alone = Alone::take(&self.system, traits.stripe)?;
         alone.begin_change();
         self.system.set_size(fd, DiskSize(start.get()))
+    }
+
+    /// A file that is empty already gets new times by a cut.
+    fn renew_times(&self, fd: Fd, traits: Traits) -> Result<(), Errno> {
+        let start = self.roots.layout(traits.root()).start();
+        // Nobody makes a header meanwhile, which would be cut off.
+        let _alone = Alone::take(&self.system, traits.stripe)?;
+        match self.system.stat(fd)?.size {
+            size if size.is_at_most(start) => self.system.set_size(fd, size),
+            _ => Ok(()),
+        }
     }
 
     fn traits_of(

@@ -60,7 +60,10 @@ impl PathBuffer {
     }
 
     /// Adds a slash, unless there is one, and a component.
-    pub(crate) fn push(&mut self, component: &[u8]) -> Result<(), Errno> {
+    ///
+    /// # Errors
+    /// ENAMETOOLONG.
+    pub fn push(&mut self, component: &[u8]) -> Result<(), Errno> {
         if self.as_bytes().last().is_some_and(|&last| last != b'/') {
             self.append(b"/")?;
         }

@@ -8,35 +8,34 @@ use tidelock_format::{COPY_LEN, DiskSize, Form, SECOND_COPY_AT, bytes_agree};
 use crate::ancestry::Outside;
 use crate::errno::Errno;
 use crate::file::OpenFile;
+use crate::flags::{O_CLOEXEC, O_PATH, O_WRONLY};
 use crate::forks::{Change, Forks};
 use crate::gate;
 use crate::kernel::{Fd, FileStat, Links, System};
 use crate::keytable::KeyTable;
 use crate::moving::Moving;
+use crate::once_per_file::OncePerFile;
 use crate::path::PathBuffer;
 use crate::refusal::Refusal;
-use crate::room::Room;
+use crate::resolve::LastLink;
 use crate::roots::{Decide, Decided, Roots};
 use crate::table::{Claim, DESCRIPTORS, Entry, OpenFlags, Slot, Table, Traits};
-use crate::told::Told;
+use crate::table_memory::TableMemory;
 use crate::unopened::Unopened;
 use crate::words::{Stripe, WORDS_U32};
-
-const O_NOFOLLOW: i32 = 0o400_000;
-const O_PATH_CLOEXEC: i32 = 0o12_000_000;
 
 /// Everything the library knows about the process it is loaded in.
 pub struct Process<S, C, P: 'static> {
     pub(crate) system: S,
     pub(crate) cipher: C,
-    pub(crate) roots: Room<Roots<P>>,
+    pub(crate) roots: TableMemory<Roots<P>>,
     pub(crate) table: Table,
     pub(crate) keys: KeyTable,
     pub(crate) moving: Moving,
     forks: Forks,
     pub(crate) outside: Outside,
-    /// Files whose maps were refused.
-    pub(crate) told: Told,
+    /// Files that a refusal has named already.
+    pub(crate) reported: OncePerFile,
     pub(crate) unopened: Unopened,
 }
 
@@ -68,16 +67,22 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
         keys: KeyTable,
         table: Table,
     ) -> Self {
-        Self::of(system, cipher, Room::Lent(roots), keys, table)
+        Self::of(system, cipher, TableMemory::Lent(roots), keys, table)
     }
 
     /// A process that is only simulated, with memory of its own for its protected directories.
     #[must_use]
     pub fn simulated(system: S, cipher: C, keys: KeyTable, table: Table) -> Self {
-        Self::of(system, cipher, Room::Own(Box::default()), keys, table)
+        Self::of(system, cipher, TableMemory::Own(Box::default()), keys, table)
     }
 
-    const fn of(system: S, cipher: C, roots: Room<Roots<P>>, keys: KeyTable, table: Table) -> Self {
+    const fn of(
+        system: S,
+        cipher: C,
+        roots: TableMemory<Roots<P>>,
+        keys: KeyTable,
+        table: Table,
+    ) -> Self {
         Self {
             system,
             cipher,
@@ -87,7 +92,7 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
             moving: Moving::new(),
             forks: Forks::new(),
             outside: Outside::new(),
-            told: Told::new(),
+            reported: OncePerFile::new(),
             unopened: Unopened::new(),
         }
     }
@@ -194,7 +199,7 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
         Ok(())
     }
 
-    /// Lets `put` give the number `onto` to something that is none of ours; what it returns.
+    /// Lets `put` give the number `onto` to something that is not ours; what it returns.
     pub fn replaced_by(&self, onto: i32, put: impl FnOnce() -> i32) -> i32 {
         let _change = self.change();
         let done = put();
@@ -269,16 +274,16 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
     pub fn size_at(
         &self,
         (at, path): (Fd, &[u8]),
-        follow: bool,
+        last: LastLink,
         found: &FileStat,
         changes: u64,
     ) -> Result<u64, Errno> {
-        match self.decide(at, path, follow)? {
+        match self.decide(at, path, last)? {
             Decided::Sealed(root, class) => {
                 let stripe = Stripe::of(root, class, found.device, found.inode);
                 let size = match self.generation_since(stripe, changes) {
                     Some(_) => found.size,
-                    None => self.size_between_changes((at, path), follow, stripe)?,
+                    None => self.size_between_changes((at, path), last, stripe)?,
                 };
                 Ok(size.plain(self.roots.layout(root)).0)
             }
@@ -292,10 +297,10 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
     fn size_between_changes(
         &self,
         (at, path): (Fd, &[u8]),
-        follow: bool,
+        last: LastLink,
         stripe: Stripe,
     ) -> Result<DiskSize, Errno> {
-        let probe = O_PATH_CLOEXEC | if follow { 0 } else { O_NOFOLLOW };
+        let probe = O_PATH | O_CLOEXEC | last.flag();
         let fd = self.system.open(at, path, probe, 0, Links::Follow)?;
         let found = gate::between_changes(&self.system, stripe, || self.system.stat(fd));
         // An O_PATH descriptor: closing it loses nothing.
@@ -308,7 +313,6 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
     /// # Errors
     /// As open and ftruncate.
     pub fn truncate_at(&self, path: &[u8], size: u64) -> Result<(), Errno> {
-        const O_WRONLY_CLOEXEC: i32 = 0o2_000_001;
         if self.moving.is_forbidden()
             && let Some(file) = self.open_for_writing(path)
         {
@@ -317,7 +321,12 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
         if let Some(done) = self.truncate_plain(path, size) {
             return done;
         }
-        let fd = self.open(Fd::CWD, path, O_WRONLY_CLOEXEC, 0)?;
+        // To open a FIFO is to wait for its other end. (The anchor is a link.)
+        let may_be_opened = |stat: FileStat| stat.regular || stat.directory || stat.symlink;
+        if self.stat_followed(Fd::CWD, path).is_ok_and(|stat| !may_be_opened(stat)) {
+            return Err(Errno::INVAL);
+        }
+        let fd = self.open(Fd::CWD, path, O_WRONLY | O_CLOEXEC, 0)?;
         let done = match self.descriptor(fd) {
             Descriptor::Sealed(file) => file.set_len(size),
             _ => self.system.set_size(Fd(fd), tidelock_format::DiskSize(size)),
@@ -334,11 +343,12 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
             return None;
         }
         // A link that leads out takes its target along, so the name counts too.
-        let by_name = self.decide(Fd::CWD, path, true).ok()?;
+        let by_name = self.decide(Fd::CWD, path, LastLink::Follow).ok()?;
         if !matches!(by_name, Decided::Plain(_) | Decided::Outside) {
             return None;
         }
-        let fd = self.system.open(Fd::CWD, path, O_PATH_CLOEXEC, 0, Links::Follow).ok()?;
+        let probe = O_PATH | O_CLOEXEC;
+        let fd = self.system.open(Fd::CWD, path, probe, 0, Links::Follow).ok()?;
         let done = match self.is_plain_to_write(fd) {
             Ok(true) => Some(self.system.set_size_of_path(fd, tidelock_format::DiskSize(size))),
             Ok(false) => None,

@@ -28,7 +28,10 @@ impl<S: System, C: UnitCipher, P: Decide> OpenFile<'_, S, C, P> {
     /// EBADF if not open for reading, EINVAL for an impossible range, and those of the kernel.
     #[inline]
     pub fn pread(&self, into: &mut [u8], at: u64) -> Result<usize, Errno> {
-        self.may_read()?;
+        let flags = self.flags();
+        if flags.is_unread() || !flags.access().read {
+            return self.pread_first(into, at);
+        }
         // No file has bytes there.
         let Ok(start) = place(at) else { return Ok(0) };
         let span = Span::new(start, into.len()).ok_or(Errno::INVAL)?;
@@ -41,6 +44,13 @@ impl<S: System, C: UnitCipher, P: Decide> OpenFile<'_, S, C, P> {
             return Ok(count);
         }
         self.read_any(key, into, span)
+    }
+
+    /// The first one behind an opening, and one that is refused.
+    #[cold]
+    fn pread_first(&self, into: &mut [u8], at: u64) -> Result<usize, Errno> {
+        self.may_read()?;
+        self.pread(into, at)
     }
 
     /// read(2): the bytes from the file's offset on; moves it.

@@ -52,6 +52,14 @@ pub enum Refusal {
          encrypted disk, if it cannot (LevelDB)"
     )]
     SharedMapToRead,
+    /// A shared map of what SQLite calls the index of its log.
+    #[error(
+        "SQLite maps the index of its log (WAL mode), and this directory's profile seals it, so \
+         the map is refused; end the programs, remove this file, and keep it plain: `tidelock \
+         profile set -D DIR --plain '**/*-shm'` (the profile sqlite has that rule), or leave WAL \
+         mode"
+    )]
+    IndexMap,
     /// A private map of more than a copy may have.
     #[error(
         "a private map of a sealed file is a copy, of 256 MiB at most; let the program map less \
@@ -64,6 +72,13 @@ pub enum Refusal {
          map fewer files at once, or read them"
     )]
     TooManyMaps,
+    /// The program would become another one, and a lock that it means to hand on would end.
+    #[error(
+        "this program has a lock on it that would end at exec, where the real file is closed, so \
+         exec is refused; let a program that stays hold the lock (`flock` without -F), or unlock \
+         it first"
+    )]
+    LockAcrossExec,
     /// The attribute append-only: blocks that are there already could not be sealed again.
     #[error(
         "the file has the attribute append-only (chattr +a), and to append to a sealed file its \
@@ -103,6 +118,12 @@ pub enum Refusal {
          'NAME/**'`"
     )]
     LinkToShared,
+    /// A link more than there is room for in the table of what links lead to.
+    #[error(
+        "as many links lead out of protected directories as can be known, so it is refused; let \
+         one link lead to a directory above all that they lead to"
+    )]
+    TooManyLinks,
     /// More different files are open than there is room for keys.
     #[error("too many different sealed files are open at once in this process")]
     TooManyKeys,
@@ -141,9 +162,12 @@ impl Refusal {
             Self::Unsupported(_) | Self::BlockDevice | Self::LinkToFile | Self::LinkToShared => {
                 Errno::OPNOTSUPP
             }
-            Self::TooManyKeys => Errno::NFILE,
+            Self::TooManyKeys | Self::TooManyLinks => Errno::NFILE,
             Self::TooManyMaps => Errno::NOMEM,
-            Self::SharedMap | Self::SharedMapToRead | Self::LargeMap => Errno::NODEV,
+            Self::LockAcrossExec => Errno::NOLCK,
+            Self::SharedMap | Self::SharedMapToRead | Self::IndexMap | Self::LargeMap => {
+                Errno::NODEV
+            }
             Self::WithoutKeys | Self::PlainRecovery | Self::AppendOnly => Errno::PERM,
             Self::AnotherDirectory | Self::WriteOnly => Errno::ACCES,
             _ => Errno::IO,

@@ -254,6 +254,10 @@ impl<S: System, C: UnitCipher, P: Decide> OpenFile<'_, S, C, P> {
     /// ends where the disk's does, less what precedes unit 0. `None` if it is not one; the offset
     /// may be anywhere then.
     fn seek_to_end(&self) -> Result<Option<u64>, Errno> {
+        // Without a header it is shorter than that.
+        if !self.is_keyed() {
+            return Ok(None);
+        }
         let Some(generation) = self.whole_since()? else { return Ok(None) };
         let before_units = self.layout().data_offset().into();
         let Ok(end) = self.kernel().seek_back(self.hidden(), before_units) else { return Ok(None) };

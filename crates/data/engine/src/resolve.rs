@@ -10,18 +10,40 @@ use tidelock_cipher::UnitCipher;
 
 use crate::errno::Errno;
 use crate::file::OpenFile;
+use crate::flags::{O_CLOEXEC, O_CREAT, O_EXCL, O_NOFOLLOW, O_PATH, PATH_DIRECTORY};
 use crate::kernel::{Fd, FileStat, Links, System};
 use crate::path::{PathBuffer, components, split_last};
 use crate::process::Process;
 use crate::roots::{Decide, Decided};
 use crate::table::Slot;
 
-const O_PATH: i32 = 0o10_000_000;
-const O_DIRECTORY: i32 = 0o200_000;
-const O_NOFOLLOW: i32 = 0o400_000;
-const O_CLOEXEC: i32 = 0o2_000_000;
 /// As many links as the kernel follows.
 pub(crate) const MAX_LINKS: usize = 40;
+
+/// What a path means that ends in a symbolic link.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LastLink {
+    /// What the link leads to.
+    Follow,
+    /// The link itself.
+    Itself,
+}
+
+impl LastLink {
+    /// What it means to open(2) with these flags.
+    pub(crate) const fn of_open(flags: i32) -> Self {
+        let exclusive = flags & (O_CREAT | O_EXCL) == O_CREAT | O_EXCL;
+        if exclusive || flags & O_NOFOLLOW != 0 { Self::Itself } else { Self::Follow }
+    }
+
+    /// The flag by which open(2) does the same.
+    pub(crate) const fn flag(self) -> i32 {
+        match self {
+            Self::Follow => 0,
+            Self::Itself => O_NOFOLLOW,
+        }
+    }
+}
 
 /// A file's real place: its directory, open, and its name there.
 pub struct Location<'s, S: System> {
@@ -46,11 +68,11 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
     ///
     /// # Errors
     /// Those of looking it up; a file that is not there is judged by its name.
-    pub fn decide(&self, at: Fd, path: &[u8], follow: bool) -> Result<Decided, Errno> {
+    pub fn decide(&self, at: Fd, path: &[u8], last: LastLink) -> Result<Decided, Errno> {
         let mut lexical = PathBuffer::new();
         if let Some(decided) = self.judge_text(at, path, &mut lexical) {
             // Where a last link counts, it is ELOOP as any other.
-            let probe = O_PATH | O_CLOEXEC | if follow { 0 } else { O_NOFOLLOW };
+            let probe = O_PATH | O_CLOEXEC | last.flag();
             match self.system.open(at, path, probe, 0, Links::Refuse) {
                 Ok(fd) => {
                     self.system.close(fd)?;
@@ -60,7 +82,7 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
                 Err(error) => return Err(error),
             }
         }
-        self.resolve(at, path, follow).map(|place| place.decided)
+        self.resolve(at, path, last).map(|place| place.decided)
     }
 
     /// What is at this path, behind links.
@@ -107,7 +129,7 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
     /// Those of [`decide`](Self::decide); EACCES below a protected directory whose keys are not
     /// here.
     pub fn decide_to_write(&self, at: Fd, path: &[u8]) -> Result<Decided, Errno> {
-        match self.decide(at, path, true)? {
+        match self.decide(at, path, LastLink::Follow)? {
             Decided::Outside => self.judge_outside(at, path, Links::Follow),
             decided => Ok(decided),
         }
@@ -142,14 +164,17 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
         &self,
         at: Fd,
         path: &[u8],
-        follow: bool,
+        last: LastLink,
     ) -> Result<Location<'_, S>, Errno> {
         let path = path.strip_suffix(b"\0").unwrap_or(path);
         let mut rest = PathBuffer::new();
         rest.set(path)?;
         let mut place = self.enter(at, &mut rest)?;
         for _ in 0..MAX_LINKS {
-            if place.name.as_bytes().is_empty() || place.decided_by_proc() || !follow {
+            if place.name.as_bytes().is_empty()
+                || place.decided_by_proc()
+                || last == LastLink::Itself
+            {
                 break;
             }
             let mut target = PathBuffer::new();
@@ -177,8 +202,7 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
             }
             None => directory.set(path.as_bytes())?,
         }
-        let flags = O_PATH | O_DIRECTORY | O_CLOEXEC;
-        let fd = self.system.open(at, directory.as_c(), flags, 0, Links::Follow)?;
+        let fd = self.system.open(at, directory.as_c(), PATH_DIRECTORY, 0, Links::Follow)?;
         let mut place =
             Location { system: &self.system, directory: fd, name, decided: Decided::Outside };
         let mut real = PathBuffer::new();

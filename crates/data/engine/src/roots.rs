@@ -6,9 +6,9 @@ use tidelock_format::{Class, Layout};
 
 use crate::errno::Errno;
 use crate::path::{self, PathBuffer};
-use crate::spot::Spot;
+use crate::set_once::SetOnce;
 
-/// The keyring, the lock file and the anchor; hidden from the engine's programs.
+/// The keyring and the lock file; hidden from the engine's programs.
 pub(crate) const CONTROL: &[u8] = b".tidelock";
 const ROOTS: usize = 8;
 const MOUNTS: usize = 128;
@@ -43,6 +43,18 @@ pub trait Decide: 'static {
     /// True if what lies below a directory is judged the same when the directory's name changes
     /// from `from` to `to`, both relative to the protected directory.
     fn same_below(&self, from: &[u8], to: &[u8]) -> bool;
+
+    /// True if `link`, relative to the protected directory, leads to a tablespace at `real`:
+    /// [`decide_elsewhere`](Self::decide_elsewhere) knows a server's files below that without it.
+    fn is_tablespace(&self, _link: &[u8], _real: &[u8]) -> bool {
+        false
+    }
+
+    /// True for what no server has at `below` in a tablespace whose `link` below `directory` is
+    /// gone: the tablespace was dropped.
+    fn is_dropped(&self, _directory: &[u8], _link: &[u8], _below: &[u8]) -> bool {
+        false
+    }
 }
 
 /// Whose a path is.
@@ -74,17 +86,17 @@ impl Decided {
 /// The protected directories of this process. Written while the library starts, and once for each
 /// link found later. All of its bytes are zero at the beginning.
 pub struct Roots<P> {
-    roots: [Spot<Held<P>>; ROOTS],
-    mounts: [Spot<Mount>; MOUNTS],
-    versions: [Spot<Version>; VERSIONS],
-    left_out: Spot<Fixed<MOUNT_PATH>>,
+    roots: [SetOnce<Held<P>>; ROOTS],
+    mounts: [SetOnce<Mount>; MOUNTS],
+    versions: [SetOnce<Version>; VERSIONS],
+    left_out: SetOnce<Fixed<MOUNT_PATH>>,
 }
 
 struct Held<P> {
     policy: P,
     layout: Layout,
     /// Its path within its file system, whatever is mounted where.
-    origin: Spot<Fixed<MOUNT_PATH>>,
+    origin: SetOnce<Fixed<MOUNT_PATH>>,
 }
 
 /// A directory (or file) whose names are judged as if they lay at `prefix` below the root.
@@ -95,7 +107,7 @@ struct Mount {
     /// Not a directory: what SQLite and DuckDB make beside it comes along.
     file: bool,
     /// Device and inode.
-    identity: Spot<(u64, u64)>,
+    identity: SetOnce<(u64, u64)>,
 }
 
 /// A part of a path.
@@ -155,10 +167,10 @@ impl<P: Decide> Roots<P> {
     #[must_use]
     pub const fn new() -> Self {
         Self {
-            roots: [const { Spot::new() }; ROOTS],
-            mounts: [const { Spot::new() }; MOUNTS],
-            versions: [const { Spot::new() }; VERSIONS],
-            left_out: Spot::new(),
+            roots: [const { SetOnce::new() }; ROOTS],
+            mounts: [const { SetOnce::new() }; MOUNTS],
+            versions: [const { SetOnce::new() }; VERSIONS],
+            left_out: SetOnce::new(),
         }
     }
 
@@ -167,7 +179,7 @@ impl<P: Decide> Roots<P> {
     /// # Errors
     /// ENAMETOOLONG, or ENFILE if there are too many.
     pub fn add(&self, path: &[u8], policy: P, layout: Layout) -> Result<Root, Errno> {
-        let mut new = Held { policy, layout, origin: Spot::new() };
+        let mut new = Held { policy, layout, origin: SetOnce::new() };
         for (number, place) in (0..).map(Root).zip(&self.roots) {
             match place.put(new) {
                 Ok(()) => {
@@ -199,7 +211,7 @@ impl<P: Decide> Roots<P> {
         file: bool,
         identity: Option<(u64, u64)>,
     ) -> Result<(), Errno> {
-        let known = Spot::new();
+        let known = SetOnce::new();
         if let Some(identity) = identity {
             // It is new, and empty.
             let _ = known.put(identity);
@@ -210,7 +222,8 @@ impl<P: Decide> Roots<P> {
         };
         let mut new = mount(known).ok_or(Errno::NAMETOOLONG)?;
         for place in &self.mounts {
-            if place.get().is_some_and(|have| have.path.get() == path) {
+            let is_it = |have: &Mount| have.path.get() == path && !self.is_dropped(have, b"");
+            if place.get().is_some_and(is_it) {
                 return Ok(());
             }
             match place.put(new) {
@@ -219,6 +232,27 @@ impl<P: Decide> Roots<P> {
             }
         }
         Err(Errno::NFILE)
+    }
+
+    /// True if no more can be attached.
+    pub(crate) fn is_full(&self) -> bool {
+        self.mounts.last().is_none_or(|last| last.get().is_some())
+    }
+
+    /// True if a server's files below `real`, where the link `name` of `root` leads, are known to
+    /// be this directory's by their own paths: they need no place here.
+    pub(crate) fn names_itself(&self, root: Root, name: &[u8], real: &[u8]) -> bool {
+        // By its path alone a tablespace could belong to any of several directories.
+        self.numbered().count() == 1
+            && self.root(root).is_some_and(|root| root.policy.is_tablespace(name, real))
+    }
+
+    /// True for what lies, at `below`, in what was a tablespace when it was attached.
+    #[inline(never)]
+    fn is_dropped(&self, mount: &Mount, below: &[u8]) -> bool {
+        let link = mount.prefix.get();
+        let Some(held) = self.root(mount.root).filter(|_| !link.is_empty()) else { return false };
+        self.path(mount.root).is_some_and(|dir| held.policy.is_dropped(dir, link, below))
     }
 
     /// Lets directory `root` alone have what paths that begin with `stem` name, a part of a
@@ -239,7 +273,7 @@ impl<P: Decide> Roots<P> {
 
     /// Whose the canonical path is, if it lies in a tablespace that clusters share.
     pub(crate) fn decide_shared(&self, path: &[u8]) -> Option<Decided> {
-        let mut versions = Spot::all(&self.versions);
+        let mut versions = SetOnce::all(&self.versions);
         let version = versions.find(|version| path.starts_with(version.stem.get()))?;
         let Some(number) = version.root else { return Some(Decided::Outside) };
         let sealing = self.root(number)?.policy.decide_elsewhere(path);
@@ -263,7 +297,7 @@ impl<P: Decide> Roots<P> {
 
     /// Tells which directory the path `path`, attached before, is.
     pub fn identify(&self, path: &[u8], device: u64, inode: u64) {
-        for mount in Spot::all(&self.mounts) {
+        for mount in SetOnce::all(&self.mounts) {
             if mount.path.get() == path {
                 // Who was quicker has told the same.
                 let _ = mount.identity.put((device, inode));
@@ -282,14 +316,15 @@ impl<P: Decide> Roots<P> {
     /// The protected directory that this directory belongs to, and its name there: empty if it is
     /// the protected directory itself.
     pub(crate) fn identified(&self, device: u64, inode: u64) -> Option<(Root, &[u8])> {
-        let mut mounts = Spot::all(&self.mounts);
-        let mount = mounts.find(|mount| mount.identity.get() == Some(&(device, inode)))?;
+        let is_it = |mount: &&Mount| mount.identity.get() == Some(&(device, inode));
+        let mut mounts = SetOnce::all(&self.mounts).filter(is_it);
+        let mount = mounts.find(|mount| !self.is_dropped(mount, b""))?;
         Some((mount.root, mount.prefix.get()))
     }
 
     /// True if a protected directory or what belongs to it lies on this device.
     pub(crate) fn is_on_device(&self, device: u64) -> bool {
-        let mut identities = Spot::all(&self.mounts);
+        let mut identities = SetOnce::all(&self.mounts);
         identities.any(|mount| mount.identity.get().is_some_and(|&(on, _)| on == device))
     }
 
@@ -341,7 +376,7 @@ impl<P: Decide> Roots<P> {
     /// The canonical path of a directory.
     #[must_use]
     pub fn path(&self, root: Root) -> Option<&[u8]> {
-        let mut mounts = Spot::all(&self.mounts);
+        let mut mounts = SetOnce::all(&self.mounts);
         let own = mounts.find(|mount| mount.root == root && mount.prefix.get().is_empty())?;
         Some(own.path.get())
     }
@@ -352,27 +387,47 @@ impl<P: Decide> Roots<P> {
         if let Some(decided) = self.decide_shared(path) {
             return decided;
         }
-        let mut best: Option<(&Mount, Rest<'_>)> = None;
-        for mount in Spot::all(&self.mounts) {
-            if let Some(rest) = mount.rest(path)
-                && best.is_none_or(|(other, _)| other.path.len < mount.path.len)
-            {
-                best = Some((mount, rest));
+        match self.nearest(path, |_| true) {
+            Some((mount, Rest::Below(rest))) if mount.prefix.get().is_empty() => {
+                self.decide_relative(mount.root, rest)
             }
-        }
-        match best {
-            Some((mount, rest)) => self.decide_below(mount, rest),
+            Some((mount, rest)) => match rest {
+                Rest::Below(below) if self.is_dropped(mount, below) => self.decide_again(path),
+                rest => self.decide_attached(mount, rest),
+            },
             None => self.decide_elsewhere(path),
         }
     }
 
-    fn decide_below(&self, mount: &Mount, rest: Rest<'_>) -> Decided {
-        match rest {
-            Rest::Below(rest) if mount.prefix.get().is_empty() => {
+    /// Without what was dropped.
+    #[inline(never)]
+    fn decide_again(&self, path: &[u8]) -> Decided {
+        match self.nearest(path, |mount| !self.is_dropped(mount, b"")) {
+            Some((mount, Rest::Below(rest))) if mount.prefix.get().is_empty() => {
                 self.decide_relative(mount.root, rest)
             }
-            rest => self.decide_attached(mount, rest),
+            Some((mount, rest)) => self.decide_attached(mount, rest),
+            None => self.decide_elsewhere(path),
         }
+    }
+
+    /// What the path lies below, or beside: the deepest that counts.
+    #[inline]
+    fn nearest<'p>(
+        &self,
+        path: &'p [u8],
+        counts: impl Fn(&Mount) -> bool,
+    ) -> Option<(&Mount, Rest<'p>)> {
+        let mut best: Option<(&Mount, Rest<'p>)> = None;
+        for mount in SetOnce::all(&self.mounts) {
+            if let Some(rest) = mount.rest(path)
+                && best.is_none_or(|(other, _)| other.path.len < mount.path.len)
+                && counts(mount)
+            {
+                best = Some((mount, rest));
+            }
+        }
+        best
     }
 
     // Apart: the buffer is a page of the stack, which most directories can do without.
@@ -426,7 +481,7 @@ impl<P: Decide> Roots<P> {
         path: &[u8],
         into: &mut PathBuffer,
     ) -> Result<(), Errno> {
-        for mount in Spot::all(&self.mounts).filter(|mount| mount.root == root) {
+        for mount in SetOnce::all(&self.mounts).filter(|mount| mount.root == root) {
             if let Some(rest) = path::strip_prefix(path, mount.path.get()) {
                 into.set(mount.prefix.get())?;
                 return if into.as_bytes().is_empty() { into.set(rest) } else { into.push(rest) };
@@ -447,50 +502,4 @@ impl<P: Decide> Roots<P> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    struct Names;
-
-    impl Decide for Names {
-        fn decide(&self, relative: &[u8]) -> Sealing {
-            match relative {
-                b"app.db" | b"app.db-wal" | b"app.db.wal" | b"app.db.tmp/1" => {
-                    Sealing::Sealed(Class::Paged)
-                }
-                b"space/1" => Sealing::Sealed(Class::Log),
-                _ => Sealing::Plain,
-            }
-        }
-
-        fn decide_elsewhere(&self, _: &[u8]) -> Option<Sealing> {
-            None
-        }
-
-        fn same_below(&self, _: &[u8], _: &[u8]) -> bool {
-            true
-        }
-    }
-
-    #[test]
-    fn what_lies_beside_an_attached_file_comes_along_and_what_lies_below_keeps_its_place() {
-        let roots = Roots::new();
-        let root = roots.add(b"/dir", Names, Layout::DEFAULT).unwrap();
-        roots.attach(root, b"/far/app.db", b"app.db", true).unwrap();
-        // Not there when it was attached, and a directory by now.
-        roots.attach(root, b"/gone", b"space", true).unwrap();
-        for (path, decided) in [
-            (&b"/far/app.db"[..], Decided::Sealed(root, Class::Paged)),
-            (b"/far/app.db-wal", Decided::Sealed(root, Class::Paged)),
-            (b"/far/app.db-wal2", Decided::Outside),
-            (b"/far/app.db.wal", Decided::Sealed(root, Class::Paged)),
-            (b"/far/app.db.tmp/1", Decided::Sealed(root, Class::Paged)),
-            (b"/far/app.db.tmp1", Decided::Outside),
-            (b"/far/app.dbx", Decided::Outside),
-            (b"/gone/1", Decided::Sealed(root, Class::Log)),
-            (b"/dir-wal", Decided::Outside),
-        ] {
-            assert_eq!(roots.decide(path), decided, "{}", path.escape_ascii());
-        }
-    }
-}
+mod tests;

@@ -15,7 +15,7 @@ use tidelock_format::{Class, ZeroRule};
 use crate::end::End;
 use crate::errno::Errno;
 use crate::kernel::Fd;
-use crate::room::Room;
+use crate::table_memory::TableMemory;
 use crate::words::{Stripe, WORDS_U32};
 
 /// How many descriptors a program may have; a sealed file is not opened above.
@@ -33,10 +33,10 @@ const HIDDEN: u32 = u32::MAX;
 
 /// The descriptors and open files of this process.
 pub struct Table {
-    descriptors: Room<[AtomicU32]>,
-    open_files: Room<[Slot]>,
+    descriptors: TableMemory<[AtomicU32]>,
+    open_files: TableMemory<[Slot]>,
     /// What is known of the ends of the first open files.
-    ends: Room<[End]>,
+    ends: TableMemory<[End]>,
     /// Below this, slots have been used.
     top: AtomicU32,
     /// Where the search for a free slot begins.
@@ -47,7 +47,7 @@ pub struct Table {
 pub struct Slot {
     /// Descriptors and running calls; 0 is free, [`CLAIMED`] belongs to an open that is not done.
     users: AtomicU32,
-    /// The complement of the hidden descriptor's number; 0 is none.
+    /// The complement of the hidden descriptor's number; 0 means none.
     hidden: AtomicI32,
     /// Slot of the file key plus one; 0 while the file has no header.
     pub(crate) key: AtomicU32,
@@ -119,9 +119,23 @@ impl Drop for Claim<'_> {
     }
 }
 
-/// The flags of an open file as the program gave them (O_APPEND and others are carried out by us).
+/// The flags of an open file as the program gave them (O_APPEND and others are carried out by us),
+/// and whether it has read yet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct OpenFlags(pub i32);
+
+impl OpenFlags {
+    /// No flag of open(2): the program has not read yet, and until then the real descriptor has
+    /// O_NOATIME, which the program did not ask for.
+    pub(crate) const UNREAD: i32 = i32::MIN;
+
+    /// True if the real descriptor has O_NOATIME for the library's sake.
+    #[inline]
+    #[must_use]
+    pub const fn is_unread(self) -> bool {
+        self.0 & Self::UNREAD != 0
+    }
+}
 
 /// What an open file is, packed into one word so that it is read at once.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -271,7 +285,11 @@ impl Table {
         open_files: &'static [Slot],
         ends: &'static [End],
     ) -> Self {
-        Self::of(Room::Lent(descriptors), Room::Lent(open_files), Room::Lent(ends))
+        Self::of(
+            TableMemory::Lent(descriptors),
+            TableMemory::Lent(open_files),
+            TableMemory::Lent(ends),
+        )
     }
 
     /// A table with memory of its own, for a process that is only simulated.
@@ -280,13 +298,17 @@ impl Table {
         let descriptors = (0..descriptors).map(|_| AtomicU32::new(FOREIGN)).collect();
         let ends = (0..open_files).map(|_| End::UNKNOWN).collect();
         let open_files = (0..open_files).map(|_| Slot::FREE).collect();
-        Self::of(Room::Own(descriptors), Room::Own(open_files), Room::Own(ends))
+        Self::of(
+            TableMemory::Own(descriptors),
+            TableMemory::Own(open_files),
+            TableMemory::Own(ends),
+        )
     }
 
     const fn of(
-        descriptors: Room<[AtomicU32]>,
-        open_files: Room<[Slot]>,
-        ends: Room<[End]>,
+        descriptors: TableMemory<[AtomicU32]>,
+        open_files: TableMemory<[Slot]>,
+        ends: TableMemory<[End]>,
     ) -> Self {
         let (top, next) = (AtomicU32::new(0), AtomicU32::new(0));
         Self { descriptors, open_files, ends, top, next }

@@ -6,6 +6,7 @@ use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use tidelock_cipher::UnitCipher;
 
 use crate::errno::Errno;
+use crate::flags::O_DIRECTORY;
 use crate::gate;
 use crate::kernel::{Fd, FileStat, System};
 use crate::path::PathBuffer;
@@ -13,7 +14,6 @@ use crate::process::Process;
 use crate::roots::{Decide, Decided};
 use crate::words::Stripe;
 
-const O_DIRECTORY: i32 = 0o200_000;
 /// What the kernel writes behind the path of a file that has lost its name.
 const DELETED: &[u8] = b" (deleted)";
 

@@ -57,12 +57,10 @@ impl<S: System> Seen<S> {
 
 /// How a write passes the file's gate.
 enum Pass<'k, S: System> {
-    /// Beside others that write whole units.
-    Shared(KeySlot, Shared<'k, S>),
+    /// Beside others: whole units with this key, from `at` on.
+    Shared { key: KeySlot, gate: Shared<'k, S>, at: u64 },
     /// Alone.
-    Alone(Alone<'k, S>),
-    /// Somebody has it alone.
-    Busy,
+    Alone(Alone<'k, S>, Target),
 }
 
 impl<'p, S: System, C: UnitCipher, P: Decide> OpenFile<'p, S, C, P> {
@@ -140,8 +138,8 @@ impl<'p, S: System, C: UnitCipher, P: Decide> OpenFile<'p, S, C, P> {
         self.direct()?;
         loop {
             match self.pass(from, target, signals)? {
-                Pass::Busy => wait_until_free(self.kernel(), self.stripe())?,
-                pass => return self.carry_out(pass, from, target),
+                Some(pass) => return self.carry_out(pass, from),
+                None => wait_until_free(self.kernel(), self.stripe())?,
             }
         }
     }
@@ -157,49 +155,46 @@ impl<'p, S: System, C: UnitCipher, P: Decide> OpenFile<'p, S, C, P> {
             && self.whole_since().is_ok_and(|since| since.is_some())
     }
 
-    /// Passes the gate without waiting.
+    /// Passes the gate without waiting; `None` if somebody has it alone.
     #[inline]
     fn pass(
         &self,
         from: &[IoSlice<'_>],
         target: Target,
         signals: Signals,
-    ) -> Result<Pass<'p, S>, Errno> {
+    ) -> Result<Option<Pass<'p, S>>, Errno> {
         if let Target::At(at) = target
             && are_whole_units(from, at)?
             // Whoever has no key yet needs the gate alone, for the first header.
             && self.is_keyed()
             && let Some(key) = self.key()?
             && self.whole_since()?.is_some()
-            && let Some(shared) = Shared::try_take(self.kernel(), self.stripe())
+            && let Some(gate) = Shared::try_take(self.kernel(), self.stripe())
             // Nobody can make it odd from here on.
             && self.whole_since()?.is_some()
         {
-            return Ok(Pass::Shared(key, shared));
+            return Ok(Some(Pass::Shared { key, gate, at }));
         }
         self.prepare();
         match Alone::try_take(self.kernel(), self.stripe(), signals) {
-            Ok(alone) => Ok(Pass::Alone(alone)),
-            Err(Denied::Busy) => Ok(Pass::Busy),
+            Ok(alone) => Ok(Some(Pass::Alone(alone, target))),
+            Err(Denied::Busy) => Ok(None),
             Err(Denied::Own) => Err(Errno::DEADLK),
         }
     }
 
     /// Writes all pieces; how many bytes, and the offset behind the last.
-    fn carry_out(
-        &self,
-        pass: Pass<'p, S>,
-        from: &[IoSlice<'_>],
-        target: Target,
-    ) -> Result<(usize, u64), Errno> {
+    fn carry_out(&self, pass: Pass<'p, S>, from: &[IoSlice<'_>]) -> Result<(usize, u64), Errno> {
         let mut done = 0;
         let mut end = None;
         for piece in from.iter().filter(|piece| !piece.is_empty()) {
-            let target = end.map_or(target, Target::At);
             let written = match &pass {
-                Pass::Shared(key, shared) => self.write_aligned(*key, shared, piece, target),
-                Pass::Alone(alone) => self.write_alone(alone, piece, target),
-                Pass::Busy => Err(Errno::AGAIN),
+                Pass::Shared { key, gate, at } => {
+                    self.write_aligned(*key, gate, piece, end.unwrap_or(*at))
+                }
+                Pass::Alone(alone, target) => {
+                    self.write_alone(alone, piece, end.map_or(*target, Target::At))
+                }
             };
             match written {
                 Ok((count, behind)) => {
@@ -216,9 +211,9 @@ impl<'p, S: System, C: UnitCipher, P: Decide> OpenFile<'p, S, C, P> {
         let end = end.unwrap_or(0);
         let out = self.write_out(end);
         match pass {
-            Pass::Shared(key, shared) if !end.is_multiple_of(UNIT) => {
-                shared.move_sizes();
-                drop(shared);
+            Pass::Shared { key, gate, .. } if !end.is_multiple_of(UNIT) => {
+                gate.move_sizes();
+                drop(gate);
                 // First of all: others would take the file for one of whole units.
                 let settled = self.settle_stopped(key, end, done)?;
                 out?;
@@ -255,18 +250,17 @@ impl<'p, S: System, C: UnitCipher, P: Decide> OpenFile<'p, S, C, P> {
     fn write_aligned(
         &self,
         key: KeySlot,
-        shared: &Shared<'_, S>,
+        gate: &Shared<'_, S>,
         from: &[u8],
-        target: Target,
+        at: u64,
     ) -> Result<(usize, u64), Errno> {
-        let Target::At(at) = target else { return Err(Errno::INVAL) };
         let mut done = 0;
         let mut scratch = self.kernel().scratch(from.len().min(SCRATCH_MAX))?;
         for piece in from.chunks(SCRATCH_MAX) {
             let start = place(at + done as u64)?;
             let sealed = seal_units(self.cipher(), key, start.unit(), piece, 0, &mut scratch)
                 .ok_or(Errno::IO)?;
-            match self.put(&shared.at_work, sealed, self.layout().disk(start)) {
+            match self.put(&gate.at_work, sealed, self.layout().disk(start)) {
                 Ok(count) => {
                     done += count;
                     if count < piece.len() {

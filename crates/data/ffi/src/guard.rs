@@ -81,9 +81,43 @@ unsafe fn wait_for(
     })
 }
 
+/// Judges an open that libc or the kernel makes within itself.
+///
+/// # Errors
+/// EPERM where plain bytes would get in; what is short for the look.
+///
+/// # Safety
+/// `path` is null or a string.
+pub(crate) unsafe fn open_within(path: *const c_char, flags: c_int) -> Result<(), Errno> {
+    let Some(process) = judge() else { return Ok(()) };
+    // SAFETY: the caller's promise.
+    let Ok(path) = (unsafe { path_of(path) }) else { return Ok(()) };
+    aside(|| process.guard_open_within(path, flags))
+}
+
 pub(crate) unsafe fn fopen(path: *const c_char, mode: *const c_char) -> *mut FILE {
     // SAFETY: the contract of fopen.
     let straight = || unsafe { next::fopen(path, mode) };
+    // SAFETY: the contract of fopen.
+    unsafe { fopen_or(path, mode, straight) }
+}
+
+pub(crate) unsafe fn setmntent(path: *const c_char, mode: *const c_char) -> *mut FILE {
+    // SAFETY: the contract of setmntent.
+    let straight = || unsafe { next::setmntent(path, mode) };
+    // SAFETY: the contract of setmntent is that of fopen.
+    unsafe { fopen_or(path, mode, straight) }
+}
+
+/// The stream of a descriptor that waits, or what libc gives.
+///
+/// # Safety
+/// The contract of fopen.
+unsafe fn fopen_or(
+    path: *const c_char,
+    mode: *const c_char,
+    straight: impl Fn() -> *mut FILE,
+) -> *mut FILE {
     if !is_at_work() || path.is_null() || mode.is_null() {
         return straight();
     }

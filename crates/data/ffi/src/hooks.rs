@@ -18,7 +18,7 @@
 
 use core::ffi::{c_char, c_int, c_void};
 
-use tidelock_engine::{Decided, Descriptor, Errno, Fd, OpenFile, is_shortage};
+use tidelock_engine::{Decided, Descriptor, Errno, Fd, LastLink, OpenFile, is_shortage};
 
 use tidelock_runtime::Directory;
 
@@ -72,6 +72,7 @@ pub mod close;
 pub mod control;
 pub mod direct;
 pub mod duplicate;
+pub mod exec;
 mod index;
 pub mod limits;
 pub mod listing;
@@ -167,12 +168,13 @@ pub(crate) unsafe fn buffer<'b>(start: *const c_void, len: usize) -> Result<&'b 
 /// How many of these bytes are there.
 #[inline]
 fn there(start: *const c_void, len: usize, want: Want) -> Result<usize, Errno> {
-    let len = len.min(MOST);
-    let there = touch::reach(start.cast(), len, want);
-    if there == 0 && (len > 0 || touch::all(start.cast(), 0, want).is_err()) {
+    // A length below zero, as a number without a sign, is no long one.
+    if !touch::is_plausible(start.cast(), len) {
         return Err(FAULT);
     }
-    Ok(there)
+    let len = len.min(MOST);
+    let there = touch::reach(start.cast(), len, want);
+    if there == 0 && len > 0 { Err(FAULT) } else { Ok(there) }
 }
 
 /// A path of the program, with its final zero byte.
@@ -245,7 +247,7 @@ pub(crate) fn names_control(path: &[u8]) -> bool {
 /// True for `.tidelock` of a protected directory and what is below it.
 pub(crate) fn is_control(at: c_int, path: &[u8]) -> bool {
     let Some(process) = process().filter(|_| names_control(path)) else { return false };
-    match aside(|| process.decide(Fd(at), path, false)) {
+    match aside(|| process.decide(Fd(at), path, LastLink::Itself)) {
         Ok(decided) => matches!(decided, Decided::Control(_)),
         Err(why) => is_shortage(why),
     }

@@ -20,6 +20,7 @@ use rustix::mm::{Advice, MapFlags, MlockFlags, MprotectFlags, ProtFlags};
 const ARENA: usize = 256 << 20;
 /// What is locked at once.
 const CHUNK: usize = 256 << 10;
+const PAGE: usize = 4096;
 /// Blocks begin at multiples of this.
 const STEP: usize = 16;
 /// Sizes up to here are multiples of [`STEP`]; from here on, four between a power of two and the
@@ -146,7 +147,7 @@ fn grow(class: usize) -> *mut u8 {
 }
 
 /// After a fork, in the child: locked memory is not inherited. Locks the chunks that are in use;
-/// the limit (RLIMIT_MEMLOCK) counts address space, so the rest is left.
+/// the limit (RLIMIT_MEMLOCK) counts address space, so what nobody uses is left.
 pub(crate) fn after_fork_in_child() {
     lock_range(0, MEMORY.used.load(Relaxed).next_multiple_of(CHUNK));
 }
@@ -170,10 +171,32 @@ fn open_range(from: usize, to: usize) -> bool {
 }
 
 fn lock_range(from: usize, to: usize) {
-    let start = core::ptr::with_exposed_provenance_mut(MEMORY.start.load(Relaxed) + from);
-    if to > from {
-        // SAFETY: the range lies in our own mapping. Beyond the limit, pages stay unlocked.
-        let _ = unsafe { rustix::mm::mlock_with(start, to - from, MlockFlags::ONFAULT) };
+    lock_from_the_start(from, to, |at, len| {
+        let start = core::ptr::with_exposed_provenance_mut(MEMORY.start.load(Relaxed) + at);
+        // SAFETY: the range lies in our own mapping.
+        unsafe { rustix::mm::mlock_with(start, len, MlockFlags::ONFAULT) }
+    });
+}
+
+/// Locks all of a range by one call; where the limit does not allow that, its first pages, as many
+/// as the limit allows. The rest stays unlocked.
+fn lock_from_the_start(
+    mut from: usize,
+    to: usize,
+    lock: impl Fn(usize, usize) -> rustix::io::Result<()>,
+) {
+    let mut len = to.saturating_sub(from);
+    while len >= PAGE {
+        match lock(from, len) {
+            Ok(()) => from += len,
+            Err(rustix::io::Errno::NOMEM) => {}
+            Err(_) => return,
+        }
+        if from >= to {
+            return;
+        }
+        // Twice as much was too much: what is left of the limit is less than that.
+        len = ((len - 1).next_power_of_two() / 2).min(to - from);
     }
 }
 
@@ -385,6 +408,8 @@ unsafe extern "C" fn lc_realloc(
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use super::*;
 
     /// Fills a block with its owner's number, lets others have their turn, and looks.
@@ -450,6 +475,29 @@ mod tests {
         assert!(found.iter().all(|byte| *byte == 0) && pop(class).is_none());
         // SAFETY: it came from `allocate`.
         unsafe { release(second) };
+    }
+
+    #[test]
+    fn where_not_all_can_be_locked_as_much_is_as_the_limit_allows() {
+        let page = |pages: usize| pages * PAGE;
+        for all in [CHUNK, 3 * CHUNK, 257 * CHUNK] {
+            for limit in [0, 1, 2, 63, 64, 65, 100, 191, 192, 1 << 20] {
+                let (locked, calls) = (Cell::new(0), Cell::new(0));
+                lock_from_the_start(CHUNK, CHUNK + all, |at, len| {
+                    calls.set(calls.get() + 1);
+                    assert_eq!(at, CHUNK + locked.get());
+                    assert!(len.is_multiple_of(PAGE) && locked.get() + len <= all);
+                    if locked.get() + len > page(limit) {
+                        return Err(rustix::io::Errno::NOMEM);
+                    }
+                    locked.set(locked.get() + len);
+                    Ok(())
+                });
+                assert_eq!(locked.get(), all.min(page(limit)), "{all} {limit}");
+                let most = if all <= page(limit) { 1 } else { 18 };
+                assert!(calls.get() <= most, "{all} {limit}: {} calls", calls.get());
+            }
+        }
     }
 
     #[test]

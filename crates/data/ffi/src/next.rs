@@ -47,6 +47,7 @@ macro_rules! next {
             $(find(&places::$name, name!($name));)*
             dlopen_place();
             dlmopen_place();
+            exec_places::find_all();
         }
     };
 }
@@ -86,12 +87,21 @@ next! {
         c_int, mode: mode_t) -> c_int, else libc::ENOSYS;
     fileno(file: *mut FILE) -> c_int, else -1;
     fgetwc(file: *mut FILE) -> c_uint, else c_uint::MAX;
-    getwchar() -> c_uint, else c_uint::MAX;
     putwc(letter: wchar_t, file: *mut FILE) -> c_uint, else c_uint::MAX;
     ungetwc(letter: c_uint, file: *mut FILE) -> c_uint, else c_uint::MAX;
     fgetws(into: *mut wchar_t, len: c_int, file: *mut FILE) -> *mut wchar_t, else NULL.cast();
     __fgetws_chk(into: *mut wchar_t, room: size_t, len: c_int, file: *mut FILE) -> *mut wchar_t,
         else NULL.cast();
+    fwide(file: *mut FILE, wanted: c_int) -> c_int, else 0;
+    fputws(text: *const wchar_t, file: *mut FILE) -> c_int, else -1;
+    vfwprintf(file: *mut FILE, format: *const wchar_t, list: *mut c_void) -> c_int, else -1;
+    __vfwprintf_chk(file: *mut FILE, flag: c_int, format: *const wchar_t, list: *mut c_void) ->
+        c_int, else -1;
+    vfwscanf(file: *mut FILE, format: *const wchar_t, list: *mut c_void) -> c_int, else -1;
+    __isoc99_vfwscanf(file: *mut FILE, format: *const wchar_t, list: *mut c_void) -> c_int, else
+        -1;
+    __isoc23_vfwscanf(file: *mut FILE, format: *const wchar_t, list: *mut c_void) -> c_int, else
+        -1;
     vdprintf(fd: c_int, format: *const c_char, list: *mut c_void) -> c_int, else -1;
     opendir(path: *const c_char) -> *mut DIR, else NULL.cast();
     closedir(directory: *mut DIR) -> c_int, else -1;
@@ -102,6 +112,9 @@ next! {
         libc::ENOSYS;
     nftw(path: *const c_char, visit: Visit, fds: c_int, flags: c_int) -> c_int, else -1;
     ftw(path: *const c_char, visit: Visit, fds: c_int) -> c_int, else -1;
+    fts_read(walk: *mut c_void) -> *mut c_void, else NULL;
+    fts_children(walk: *mut c_void, options: c_int) -> *mut c_void, else NULL;
+    fts_close(walk: *mut c_void) -> c_int, else -1;
     readdir(directory: *mut DIR) -> *mut dirent, else NULL.cast();
     readdir_r(directory: *mut DIR, entry: *mut dirent, result: *mut *mut dirent) -> c_int, else
         libc::ENOSYS;
@@ -146,6 +159,27 @@ pub(crate) fn dlopen_place() -> *mut c_void {
 pub(crate) fn dlmopen_place() -> *mut c_void {
     static PLACE: AtomicPtr<c_void> = AtomicPtr::new(NULL);
     find(&PLACE, c"dlmopen")
+}
+
+/// The addresses of exec and its kin, to jump to.
+pub(crate) mod exec_places {
+    use super::{AtomicPtr, CStr, NULL, c_void, find};
+
+    macro_rules! places {
+        ($($name:ident)*) => {
+            $(pub(crate) fn $name() -> *mut c_void {
+                static PLACE: AtomicPtr<c_void> = AtomicPtr::new(NULL);
+                find(&PLACE, name!($name))
+            })*
+
+            /// A child of fork looks nothing up.
+            pub(super) fn find_all() {
+                $($name();)*
+            }
+        };
+    }
+
+    places! { execve execv execvp execvpe execl execlp execle fexecve execveat }
 }
 
 fn find(place: &AtomicPtr<c_void>, name: &CStr) -> *mut c_void {

@@ -23,7 +23,7 @@ mod submit;
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicI64, Ordering::Acquire};
 
-use tidelock_engine::{Errno, Fd, Kernel as _};
+use tidelock_engine::{Errno, Fd, Kernel as _, Synced};
 
 use context::Context;
 pub(crate) use context::{after_fork_in_child, look, start};
@@ -257,7 +257,8 @@ fn synchronise(file: Fd, flags: i32) -> Result<(), Errno> {
     if flags & (RWF_SYNC | RWF_DSYNC) == 0 {
         return Ok(());
     }
-    kernel().synchronise(file, flags & RWF_SYNC != 0)
+    let synced = if flags & RWF_SYNC == 0 { Synced::Data } else { Synced::All };
+    kernel().synchronise(file, synced)
 }
 
 /// The result of a request of ours that the kernel has ended with `result`.

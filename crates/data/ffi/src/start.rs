@@ -52,7 +52,7 @@ pub unsafe fn start(environment: *const *const c_char) {
     match part(agents, exe, [environment.value(NAMED), upgrade.map(|it| it.copier)]) {
         Part::Guards => {
             guard::start(agents, exe);
-            tell_of_anchors(starting());
+            tell_of_anchors(starting(), &HOST);
         }
         Part::Protects { listed } => {
             upgrade::refuse_unprepared(&HOST, exe, upgrade);
@@ -90,7 +90,7 @@ fn begin_with_keys(environment: Environment, agents: &[u8], exe: &[u8], shared: 
     begin();
     attach_links(starting(), &HOST);
     refuse_inherited(starting(), &HOST);
-    tell_of_anchors(starting());
+    tell_of_anchors(starting(), &HOST);
 }
 
 /// Lets glibc start the library: for the preload library only, which calls this once.

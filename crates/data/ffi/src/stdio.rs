@@ -8,8 +8,9 @@
 //!   stdin, stdout, stderr      standard.rs  replaced when a sealed file comes to lie on 0, 1 or 2
 //! ```
 //!
-//! Such a stream is byte-oriented for ever: wide functions fail on it. A stream of libc cannot
-//! become one, so freopen of a stream other than the standard three onto a sealed file is refused.
+//! libc's wide functions need more of a stream than fopencookie gives, so wide.rs has ours for it.
+//! A stream of libc cannot become one, so freopen of a stream other than the standard three onto a
+//! sealed file is refused.
 //!
 //! UNSAFETY: as in hooks.rs; FILE is only handed on to libc, but for its flags and its pending
 //! bytes (standard.rs).
@@ -24,7 +25,7 @@ pub mod wide;
 use core::ffi::{CStr, c_char, c_int};
 
 use libc::FILE;
-use tidelock_engine::{Decided, Descriptor, Errno, Fd, is_shortage};
+use tidelock_engine::{Decided, Descriptor, Errno, Fd, LastLink, is_shortage};
 
 use crate::hooks::{File, aside, close, duplicate, path as path_of};
 use crate::process::{ActiveProcess, process};
@@ -168,7 +169,7 @@ unsafe fn is_for_us(process: &ActiveProcess, path: *const c_char, wanted: Mode) 
     // SAFETY: the caller's promise.
     unsafe { path_of(path) }.is_ok_and(|path| {
         let decided = aside(|| match wanted.flags & libc::O_ACCMODE {
-            libc::O_RDONLY => process.decide(Fd::CWD, path, true),
+            libc::O_RDONLY => process.decide(Fd::CWD, path, LastLink::Follow),
             _ => process.decide_to_write(Fd::CWD, path),
         });
         match decided {
@@ -193,10 +194,11 @@ pub unsafe fn fclose(file: *mut FILE) -> c_int {
 /// A stream on any file: what it is for is only to be read as a list of mounts.
 pub unsafe fn setmntent(path: *const c_char, mode: *const c_char) -> *mut FILE {
     // SAFETY: the contract of setmntent.
+    let process = process_or!(unsafe { guard::setmntent(path, mode) });
+    // SAFETY: the contract of setmntent.
     let wanted = unsafe { parse(mode) };
     // SAFETY: the contract of setmntent.
-    let ours = |process, wanted| unsafe { is_for_us(process, path, wanted) };
-    if process().zip(wanted.ok()).is_some_and(|(process, wanted)| ours(process, wanted)) {
+    if wanted.is_ok_and(|wanted| unsafe { is_for_us(process, path, wanted) }) {
         // SAFETY: the contract of fopen.
         return unsafe { fopen(path, mode) };
     }

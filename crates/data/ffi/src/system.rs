@@ -20,7 +20,7 @@ use rustix::fs::{
 };
 use tidelock_cipher::{Root, Sealed, SealedHeader};
 use tidelock_engine::{
-    Actor, Errno, Fd, FileStat, Identity, Kernel, Links, Refusal, System, Words,
+    Actor, Errno, Fd, FileStat, Identity, Kernel, Links, Refusal, Synced, System, Words,
 };
 use tidelock_format::{DiskOffset, DiskSize};
 use tidelock_runtime::limits::Numbers;
@@ -29,7 +29,7 @@ use tidelock_runtime::{Served, Sharing, is_under_way};
 use crate::host::HOST;
 use crate::process::{roots, starting};
 use crate::scratch::{self, Scratch};
-use crate::{futex, requests, sys};
+use crate::{futex, raw, requests, sys};
 
 const SPARES: usize = 8;
 /// What the engine wants to know of a file.
@@ -207,9 +207,17 @@ impl Kernel for Linux {
         Ok(tidelock_format::Layout::advance(DiskOffset::HEADER, found))
     }
 
-    fn synchronise(&self, file: Fd, all: bool) -> Result<(), Errno> {
-        let done =
-            if all { rustix::fs::fsync(borrow(file)) } else { rustix::fs::fdatasync(borrow(file)) };
+    fn set_flags(&self, file: Fd, flags: i32) {
+        let words = [i64::from(file.0), libc::F_SETFL.into(), flags.into()];
+        // SAFETY: takes numbers.
+        let _: i64 = unsafe { raw::call(sys::nr::FCNTL, words) };
+    }
+
+    fn synchronise(&self, file: Fd, synced: Synced) -> Result<(), Errno> {
+        let done = match synced {
+            Synced::Data => rustix::fs::fdatasync(borrow(file)),
+            Synced::All => rustix::fs::fsync(borrow(file)),
+        };
         done.map_err(error)
     }
 
@@ -221,7 +229,7 @@ impl Kernel for Linux {
         let args = [i64::from(file.0), at, len, i64::from(ALL), 0, 0];
         match sys::plain(sys::nr::SYNC_FILE_RANGE, args) {
             // A sandbox that does not have it: more than was promised.
-            Err(Errno::NOSYS | Errno::PERM) => self.synchronise(file, false),
+            Err(Errno::NOSYS | Errno::PERM) => self.synchronise(file, Synced::Data),
             done => done.map(|_| ()),
         }
     }
@@ -464,11 +472,20 @@ impl System for Linux {
     }
 
     fn is_sole_holder(&self, file: Fd) -> bool {
-        let lease = |kind: i32| {
-            let args = [i64::from(file.0), i64::from(libc::F_SETLEASE), i64::from(kind), 0, 0, 0];
-            sys::plain(sys::nr::FCNTL, args).is_ok()
+        let ask = |command: i64, word: i64| {
+            let args = [i64::from(file.0), command, word, 0, 0, 0];
+            sys::plain(sys::nr::FCNTL, args)
         };
-        lease(libc::F_WRLCK) && lease(libc::F_UNLCK)
+        let lease = |kind: i32| ask(libc::F_SETLEASE.into(), kind.into()).is_ok();
+        let Ok(mark) = ask(F_GETSIG, 0) else { return false };
+        // Who opens the file meanwhile has the kernel send us a signal. SIGIO would end the
+        // program; SIGURG is ignored. F_UNLCK takes it back.
+        if ask(F_SETSIG, libc::SIGURG.into()).is_err() {
+            return false;
+        }
+        let sole = lease(libc::F_WRLCK) && lease(libc::F_UNLCK);
+        let _ = ask(F_SETSIG, mark);
+        sole
     }
 
     fn may_rekey_lost(&self, root: Root) -> bool {
@@ -543,4 +560,38 @@ static APART: AtomicBool = AtomicBool::new(false);
 /// In a forked child, which has one thread.
 pub(crate) fn working_directory_after_fork() {
     directory::after_fork_in_child();
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::os::fd::AsRawFd as _;
+    use std::sync::atomic::Ordering::Relaxed;
+
+    use super::*;
+
+    #[test]
+    fn who_opens_the_file_while_it_is_asked_about_ends_nobody() {
+        let path = std::env::temp_dir().join(format!("tidelock-sole-{}", std::process::id()));
+        let file = File::create_new(&path).expect("a file");
+        let fd = Fd(file.as_raw_fd());
+        let (kernel, done) = (Linux::new(), AtomicBool::new(false));
+        kernel.mark_appends(fd, true);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !done.load(Relaxed) {
+                    let _ = File::open(&path);
+                }
+            });
+            for _ in 0..20_000 {
+                let _ = kernel.is_sole_holder(fd);
+            }
+            done.store(true, Relaxed);
+        });
+        assert!(kernel.appends(fd, false));
+        let again = File::open(&path).expect("it is there");
+        assert!(!kernel.is_sole_holder(fd));
+        drop(again);
+        std::fs::remove_file(path).expect("removed");
+    }
 }

@@ -2,9 +2,9 @@
 //! for HKDF and AES-256-GCM, and OpenSSL as a second implementation of AES-256-XTS from 16 bytes to
 //! 1 MiB.
 //!
-//! The code is chosen by CPU, so `every_cpu_path` runs the other tests again in child processes,
-//! whose OPENSSL_ia32cap hides AVX-512 (then `Xts` takes the path of our own for VAES), then also
-//! VAES, then AES-NI, then also SSSE3.
+//! The code is chosen by CPU, so `every_vector_holds_on_every_cpu_path` runs the other tests again
+//! in child processes, whose OPENSSL_ia32cap hides AVX-512 (then `Xts` takes the path of our own
+//! for VAES), then also VAES, then AES-NI, then also SSSE3.
 //!
 //! UNSAFETY: two C libraries are called through raw pointers.
 #![expect(unsafe_code, reason = "AWS-LC and OpenSSL have C interfaces")]
@@ -466,7 +466,7 @@ fn our_path_is_taken_where_aws_lc_lacks_it() {
 
 #[cfg(target_arch = "x86_64")]
 #[test]
-fn every_cpu_path() {
+fn every_vector_holds_on_every_cpu_path() {
     if std::env::var_os("TIDELOCK_CPU_PATH").is_some() {
         return;
     }

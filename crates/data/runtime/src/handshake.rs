@@ -6,6 +6,7 @@ use std::os::fd::OwnedFd;
 use tidelock_contract::connection::{Connection, NoAnswer};
 use tidelock_contract::wire::{Answer, Grant, RefusalReason, Request, WireError};
 
+use crate::belief::may_grant;
 use crate::host::Host;
 use crate::starter;
 
@@ -69,6 +70,9 @@ pub(crate) fn ask_one_that_is_alive(socket: &[u8]) -> Option<Granted> {
 
 fn exchange(socket: &[u8], patience: Duration) -> Result<Granted, Failure> {
     let connection = Connection::open(socket, patience)?;
+    if !connection.uid().is_some_and(may_grant) {
+        return Err(Failure::Final("its agent is a process of another user".into()));
+    }
     let answer = connection.ask(&Request::Keys)?;
     let sent = |why: WireError| Failure::Final(format!("its agent sent {why}"));
     match Answer::decode(&answer).map_err(sent)? {
@@ -94,6 +98,79 @@ impl From<NoAnswer> for Failure {
                 Self::Final(format!("{why}: let it go on (kill -CONT), or end it (kill -9)"))
             }
             _ => Self::Final(why.to_string()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, Permissions};
+    use std::os::unix::ffi::OsStrExt as _;
+    use std::os::unix::fs::PermissionsExt as _;
+    use std::path::Path;
+    use std::sync::Barrier;
+    use std::thread;
+
+    use rustix::net::{
+        AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, accept, bind,
+        listen, recv, send, socket_with,
+    };
+    use rustix::process::{Uid, geteuid};
+    use rustix::thread::set_thread_res_uid;
+    use tidelock_cipher::{DataKey, Secret};
+    use tidelock_contract::Policy;
+    use tidelock_contract::wire::{KeyState, Terms};
+    use tidelock_format::{DataKeyId, Generation, KeyringId, Layout};
+
+    use super::*;
+
+    /// Grants a key to the first that asks, as this user.
+    fn grant_as(user: u32, socket: &Path, listens: &Barrier) {
+        let uid = Uid::from_raw(user);
+        set_thread_res_uid(uid, uid, uid).unwrap();
+        let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
+        let listener = socket_with(family, kind, SocketFlags::CLOEXEC, None).unwrap();
+        bind(&listener, &SocketAddrUnix::new(socket).unwrap()).unwrap();
+        listen(&listener, 1).unwrap();
+        listens.wait();
+        let current = DataKeyId([2; 16]);
+        let terms = Terms {
+            directory: Path::new("/srv/data"),
+            keyring: KeyringId([1; 16]),
+            generation: Generation(1),
+            layout: Layout::DEFAULT,
+            current,
+            core_dumps: false,
+            policy: &Policy::new("test".into(), vec![], vec![], None, vec![]).unwrap(),
+        };
+        let key = DataKey::new(Secret::new([3; 32]));
+        let message = Grant::encode(&terms, &[(current, &key, KeyState::Current)]).unwrap();
+        let asks = accept(&listener).unwrap();
+        if matches!(recv(&asks, &mut [0; 64], RecvFlags::empty()), Ok((_, 1..))) {
+            send(&asks, &message, SendFlags::NOSIGNAL).unwrap();
+        }
+    }
+
+    #[test]
+    fn only_roots_agent_and_that_of_the_own_user_give_keys() {
+        let place = tempfile::tempdir().unwrap();
+        fs::set_permissions(place.path(), Permissions::from_mode(0o777)).unwrap();
+        let me = geteuid().as_raw();
+        let users = if me == 0 { vec![0, 54321] } else { vec![me] };
+        for user in users {
+            let (socket, listens) = (place.path().join(user.to_string()), Barrier::new(2));
+            let granted = thread::scope(|scope| {
+                scope.spawn(|| grant_as(user, &socket, &listens));
+                listens.wait();
+                exchange(socket.as_os_str().as_bytes(), AT_START)
+            });
+            match granted {
+                Ok(granted) => assert!(user == me && granted.grant.keys.len() == 1),
+                Err(Failure::Final(why) | Failure::Absent(why)) => {
+                    assert_ne!(user, me, "{why}");
+                    assert_eq!(why, "its agent is a process of another user");
+                }
+            }
         }
     }
 }

@@ -6,7 +6,7 @@
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Acquire, Ordering::Release};
 
 use tidelock_cipher::{DataKey, HeldKeys, StreamMac};
-use tidelock_engine::Spot;
+use tidelock_engine::SetOnce;
 use tidelock_format::{DataKeyId, Generation, Header, KeyringId, MAC_LEN, SIGNED_LEN};
 
 use crate::host::Host;
@@ -14,8 +14,8 @@ use crate::host::Host;
 const KEYS: usize = 1024;
 const KEYRINGS: usize = 8;
 
-static ENTRIES: [Spot<Entry>; KEYS] = [const { Spot::new() }; KEYS];
-static HELD: [Spot<HeldKeyring>; KEYRINGS] = [const { Spot::new() }; KEYRINGS];
+static ENTRIES: [SetOnce<Entry>; KEYS] = [const { SetOnce::new() }; KEYS];
+static HELD: [SetOnce<HeldKeyring>; KEYRINGS] = [const { SetOnce::new() }; KEYRINGS];
 
 struct Entry {
     id: DataKeyId,
@@ -67,9 +67,9 @@ pub fn take<'k>(
 ) -> Option<&'static HeldKeyring> {
     let (ids, new): (Vec<_>, Vec<_>) = keys.filter(|(id, _)| find(*id).is_none()).unzip();
     for (id, key) in ids.into_iter().zip(host.store_keys(&new)?) {
-        Spot::put_into(&ENTRIES, Entry { id, key })?;
+        SetOnce::put_into(&ENTRIES, Entry { id, key })?;
     }
-    let is_current = |place: &Spot<Entry>| place.get().is_some_and(|it| it.id == source.current);
+    let is_current = |place: &SetOnce<Entry>| place.get().is_some_and(|it| it.id == source.current);
     let current = u32::try_from(ENTRIES.iter().position(is_current)?).ok()?;
     let keyring = match held(source.keyring) {
         Some(known) => known,
@@ -79,7 +79,7 @@ pub fn take<'k>(
                 generation: AtomicU64::new(source.generation.0),
                 current: AtomicU32::new(current),
             };
-            Spot::put_into(&HELD, new)?
+            SetOnce::put_into(&HELD, new)?
         }
     };
     keyring.generation.fetch_max(source.generation.0, Release);
@@ -119,9 +119,9 @@ impl HeldKeys for Held {
 }
 
 fn held(id: KeyringId) -> Option<&'static HeldKeyring> {
-    Spot::all(&HELD).find(|keyring| keyring.id == id)
+    SetOnce::all(&HELD).find(|keyring| keyring.id == id)
 }
 
 fn entries() -> impl Iterator<Item = &'static Entry> {
-    Spot::all(&ENTRIES)
+    SetOnce::all(&ENTRIES)
 }

@@ -4,6 +4,7 @@
 //! ```text
 //!   start       which part does this program play? then directory by directory:
 //!     |           handshake ----> agent: keys, policy     starter: none alive? start one
+//!     |                           belief: whose word counts
 //!     |           sharing ------> the words of all processes of the directory
 //!     |           mounts -------> by which other paths it is reached
 //!     v
@@ -11,7 +12,7 @@
 //!     |
 //!   upgrade     a run of pg_upgrade; spaces: whose folders in shared tablespaces are
 //!   headers     their keys; renewal: the keyring has changed; recovery: of PostgreSQL
-//!   memory      files that a program only maps
+//!   galera      files that a server of MariaDB only maps
 //!   cores, limits, messages      limits of the process, and lines for the administrator
 //! ```
 //!
@@ -20,14 +21,15 @@
 
 #![forbid(unsafe_code)]
 
+mod belief;
 pub mod cores;
 mod directory;
+mod galera;
 mod handshake;
 mod headers;
 mod held;
 mod host;
 pub mod limits;
-mod memory;
 pub mod messages;
 pub mod mounts;
 mod recovery;
@@ -39,9 +41,9 @@ mod starter;
 pub mod upgrade;
 
 pub use directory::{Directory, Served};
+pub use galera::{is_memory_of_galera, loads_galera};
 pub use headers::{choose, header_under, new_header, prepare};
 pub use held::{Held, HeldKeyring, Source, find, header_mac, stream_mac, take};
 pub use host::{Engine, Host};
-pub use memory::{is_memory, is_server};
 pub use recovery::is_under_way;
 pub use sharing::Sharing;

@@ -17,6 +17,7 @@ use rustix::fs::FileType;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
 use tidelock_cipher::UnitCipher;
+use tidelock_contract::ExitClass;
 use tidelock_engine::{Refusal, Shown, System};
 
 use crate::host::{Engine, Host};
@@ -131,6 +132,18 @@ pub fn one_table(call: &str) {
     send(line.as_bytes());
 }
 
+/// Says why a program with keys gets no other root.
+pub fn new_root(call: &str) {
+    let mut line = Line::<300>::new();
+    // What fits.
+    let _ = writeln!(
+        line,
+        "tidelock: {call} is refused: the protected directory has no name below a new root; run \
+         the whole under `tidelock exec` inside of the new root"
+    );
+    send(line.as_bytes());
+}
+
 /// Says why there is no `io_uring`, whatever the program says of it.
 pub fn io_uring() {
     send(
@@ -160,11 +173,17 @@ fn advise<S: System, C: UnitCipher, const N: usize>(
                 && dir.iter().chain(name).all(simple)
                 && dir.len() + name.len() < MAX_ADVICE =>
         {
+            // What a program rewrites has another name at first, which begins with its own.
+            let (before, behind): (&[u8], &[u8]) = match name.ends_with(b".conf") {
+                true => (b" --plain '", b"*'"),
+                false => (b" --plain ", b""),
+            };
             for part in [
                 &b"; remove it, or keep it plain: tidelock profile set -D "[..],
                 dir,
-                b" --plain ",
+                before,
                 name,
+                behind,
             ] {
                 line.push(part);
             }
@@ -179,15 +198,20 @@ fn advise<S: System, C: UnitCipher, const N: usize>(
 /// Bytes of a directory and a name that fit into the line beside the rest.
 const MAX_ADVICE: usize = 400;
 
-/// Says why the process cannot go on, with a hint, and ends it with `code`.
-pub(crate) fn fatal(host: &dyn Host, error: core::fmt::Arguments<'_>, hint: &str, code: i32) -> ! {
+/// Says why the process cannot go on, with a hint, and ends it with the code of `exit`.
+pub(crate) fn fatal(
+    host: &dyn Host,
+    error: core::fmt::Arguments<'_>,
+    hint: &str,
+    exit: ExitClass,
+) -> ! {
     let mut line = Line::<2048>::new();
     let mut what = Line::<1500>::new();
     // Both lines take what fits.
     let _ = write!(what, "{error}");
     let _ = writeln!(line, "error: {}\nhint:  {hint}", Shown(what.as_bytes()));
     send(line.as_bytes());
-    host.exit(code)
+    host.exit(exit as i32)
 }
 
 /// A pipe that nobody reads, or a terminal that is held, is not waited for: the caller may have a

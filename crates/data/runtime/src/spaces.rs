@@ -4,12 +4,11 @@
 //! several protected directories in one run, and tablespaces go to places that no link names yet.
 
 use tidelock_cipher::UnitCipher;
+use tidelock_contract::ExitClass;
 use tidelock_engine::{Errno, System};
 
 use crate::host::{Engine, Host};
 use crate::messages;
-
-const EXIT_REFUSED: i32 = 3;
 
 /// Tells the engine whose they are; the directories are in its table already. Ends a process that
 /// would seal files with the wrong keys.
@@ -33,7 +32,7 @@ pub fn share<S: System, C: UnitCipher>(process: &Engine<S, C>, host: &dyn Host, 
                     String::from_utf8_lossy(cluster)
                 ),
                 "name all protected directories of the run with -D before the `--`",
-                EXIT_REFUSED,
+                ExitClass::Refused,
             );
         }
     }

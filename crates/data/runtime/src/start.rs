@@ -15,19 +15,17 @@ use rustix::fs::{CWD, FileType, Mode, OFlags, RawDir, ResolveFlags, fstat, opena
 use tidelock_cipher::UnitCipher;
 use tidelock_contract::control::{ANCHOR, FOLDER, LOCK};
 use tidelock_contract::wire::Grant;
-use tidelock_contract::{MAX_NOTICE, Notice, meet, names_program, postgres};
+use tidelock_contract::{ExitClass, MAX_NOTICE, Notice, meet, names_program, postgres};
 use tidelock_engine::{Decided, Errno, Fd, PathBuffer, System};
 
+use crate::belief::believes;
 use crate::directory::{Directory, Served};
 use crate::handshake::{self, Granted};
 use crate::held::{self, HeldKeyring, Source};
 use crate::host::{Engine, Host};
 use crate::sharing::{MAP, Sharing};
-use crate::{cores, memory, messages, mounts};
+use crate::{cores, galera, messages, mounts};
 
-/// The exit code for everything that concerns keys.
-const EXIT_KEY: i32 = 4;
-const EXIT_REFUSED: i32 = 3;
 /// The name of the command.
 const COMMAND: &[u8] = b"tidelock";
 /// A list of programs is no longer.
@@ -66,7 +64,7 @@ pub fn refuse_nameless(host: &dyn Host, why: Errno) -> ! {
         host,
         format_args!("/proc/self/exe cannot be read, so nobody knows which program this is: {why}"),
         "mount /proc where it runs (a chroot, RootDirectory= of a unit), or unset LD_PRELOAD",
-        EXIT_KEY,
+        ExitClass::Key,
     )
 }
 
@@ -91,8 +89,7 @@ pub fn protect<S: System, C: UnitCipher>(
 pub fn guard<S: System, C: UnitCipher>(process: &Engine<S, C>, agents: &[u8], exe: &[u8]) -> bool {
     let mut found = false;
     for socket in sockets(agents) {
-        let Some(notice) = beside(socket, b".policy", MAX_NOTICE) else { continue };
-        let Ok(notice) = Notice::decode(&notice) else { continue };
+        let Some(notice) = notice(socket, &[]) else { continue };
         let directory = notice.directory.as_os_str().as_bytes();
         let entry = Directory::guarded(notice.policy);
         if let Ok(root) = process.roots().add(directory, entry, notice.layout) {
@@ -115,21 +112,30 @@ fn sockets(agents: &[u8]) -> impl Iterator<Item = &[u8]> {
 
 /// True if the list beside the socket names this program. The agent decides; this only says who may
 /// ask. Without the list everybody must ask: a server would run without keys. So it is where the
-/// list is not whole, or the policy, by which a program without keys is guarded. The command is no
-/// server. A unit of systemd gives it the library too, and has it start the agent, which writes the
-/// list.
+/// list is not whole, or the policy, by which a program without keys is guarded; or if somebody has
+/// written them who is not believed. The command is no server. A unit of systemd gives it the
+/// library too, and has it start the agent, which writes the list.
 fn lists(socket: &[u8], exe: &[u8]) -> bool {
-    if let Some(list) = beside(socket, b".programs", MAX_LIST).filter(|list| is_whole(list)) {
-        let mut entries = list.split(|&byte| byte == b'\n');
+    let list = beside(socket, b".programs", MAX_LIST).filter(|list| is_whole(&list.bytes));
+    if let Some(list) = list {
+        let mut entries = list.bytes.split(|&byte| byte == b'\n');
         if entries.any(|entry| !entry.is_empty() && names_program(entry, exe)) {
             return true;
         }
-        let policy = beside(socket, b".policy", MAX_NOTICE);
-        if policy.is_some_and(|policy| Notice::decode(&policy).is_ok()) {
+        if notice(socket, &[list.owner]).is_some() {
             return false;
         }
     }
     !names_program(COMMAND, exe)
+}
+
+/// The policy beside a socket, if whoever wrote it is believed about that directory, and these
+/// users are too.
+fn notice(socket: &[u8], others: &[u32]) -> Option<Notice> {
+    let file = beside(socket, b".policy", MAX_NOTICE)?;
+    let notice = Notice::decode(&file.bytes).ok()?;
+    let mut users = others.iter().chain([&file.owner]);
+    users.all(|user| believes(*user, &notice.directory)).then_some(notice)
 }
 
 /// False for what a power cut leaves of a file: no byte of it, zeros, or a part; and for a list
@@ -141,12 +147,21 @@ fn is_whole(list: &[u8]) -> bool {
     list.ends_with(b"\n") && !list.contains(&0) && list.len() < MAX_LIST
 }
 
-/// The bytes of a file beside a socket, if there is one; at most so many.
-fn beside(socket: &[u8], extension: &[u8], most: usize) -> Option<Vec<u8>> {
+/// A file beside a socket.
+struct Beside {
+    bytes: Vec<u8>,
+    owner: u32,
+}
+
+/// A file beside a socket, if there is one; at most so many bytes of it.
+fn beside(socket: &[u8], extension: &[u8], most: usize) -> Option<Beside> {
     let stem = socket.strip_suffix(b".sock").unwrap_or(socket);
     let path = [stem, extension].concat();
-    let file = openat(CWD, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
-    let size = usize::try_from(fstat(&file).ok()?.st_size).ok()?;
+    // A pipe in its place holds nobody.
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
+    let file = openat(CWD, path, flags, Mode::empty()).ok()?;
+    let found = fstat(&file).ok()?;
+    let size = usize::try_from(found.st_size).ok()?;
     let mut bytes = vec![0u8; size.min(most)];
     let mut count = 0;
     loop {
@@ -158,7 +173,7 @@ fn beside(socket: &[u8], extension: &[u8], most: usize) -> Option<Vec<u8>> {
         }
     }
     bytes.truncate(count);
-    Some(bytes)
+    Some(Beside { bytes, owner: found.st_uid })
 }
 
 /// Asks one agent for its directory and keys; true if this program may leave core files.
@@ -176,7 +191,7 @@ fn protect_one<S: System, C: UnitCipher>(
             host,
             format_args!("no key for {}: {why} ({name})", String::from_utf8_lossy(exe)),
             "start the program with `tidelock exec -D DIR -- PROGRAM`, which unlocks the directory",
-            EXIT_KEY,
+            ExitClass::Key,
         ),
     };
     if let Err(why) = set_up(process, host, &granted, socket, exe) {
@@ -184,7 +199,7 @@ fn protect_one<S: System, C: UnitCipher>(
             host,
             format_args!("{} cannot be used: {why}", granted.grant.directory.display()),
             "`tidelock verify -D DIR` tells what is wrong with it",
-            EXIT_REFUSED,
+            ExitClass::Refused,
         );
     }
     host.conceal(granted.connection);
@@ -218,7 +233,7 @@ fn set_up<S: System, C: UnitCipher>(
         anchor: host.conceal(anchor),
         lock,
         sharing,
-        galera: memory::is_server(exe),
+        galera: galera::loads_galera(exe),
         keyring,
         recovery,
         followed: AtomicU64::new(0),
@@ -315,8 +330,9 @@ pub fn attach_links<S: System, C: UnitCipher>(process: &Engine<S, C>, host: &dyn
                 "too many links lead out of {}: what they lead to would not all be sealed",
                 String::from_utf8_lossy(&directory)
             ),
-            "move what they lead to below one directory, and link that; about 120 can be known",
-            EXIT_REFUSED,
+            "about 120 can be known, tablespaces aside: let one link lead to a directory above all \
+             that they lead to (`ln -s /dir/above/all DIR/places`)",
+            ExitClass::Refused,
         );
     }
 }
@@ -395,20 +411,49 @@ fn refuse_if_ours<S: System, C: UnitCipher>(process: &Engine<S, C>, host: &dyn H
             host,
             format_args!("descriptor {number} is {path}, opened outside this program, so {what}"),
             hint,
-            EXIT_REFUSED,
+            ExitClass::Refused,
         );
     }
 }
 
-/// Says so where standard input or output is a sealed file of the program that started this one, as
-/// in `sh -c 'cat a > b'`: what is handed on is the anchor, and every use of it ends with EBADF.
-pub fn tell_of_anchors<S: System, C: UnitCipher>(process: &Engine<S, C>) {
-    for (number, what) in [(0, "standard input"), (1, "standard output")] {
-        let mut path = [0u8; 4096];
-        if is_anchor(process.system(), Fd(number), &mut path) {
+/// Says so where standard input, output or error is a sealed file of the program that started this
+/// one, as in `sh -c 'cat a > b'`: what is handed on is the anchor, and every use of it ends with
+/// EBADF. Where both output and error are, nothing that the program says reaches anybody, and it
+/// may end well all the same: it ends here. Where error alone is, its work may be good without it.
+///
+/// Servers of MariaDB write a sealed error log by both, and start scripts with it (wsrep_sst_*),
+/// which do their work without what they say there: those are told of input and output alone.
+pub fn tell_of_anchors<S: System, C: UnitCipher>(process: &Engine<S, C>, host: &dyn Host) {
+    let is_one = |number| is_anchor(process.system(), Fd(number), &mut [0u8; 4096]);
+    let (output, error) = (is_one(1), is_one(2));
+    let may_be_script = error && starts_scripts(process);
+    if output && error && !may_be_script {
+        messages::fatal(
+            host,
+            format_args!(
+                "standard output and error are a sealed file that another program has opened; it \
+                 cannot be handed on, so all that this program says would be lost"
+            ),
+            "let this program open the file by its name, or write to a pipe that the other reads",
+            ExitClass::Refused,
+        );
+    }
+    for (is_anchor, what) in [
+        (is_one(0), "standard input"),
+        (output, "standard output"),
+        (error && !may_be_script, "standard error"),
+    ] {
+        if is_anchor {
             messages::handed_on(what);
         }
     }
+}
+
+/// True if a directory has such servers, by their names in its policy.
+fn starts_scripts<S: System, C: UnitCipher>(process: &Engine<S, C>) -> bool {
+    let roots = process.roots();
+    let mut policies = roots.numbers().filter_map(|root| roots.policy(root)).map(Directory::policy);
+    policies.any(|policy| galera::SERVERS.iter().any(|server| policy.lists(server)))
 }
 
 fn is_anchor(system: &impl System, fd: Fd, path: &mut [u8]) -> bool {
@@ -442,6 +487,7 @@ pub fn after_fork_in_child<S: System, C: UnitCipher>(process: &Engine<S, C>) {
 #[cfg(test)]
 mod tests {
     use std::fs;
+    use std::os::unix::fs::chown;
 
     use tidelock_contract::Policy;
     use tidelock_format::Layout;
@@ -479,5 +525,15 @@ mod tests {
         fs::write(&policy, &notice).unwrap();
         fs::remove_file(&list).unwrap();
         assert!(asks(b"/bin/server"));
+        // Nor do files count of a user whose the directory is not.
+        fs::write(&list, "other\n# the end\n").unwrap();
+        assert!(!asks(b"/bin/server"));
+        for path in [&list, &policy] {
+            if chown(path, Some(54321), None).is_ok() {
+                assert!(asks(b"/bin/server"));
+                chown(path, Some(0), None).unwrap();
+            }
+        }
+        assert!(!asks(b"/bin/server"));
     }
 }

@@ -5,12 +5,11 @@
 //! known to a pg_upgrade that a script starts, which would fail half-way.
 
 use tidelock_cipher::UnitCipher;
+use tidelock_contract::ExitClass;
 use tidelock_engine::{Errno, System};
 
 use crate::host::{Engine, Host};
 use crate::messages;
-
-const EXIT_REFUSED: i32 = 3;
 
 /// `CP:LOGS` of the variable.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -61,7 +60,7 @@ pub fn refuse_unprepared(host: &dyn Host, exe: &[u8], upgrade: Option<Upgrade<'_
                  has no keys, and its logs cannot be written"
             ),
             "let tidelock start it: tidelock exec -D OLD -D NEW -- pg_upgrade -d OLD -D NEW ...",
-            EXIT_REFUSED,
+            ExitClass::Refused,
         );
     }
 }

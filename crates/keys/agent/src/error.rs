@@ -159,10 +159,12 @@ impl Error {
     pub fn hint(&self) -> &'static str {
         match self {
             Self::Io { .. } => "see the system's reason above",
-            Self::NoRunDir { .. } => "set XDG_RUNTIME_DIR, or have root make /run/tidelock/UID",
+            Self::NoRunDir { .. } => {
+                "set HOME or XDG_RUNTIME_DIR, or have root make /run/tidelock/UID"
+            }
             Self::LooseRunDir { .. } => {
-                "remove it, or chown it to yourself and chmod 700; or set XDG_RUNTIME_DIR or \
-                 HOME to a directory of your own"
+                "remove it, or chown it to yourself and chmod 700; or set TIDELOCK_RUN_DIR to a \
+                 directory of your own"
             }
             Self::Starter(_) => "remove it; `tidelock exec` starts an agent and writes a new one",
             Self::AlreadyRunning { .. } => {
@@ -180,7 +182,8 @@ impl Error {
             Self::Wire(_) => "end the servers of this keyring and start them with one version",
             Self::OtherDirectory { .. } => {
                 "a byte copy of a protected directory has the same keyring: run one of them at a \
-                 time; if it was moved, end what still runs under the old name"
+                 time; if it was moved, end what still runs under the old name; if both are one \
+                 directory (a bind mount), use one path"
             }
             Self::HalfConverted { direction: Direction::Decrypt, .. } => {
                 "`tidelock decrypt --resume DIR` goes on, `tidelock encrypt --resume DIR` seals it \

@@ -26,9 +26,12 @@ pub struct RunDir {
 
 impl RunDir {
     /// $TIDELOCK_RUN_DIR if it is set; else the first of /run/tidelock/UID,
-    /// $XDG_RUNTIME_DIR/tidelock, ~/.local/state/tidelock/run and /tmp/tidelock-UID that exists or
+    /// ~/.local/state/tidelock/run, $XDG_RUNTIME_DIR/tidelock and /tmp/tidelock-UID that exists or
     /// can be made. One that is not the caller's alone is an error, not a reason to try the next;
     /// of a home whose path is too long for a socket, or has a colon, nothing is tried.
+    ///
+    /// A server outlives the login that started it, and systemd removes $XDG_RUNTIME_DIR at the end
+    /// of a user's last login: the home comes first.
     ///
     /// Whoever sets the environment of `tidelock` also says by TIDELOCK_AGENT where programs look
     /// for an agent, so the variable gives away nothing. Only in /tmp may somebody else be first,
@@ -58,9 +61,6 @@ impl RunDir {
         if is_roots(run) {
             candidates.push(run.join(uid.as_raw().to_string()));
         }
-        if let Some(xdg) = xdg.map(PathBuf::from).filter(|path| path.is_absolute()) {
-            candidates.push(xdg.join("tidelock"));
-        }
         if let Some(home) = home.map(PathBuf::from).filter(|path| path.is_absolute()) {
             let state = home.join(".local/state/tidelock");
             let path = state.join("run");
@@ -69,6 +69,9 @@ impl RunDir {
                 let _ = DirBuilder::new().recursive(true).mode(0o700).create(state);
                 candidates.push(path);
             }
+        }
+        if let Some(xdg) = xdg.map(PathBuf::from).filter(|path| path.is_absolute()) {
+            candidates.push(xdg.join("tidelock"));
         }
         candidates.push(tmp.join(format!("tidelock-{}", uid.as_raw())));
         let mut tried = Vec::new();
@@ -147,7 +150,9 @@ impl RunDir {
         if found.uid() != uid {
             return refuse("it belongs to somebody else");
         }
-        if found.permissions().mode() & 0o7777 != 0o700 {
+        // The set-group-ID bit comes from the folder above (a volume of Kubernetes, a home), and
+        // gives nobody a right; `chmod 700` keeps it.
+        if found.permissions().mode() & 0o777 != 0o700 {
             return refuse("its mode is not 0700");
         }
         if !fits(path) {
@@ -226,10 +231,21 @@ mod tests {
         let path = home.path().join("run");
         assert!(RunDir::at(&path).is_ok());
         assert!(RunDir::at(&path).is_ok());
-        for mode in [0o755, 0o710, 0o1700, 0o777] {
+        for mode in [0o755, 0o710, 0o2770, 0o777] {
             fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
             assert!(matches!(RunDir::at(&path), Err(Error::LooseRunDir { .. })), "{mode:o}");
         }
+    }
+
+    #[test]
+    fn a_directory_that_inherits_the_set_group_id_bit_is_taken() {
+        let home = tempfile::tempdir().unwrap();
+        fs::set_permissions(home.path(), fs::Permissions::from_mode(0o2755)).unwrap();
+        let path = home.path().join("run");
+        RunDir::at(&path).unwrap();
+        // A file system may not hand the bit down.
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o2700)).unwrap();
+        RunDir::at(&path).unwrap();
     }
 
     /// A umask is a process's: the test's own, for the moment of one call.
@@ -310,6 +326,22 @@ mod tests {
             let refused = RunDir::choose_from(&none, None, home, &tmp);
             assert!(matches!(refused, Err(Error::LooseRunDir { .. })));
         }
+    }
+
+    /// systemd removes that of a login when the user's last one ends; the server goes on.
+    #[test]
+    fn the_home_comes_before_a_folder_that_goes_with_the_last_login() {
+        let above = tempfile::tempdir().unwrap();
+        let (none, home, xdg) =
+            (above.path().join("no/run"), above.path().join("home"), above.path().join("xdg"));
+        fs::create_dir(&home).unwrap();
+        DirBuilder::new().mode(0o700).create(&xdg).unwrap();
+        let choose = |home: &Path| {
+            RunDir::choose_from(&none, Some((&xdg).into()), Some(home.into()), above.path())
+        };
+        assert_eq!(choose(&home).unwrap().path(), home.join(".local/state/tidelock/run"));
+        // Such as that of an account without one.
+        assert_eq!(choose(&above.path().join("none")).unwrap().path(), xdg.join("tidelock"));
     }
 
     #[test]

@@ -219,8 +219,13 @@ impl Server {
             let Some(ready) = self.wait(&end)? else { break };
             // From the back: removing leaves the places of the others.
             for (place, ready) in ready.iter().enumerate().rev() {
-                if *ready && !self.serve(place) {
-                    self.leave(place);
+                if *ready {
+                    let stays = self.serve(place);
+                    // A new keyring was opened there, perhaps.
+                    (self.primitives.wipe_stack)();
+                    if !stays {
+                        self.leave(place);
+                    }
                 }
             }
             self.drop_silent();
@@ -334,7 +339,9 @@ impl Server {
         }
     }
 
-    /// Reads and answers one request; false if the connection has ended.
+    /// Reads and answers one request; false if the connection has ended. A call of its own: what
+    /// was moved in its frame is then wiped with the stack.
+    #[inline(never)]
     fn serve(&mut self, place: usize) -> bool {
         let mut bytes = Zeroizing::new([0u8; MAX_REQUEST + 1]);
         let socket = &self.connections[place].socket;

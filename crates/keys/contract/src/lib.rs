@@ -10,6 +10,8 @@
 //!                     .tidelock/lock ------------> shared memory         (meeting)
 //! ```
 //!
+//! `exit` is for whoever started them: what both end with.
+//!
 //! A leaf: everything here is carried by every listed program, so nothing parses text, derives keys
 //! from passphrases, or listens.
 
@@ -17,6 +19,7 @@
 
 pub mod connection;
 pub mod control;
+mod exit;
 mod meeting;
 mod notice;
 mod policy;
@@ -25,6 +28,11 @@ mod starter;
 pub mod wire;
 mod writer;
 
+/// So many links may lead out of a protected directory, beside those to tablespaces: the library
+/// has room for some more, for the directories themselves and their bind mounts.
+pub const MOST_LINKS: usize = 110;
+
+pub use exit::ExitClass;
 pub use meeting::{MEMORY_FOLDERS, Meeting, MeetingError, meet, part};
 pub use notice::{MAX_NOTICE, Notice};
 pub use policy::{

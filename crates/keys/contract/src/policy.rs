@@ -132,8 +132,9 @@ impl Policy {
         }
     }
 
-    /// Of an absolute or relative path: the part from a tablespace's own directory on, if there is
-    /// one. Such a path belongs to the policy wherever it lies.
+    /// Of an absolute or relative path: the part from a tablespace's own directory on, if something
+    /// in one is named. Such a path belongs to the policy wherever it lies. The last name may be
+    /// that of a file, and says nothing.
     #[must_use]
     pub fn tablespace_tail<'p>(&self, path: &'p [u8]) -> Option<&'p [u8]> {
         let component = &self.tablespace.as_ref()?.component;
@@ -141,10 +142,11 @@ impl Policy {
         loop {
             let end = rest.iter().position(|byte| *byte == b'/').unwrap_or(rest.len());
             let (first, after) = rest.split_at(end);
+            let below = after.get(1..).filter(|below| !below.is_empty())?;
             if !first.is_empty() && component.matches(first) {
                 return Some(rest);
             }
-            rest = after.get(1..)?;
+            rest = below;
         }
     }
 

@@ -15,6 +15,7 @@ use crate::slot::{SlotId, SlotKind};
 
 pub use service::ServiceFault;
 pub use several::Failures;
+pub use tidelock_contract::ExitClass;
 
 /// What can go wrong with a keyring, a provider, a profile or their files.
 #[derive(Debug, thiserror::Error)]
@@ -230,7 +231,7 @@ pub enum Error {
     /// The command ended badly.
     #[error("the key command failed ({status}): {command}")]
     CommandFailed {
-        /// As configured.
+        /// Its program; the rest may hold a passphrase.
         command: String,
         /// How it ended.
         status: String,
@@ -241,7 +242,7 @@ pub enum Error {
          {command}"
     )]
     CommandOutput {
-        /// As configured.
+        /// Its program; the rest may hold a passphrase.
         command: String,
         /// How much it wrote.
         found: usize,
@@ -249,7 +250,7 @@ pub enum Error {
     /// A wrap command's file is no slot.
     #[error("the wrap command wrote {found} bytes to its file (%p), not 1 to 6144: {command}")]
     CommandWrapped {
-        /// As configured.
+        /// Its program; the rest may hold a passphrase.
         command: String,
         /// How much it wrote, or one more than it may.
         found: usize,
@@ -257,7 +258,7 @@ pub enum Error {
     /// An unwrap command's output is not what was wrapped.
     #[error("the unwrap command wrote {found} bytes, not the 64 that were wrapped: {command}")]
     CommandUnwrapped {
-        /// As configured.
+        /// Its program; the rest may hold a passphrase.
         command: String,
         /// How much it wrote.
         found: usize,
@@ -265,7 +266,7 @@ pub enum Error {
     /// The command did not end.
     #[error("the key command did not end within {seconds} s: {command}")]
     CommandTimeout {
-        /// As configured.
+        /// Its program; the rest may hold a passphrase.
         command: String,
         /// How long it had.
         seconds: u64,
@@ -273,7 +274,7 @@ pub enum Error {
     /// The command cannot be run as written.
     #[error("the key command cannot be run: {why}: {command}")]
     CommandText {
-        /// As configured.
+        /// Its program; the rest may hold a passphrase.
         command: String,
         /// What is wrong with it.
         why: &'static str,
@@ -417,22 +418,6 @@ pub enum Error {
         /// What was tried.
         what: &'static str,
     },
-}
-
-/// Documented exit codes of the command.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[repr(u8)]
-pub enum ExitClass {
-    /// 1: a call to the system failed.
-    Failure = 1,
-    /// 2: asked for something that does not exist.
-    Usage = 2,
-    /// 3: refused, because a precondition does not hold.
-    Refused = 3,
-    /// 4: key or provider.
-    Key = 4,
-    /// 130: interrupted.
-    Interrupted = 130,
 }
 
 impl Error {

@@ -135,6 +135,31 @@ fn a_provider_that_wraps_and_does_not_open_gets_no_slot() {
     keyring.renew(&[&good, &fixture.recovery]).unwrap();
 }
 
+/// Whoever has an old keyring and a key that opened it has its keyring key, which opens each later
+/// keyring under it, whatever slots that has.
+#[test]
+fn only_another_keyring_key_takes_later_keyrings_from_a_stolen_pair() {
+    let fixture = fixture();
+    let stolen = fixture.place.read().unwrap();
+    let opens = |now: &SealedKeyring| {
+        let key = stolen.unlock(&fixture.file).unwrap();
+        now.unlock_with(Secret32::new(*key.keyring_key().expose())).is_ok()
+    };
+    let mut keyring = fixture.place.read().unwrap().unlock(&fixture.file).unwrap();
+    let new = Given(FILE, [3; 32]);
+    let slot = keyring.slots()[0].terms.id;
+    keyring.replace_slot(slot, &new).unwrap();
+    keyring.add_data_key().unwrap();
+    fixture.place.write(&mut keyring).unwrap();
+    let now = fixture.place.read().unwrap();
+    assert!(now.unlock(&fixture.file).is_err());
+    assert!(opens(&now), "the slot is another, the keyring key is not");
+    keyring.renew(&[&new, &fixture.recovery]).unwrap();
+    fixture.place.write(&mut keyring).unwrap();
+    let now = fixture.place.read().unwrap();
+    assert!(!opens(&now) && now.unlock(&new).is_ok());
+}
+
 #[test]
 fn each_slot_opens_the_same_keyring() {
     let fixture = fixture();

@@ -16,7 +16,7 @@ use crate::descriptor::Descriptor;
 use crate::printed::parse_key;
 use crate::room::{Kind, Room, some};
 use pair::CommandPair;
-use shell::Shell;
+use shell::{Shell, program_of};
 
 const SLOT: SlotKind = SlotKind::new(3, "command");
 /// How long a command may take.
@@ -159,7 +159,7 @@ impl PrincipalKey for CommandProvider {
     fn principal_key(&self, _: &SlotTerms, _: Purpose) -> Result<Secret<32>, Error> {
         let output = self.run()?;
         parse_key(&output).ok_or_else(|| Error::CommandOutput {
-            command: self.command.clone(),
+            command: program_of(&self.command).into(),
             found: output.len(),
         })
     }

@@ -311,7 +311,7 @@ impl Places {
         let text = fs::read_to_string(&path).map_err(Error::io("read", &path))?;
         let without = tables::without(&text, choice);
         // What cannot be read again must not replace what can.
-        let mut must: Config = toml::from_str(&text).map_err(|why| syntax(why.to_string()))?;
+        let mut must: Config = toml::from_str(&text).map_err(|why| syntax(said(&text, &why)))?;
         must.providers.retain(|other| other != choice);
         if toml::from_str(&without).ok().as_ref() != Some(&must) {
             return Err(syntax("a provider cannot be taken out of it; take it out by hand".into()));
@@ -410,7 +410,7 @@ fn read(path: &Path, audience: Audience, folders: usize) -> Result<Option<Config
         // Cut at its end it could mean something else.
         return Err(syntax(format!("it is longer than {MAX} bytes")));
     }
-    let config: Config = toml::from_str(&text).map_err(|why| syntax(why.to_string()))?;
+    let config: Config = toml::from_str(&text).map_err(|why| syntax(said(&text, &why)))?;
     if audience != Audience::RootWrites && !config.helpers.is_empty() {
         return Err(syntax("helpers are root's to name, in /etc/tidelock".to_owned()));
     }
@@ -422,6 +422,32 @@ fn read(path: &Path, audience: Audience, folders: usize) -> Result<Option<Config
         return Err(syntax(why));
     }
     Ok(Some(config))
+}
+
+/// Where a file is wrong, and how, without what it says there: a PIN or a token may have been
+/// written into it by mistake.
+fn said(text: &str, why: &toml::de::Error) -> String {
+    let message = why.message();
+    let message = ["unknown variant", "invalid type: ", "invalid value: "]
+        .into_iter()
+        .find_map(|begin| {
+            let rest = message.strip_prefix(begin)?;
+            let expected = rest.rfind(", expected ").map_or("", |at| rest.split_at(at).1);
+            // The kind of the value, which stands before it.
+            let kind = rest.split(['`', '"']).next().unwrap_or_default().trim_end();
+            let kind = if begin.ends_with(' ') { kind } else { "" };
+            Some(format!("{begin}{kind}{expected}"))
+        })
+        .unwrap_or_else(|| message.to_owned());
+    let before = why.span().and_then(|span| text.get(..span.start));
+    match before {
+        None => message,
+        Some(before) => {
+            let line = before.matches('\n').count() + 1;
+            let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
+            format!("line {line}, column {column}: {message}")
+        }
+    }
 }
 
 /// Absolute, in one line, without `.` and `..`.

@@ -37,6 +37,10 @@ impl Room for EnvProvider {
         Ok(Box::new(self.clone()))
     }
 
+    fn is_of_this_shell(&self) -> bool {
+        true
+    }
+
     fn secret_variables(&self) -> Vec<&str> {
         vec![&self.variable]
     }

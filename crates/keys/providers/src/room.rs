@@ -129,6 +129,12 @@ pub trait Room {
         true
     }
 
+    /// True if it opens a keyring only with what the caller's environment has now: not after a
+    /// restart, and not in a unit.
+    fn is_of_this_shell(&self) -> bool {
+        false
+    }
+
     /// Variables of the environment that hold its credentials, or its key: not for the programs
     /// that are run on the data.
     fn secret_variables(&self) -> Vec<&str> {

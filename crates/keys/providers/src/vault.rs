@@ -52,6 +52,10 @@ impl Room for VaultChoice {
         })
     }
 
+    fn is_of_this_shell(&self) -> bool {
+        matches!(self.login, VaultLogin::Caller)
+    }
+
     fn secret_variables(&self) -> Vec<&str> {
         SECRETS.to_vec()
     }

@@ -198,8 +198,8 @@ fn what_kms_refuses_is_named() {
         let port = scripted();
         let wrapped = [1, 2, 3];
         for (code, wanted) in [
-            ("DisabledException", ServiceFault::Denied),
-            ("KMSInvalidStateException", ServiceFault::Denied),
+            ("DisabledException", ServiceFault::Disabled),
+            ("KMSInvalidStateException", ServiceFault::Disabled),
             ("AccessDeniedException", ServiceFault::Denied),
             ("ExpiredTokenException", ServiceFault::Credentials),
             ("UnrecognizedClientException", ServiceFault::Credentials),

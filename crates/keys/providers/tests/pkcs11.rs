@@ -321,3 +321,27 @@ fn a_module_that_is_missing_or_that_others_may_replace_is_not_loaded() {
     fs::copy(MODULE, folder.join("copy.so")).unwrap();
     assert!(matches!(with(&folder.join("copy.so")), Err(Error::LooseShared { .. })));
 }
+
+/// It runs in this process, and the next slot of the keyring waits for it.
+#[test]
+fn a_module_that_never_answers_is_given_up() {
+    let home = TempDir::new().unwrap();
+    let at = |name: &str| home.path().join(name);
+    let source = "#include <unistd.h>\n\
+                  unsigned long C_GetFunctionList(void **list) { for (;;) pause(); }\n";
+    fs::write(at("hangs.c"), source).unwrap();
+    let (module, source) = (at("hangs.so").display().to_string(), at("hangs.c"));
+    run("gcc", &["-shared", "-fPIC", "-o", &module, &source.display().to_string()]);
+    fs::set_permissions(&module, fs::Permissions::from_mode(0o755)).unwrap();
+    let text = format!(
+        "type = \"pkcs11\"\nmodule = \"{module}\"\ntoken = \"one\"\nkey = \"pg\"\npin_file = \
+         \"/nowhere\"\ntimeout_seconds = 1\n"
+    );
+    let choice: ProviderChoice = toml::from_str(&text).unwrap();
+    for _ in 0..2 {
+        let hangs = choice.open(Path::new("/nowhere"), None).unwrap();
+        let why = hangs.wrap(&terms(), &payload()).unwrap_err();
+        let silent = matches!(why, Error::Service { fault: ServiceFault::NoAnswer, .. });
+        assert!(silent && why.to_string().contains("did not answer within 1 s"), "{why}");
+    }
+}

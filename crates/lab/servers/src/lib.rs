@@ -44,5 +44,5 @@ pub use process::{Process, cpu_seconds, ticks};
 pub use tool::{Output, Running, Tool};
 pub use workspace::Workspace;
 
-/// Where Debian puts the binaries of PostgreSQL 15; `TIDELOCK_PG_BINDIR` names another workspace.
+/// Where Debian puts the binaries of PostgreSQL 15; `TIDELOCK_PG_BINDIR` names another directory.
 pub const BINDIR: &str = "/usr/lib/postgresql/15/bin";

@@ -4,7 +4,7 @@ use std::io::IoSlice;
 use std::rc::Rc;
 use std::thread;
 
-use tidelock_engine::{Descriptor, Errno, Fd, OpenFile, System};
+use tidelock_engine::{Descriptor, Errno, Fd, LastLink, OpenFile, System};
 use tidelock_format::{Layout, UNIT_USIZE};
 
 use super::{ByDirectory, Engine, SimCipher, SimDisk, SimProcess};
@@ -124,7 +124,8 @@ impl Driver {
             A::SizeAt { path, .. } => {
                 let changes = process.size_changes();
                 let found = process.system().stat_at(Fd::CWD, &c(path))?;
-                process.size_at((Fd::CWD, &c(path)), true, &found, changes).map(Outcome::Number)
+                let size = process.size_at((Fd::CWD, &c(path)), LastLink::Follow, &found, changes);
+                size.map(Outcome::Number)
             }
         }
     }

@@ -9,7 +9,7 @@ use std::sync::atomic::AtomicU64;
 use libc::{O_ACCMODE, O_CREAT, O_DIRECT, O_DIRECTORY, O_EXCL, O_NOFOLLOW, O_PATH, O_TRUNC};
 use tidelock_cipher::{Root, Sealed, SealedHeader};
 use tidelock_engine::{
-    Actor, Errno, Fd, FileStat, Identity, Kernel, Links, Refusal, System, Words,
+    Actor, Errno, Fd, FileStat, Identity, Kernel, Links, Refusal, Synced, System, Words,
 };
 use tidelock_format::{DiskOffset, DiskSize};
 
@@ -372,7 +372,7 @@ impl Kernel for SimProcess {
         Ok(tidelock_format::Layout::advance(DiskOffset::HEADER, found as u64))
     }
 
-    fn synchronise(&self, file: Fd, _all: bool) -> Result<(), Errno> {
+    fn synchronise(&self, file: Fd, _synced: Synced) -> Result<(), Errno> {
         self.disk.enter(Call::Synchronise)?;
         self.sync(file)
     }

@@ -35,6 +35,12 @@ refused_for() {
 # With these keys the unit would not come back.
 refused_for "restart of the machine" --provider env:KEY
 refused_for "lies in memory" --provider file:/run/key
+# What is in the caller's home alone, the unit does not find.
+mkdir -m 700 "$home/caller"
+head -c 32 /dev/urandom > "$home/caller/key"
+if said=$(HOME=$home/caller tidelock protect postgresql@$version-one --no-recovery \
+    --no-keyring-copy --yes --provider 'command:cat ~/key' 2>&1); then exit 1; fi
+is contains "$said" "postgresql@$version-one would not come back: the key command failed"
 # The new line would not count.
 included=/etc/postgresql/$version/one/conf.d/dir.conf
 echo "data_directory = '$data/one'" > $included

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   the owner, or anybody else     asks as oneself
-//!   root, of an installed unit     as root: the unit unlocks as root
+//!   root, of an installed unit     as root, with what systemd gives the unit
 //!   root, otherwise                becomes the owner, with the owner's home and groups
 //! ```
 
@@ -25,6 +25,17 @@ use crate::this_program;
 /// What the owner's own shell would have too.
 const KEPT: [&str; 6] = ["PATH", "LANG", "LC_ALL", "COLUMNS", "NO_COLOR", "TERM"];
 
+/// What another run of this program, which root has begun, is told.
+#[derive(clap::Args)]
+pub(super) struct As {
+    /// How root asks as another user: this process becomes the owner
+    #[arg(long = "as-owner", hide = true)]
+    owner: bool,
+    /// How root asks as an installed unit: this process has what that has
+    #[arg(long = "as-unit", hide = true)]
+    unit: bool,
+}
+
 /// As whom it is asked.
 pub(super) struct User {
     /// The account, or its number.
@@ -32,18 +43,28 @@ pub(super) struct User {
 }
 
 /// Becomes the user who will unlock. For root that takes another run of this program, whose
-/// environment is the owner's.
+/// environment is the owner's, or that of a unit.
 ///
 /// # Errors
 /// The directory is not protected; the system does not let us.
-pub(super) fn choose(dir: &Path, as_owner: bool, json: bool) -> Result<User> {
+pub(super) fn choose(dir: &Path, told: &As, json: bool) -> Result<User> {
     let path = protected::canonical(dir)?;
     let owner = Owner::of(&path)?;
     let caller = Owner::caller();
-    if caller.uid != 0 || owner.uid == 0 || service::unlocks(&path) {
+    if caller.uid != 0 || told.unit {
         return Ok(User { name: name(caller) });
     }
-    if as_owner {
+    if let Some(unit) = service::unit_of(&path).filter(|_| !told.owner) {
+        let mut again = service::as_unit(&unit)?;
+        ask(&mut again, "--as-unit", &path, json);
+        // Returns only if that fails.
+        let failed = again.exec();
+        return Err(Error::io("run", again.get_program())(failed));
+    }
+    if owner.uid == 0 {
+        return Ok(User { name: name(caller) });
+    }
+    if told.owner {
         become_owner(owner)
             .map_err(|errno| Error::io("become the owner of", path)(errno.into()))?;
         return Ok(User { name: name(owner) });
@@ -59,10 +80,7 @@ pub(super) fn choose(dir: &Path, as_owner: bool, json: bool) -> Result<User> {
     if let Some(account) = owner.account() {
         again.env("HOME", account.dir).env("USER", &account.name).env("LOGNAME", account.name);
     }
-    again.args(["key", "check", "--as-owner", "-D"]).arg(&path);
-    if json {
-        again.arg("--json");
-    }
+    ask(&mut again, "--as-owner", &path, json);
     let failed = match has_terminal() {
         // It does not hear Ctrl-C there.
         true => match wait_for(&mut again) {
@@ -73,6 +91,10 @@ pub(super) fn choose(dir: &Path, as_owner: bool, json: bool) -> Result<User> {
         false => again.exec(),
     };
     Err(Error::io("run", again.get_program())(failed))
+}
+
+fn ask(command: &mut Command, as_whom: &str, dir: &Path, json: bool) {
+    command.args(["key", "check", as_whom, "-D"]).arg(dir).args(json.then_some("--json"));
 }
 
 fn become_owner(owner: Owner) -> nix::Result<()> {

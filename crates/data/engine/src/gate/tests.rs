@@ -9,7 +9,7 @@ use tidelock_format::{Class, DiskOffset, DiskSize};
 use tidelock_cipher::Root;
 
 use super::*;
-use crate::kernel::{Fd, FileStat};
+use crate::kernel::{Fd, FileStat, Synced};
 use crate::roster::Areas;
 use crate::sequence::{Writing, consistent};
 use crate::turn::Turn;
@@ -80,7 +80,7 @@ impl Kernel for Thread<'_> {
     fn seek(&self, _: Fd, _: DiskOffset, _: i32) -> Result<DiskOffset, Errno> {
         unreachable!()
     }
-    fn synchronise(&self, _: Fd, _: bool) -> Result<(), Errno> {
+    fn synchronise(&self, _: Fd, _: Synced) -> Result<(), Errno> {
         unreachable!()
     }
     fn write_out(&self, _: Fd, _: DiskOffset, _: u64) -> Result<(), Errno> {

@@ -6,7 +6,8 @@ use tidelock_format::{BLOCK_USIZE, DiskOffset, DiskSize, Front, Layout, PlainOff
 
 use crate::errno::Errno;
 use crate::file::{OpenFile, place};
-use crate::kernel::System;
+use crate::flags::SYNC_BIT;
+use crate::kernel::{Synced, System};
 use crate::refusal::Refusal;
 use crate::roots::Decide;
 use crate::roster::{Areas, AtWork};
@@ -196,11 +197,11 @@ impl<S: System, C: UnitCipher, P: Decide> OpenFile<'_, S, C, P> {
     /// # Errors
     /// Those of fdatasync and fsync.
     pub(crate) fn keep_promise(&self) -> Result<(), Errno> {
-        const ALL: i32 = 0o4_000_000;
         let flags = self.flags();
         if !flags.promises() {
             return Ok(());
         }
-        self.kernel().synchronise(self.hidden(), flags.0 & ALL != 0)
+        let synced = if flags.0 & SYNC_BIT == 0 { Synced::Data } else { Synced::All };
+        self.kernel().synchronise(self.hidden(), synced)
     }
 }

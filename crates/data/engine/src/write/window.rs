@@ -1,7 +1,16 @@
 //! Writes that have the file alone: pass by pass through scratch memory, each read where its edges
 //! cut units, sealed and written once.
+//!
+//! ```text
+//!   write_windows      size, gap, header; then for each window
+//!     carry_out
+//!       load_edges     what has to be sealed beside the data
+//!       put            one write, the first one with the header
+//!       settle         the kernel has stopped: the size must count only what is there
+//!       cut_behind     the end lies between blocks: nothing stays behind it
+//! ```
 
-use tidelock_cipher::{KeySlot, SealedHeader, UnitCipher, is_zero, open_units, seal_units};
+use tidelock_cipher::{KeySlot, Sealed, SealedHeader, UnitCipher, is_zero, open_units, seal_units};
 use tidelock_format::{BLOCK_USIZE, PlainSize, UNIT, UNIT_USIZE, UnitNumber, ZeroRule};
 
 use super::{Seen, Target, span};
@@ -36,6 +45,17 @@ struct Existing {
     hole: bool,
 }
 
+/// A write that goes on pass by pass through scratch memory.
+struct Passes<'w, 'p, S: System, C: UnitCipher, P: Decide> {
+    file: &'w OpenFile<'p, S, C, P>,
+    alone: &'w Alone<'w, S>,
+    key: KeySlot,
+    /// The header that is to be on the disk before any byte.
+    pending: &'w mut Option<SealedHeader>,
+    /// The size before the pass.
+    size: PlainSize,
+}
+
 impl<S: System, C: UnitCipher, P: Decide> OpenFile<'_, S, C, P> {
     pub(super) fn write_windows(
         &self,
@@ -46,7 +66,7 @@ impl<S: System, C: UnitCipher, P: Decide> OpenFile<'_, S, C, P> {
         target: Target,
         seen: &Seen<S>,
     ) -> Result<(usize, u64), Errno> {
-        let mut size = match seen.size {
+        let size = match seen.size {
             Some(size) => size,
             None if pending.is_none() => self.size_to_write(alone)?,
             None => self.size_now()?,
@@ -63,38 +83,37 @@ impl<S: System, C: UnitCipher, P: Decide> OpenFile<'_, S, C, P> {
         if at >= UNIT {
             self.put_header(&alone.at_work, pending)?;
         }
-        let before = size;
         let jumps = at > size.0 && at / UNIT != size.0 / UNIT;
         if jumps {
             self.close_last_unit(alone, key, size, at)?;
         }
+        let mut passes = Passes { file: self, alone, key, pending, size };
         let (mut done, mut last) = (0, None);
         while let Some(rest) = from.get(done..).filter(|rest| !rest.is_empty()) {
             let start = at + done as u64;
             let window = Window::at(start, rest.len())?;
-            let wanted = window.wanted;
-            let data = rest.get(..wanted).unwrap_or_default();
+            let data = rest.get(..window.wanted).unwrap_or_default();
             // Where a unit was seen, all bytes belong to it, and this is the only pass.
             let known = Known { unit: seen.bytes(), cut: cut.filter(|_| done == 0) };
-            match self.write_window(alone, key, pending, data, &window, size, known) {
+            match passes.carry_out(data, &window, &known) {
                 Ok(Written { count, last: block }) => {
                     done += count;
                     last = block;
-                    size = size.max(PlainSize(start + count as u64));
-                    if count < wanted {
+                    passes.size = passes.size.max(PlainSize(start + count as u64));
+                    if count < window.wanted {
                         break;
                     }
                 }
                 Err(error) if done == 0 => {
                     if jumps {
-                        self.kernel().set_size(self.hidden(), before.on_disk(self.layout()))?;
+                        self.kernel().set_size(self.hidden(), size.on_disk(self.layout()))?;
                     }
                     return Err(error);
                 }
                 Err(_) => break,
             }
         }
-        let end = at + done as u64;
+        let (size, end) = (passes.size, at + done as u64);
         // Seen without a change, only the size of a whole-unit file is good for more than now:
         // another's write of such units may have stopped within one, and not be settled yet.
         let lasts = alone.changes() || size.0.is_multiple_of(UNIT);
@@ -103,30 +122,61 @@ impl<S: System, C: UnitCipher, P: Decide> OpenFile<'_, S, C, P> {
         }
         Ok((done, end))
     }
+}
 
-    /// One pass through scratch memory: reads what the edges need, seals, writes once.
-    #[expect(clippy::too_many_arguments, reason = "a pass, and what the write knows before it")]
-    fn write_window(
-        &self,
-        alone: &Alone<'_, S>,
-        key: KeySlot,
-        pending: &mut Option<SealedHeader>,
+impl<S: System, C: UnitCipher, P: Decide> Passes<'_, '_, S, C, P> {
+    /// One pass: reads what the edges need, seals, writes once.
+    fn carry_out(
+        &mut self,
         data: &[u8],
         window: &Window,
-        size: PlainSize,
-        known: Known<'_>,
+        known: &Known<'_>,
     ) -> Result<Written, Errno> {
-        let traits = self.traits();
-        let unit_start = window.first.0 * UNIT;
+        let file = self.file;
         let end = window.skip + data.len();
-        let last = (end - 1) - (end - 1) % UNIT_USIZE;
-        let mut image = self.kernel().scratch(window.len)?;
+        let mut image = file.kernel().scratch(window.len)?;
         let image = image.get_mut(..window.len).ok_or(Errno::IO)?;
+        let (from, to) = self.load_edges(window, end, known, image)?;
+        image.get_mut(window.skip..end).ok_or(Errno::IO)?.copy_from_slice(data);
 
+        let start = window.first.0 * UNIT;
+        let plain_end = PlainSize(start + end as u64);
+        let grows = plain_end > self.size;
+        let zeros = if grows { usize::try_from(plain_end.remainder()).unwrap_or(0) } else { 0 };
+        let mut out = file.kernel().scratch(to + zeros)?;
+        let plain = image.get(..to).ok_or(Errno::IO)?;
+        let sealed = seal_units(file.cipher(), self.key, window.first, plain, zeros, &mut out)
+            .ok_or(Errno::IO)?
+            .skip(from);
+        let there = self.put(sealed, start + from as u64)?;
+        if there < sealed.len() {
+            return self.settle(window, plain_end, to, from + there);
+        }
+        if grows {
+            self.cut_behind(plain_end)?;
+        }
+        let block = (end - 1) - (end - 1) % BLOCK_USIZE;
+        let last = image.get(block..).and_then(|rest| rest.first_chunk()).copied();
+        Ok(Written { count: data.len(), last })
+    }
+
+    /// Puts into `image` what has to be sealed beside the data, which go from `window.skip` to
+    /// `end`: what stands on the disk of units that they cut, and zeros. Which bytes of the image
+    /// are to be written: from, to.
+    fn load_edges(
+        &self,
+        window: &Window,
+        end: usize,
+        known: &Known<'_>,
+        image: &mut [u8],
+    ) -> Result<(usize, usize), Errno> {
+        let (file, size) = (self.file, self.size);
+        let by_unit = file.traits().zero_rule == ZeroRule::Unit;
+        let last = (end - 1) - (end - 1) % UNIT_USIZE;
         let mut from = window.skip - window.skip % BLOCK_USIZE;
         let mut to = end.next_multiple_of(BLOCK_USIZE);
-        let bare =
-            pending.is_none() && (known.cut.is_some() || self.needs_nothing(window, end, size));
+        let bare = self.pending.is_none()
+            && (known.cut.is_some() || file.needs_nothing(window, end, size));
         if let Some(cut) = known.cut {
             let (block, there) = (from..window.skip, window.skip - from);
             let there = cut.get(..there).ok_or(Errno::IO)?;
@@ -135,8 +185,8 @@ impl<S: System, C: UnitCipher, P: Decide> OpenFile<'_, S, C, P> {
         image.get_mut(end..to).ok_or(Errno::IO)?.fill(0);
         if !bare && (window.skip > 0 || (last == 0 && end < UNIT_USIZE)) {
             let head = image.get_mut(..UNIT_USIZE).ok_or(Errno::IO)?;
-            let existing = self.load_unit(key, window.first, size, known.unit, head)?;
-            if traits.zero_rule == ZeroRule::Unit {
+            let existing = file.load_unit(self.key, window.first, size, known.unit, head)?;
+            if by_unit {
                 from = if existing.hole { 0 } else { from.min(existing.blocks) };
                 if existing.hole && last == 0 {
                     to = to.max(existing.blocks);
@@ -146,76 +196,70 @@ impl<S: System, C: UnitCipher, P: Decide> OpenFile<'_, S, C, P> {
         if !bare && last > 0 && end < last + UNIT_USIZE {
             let number = UnitNumber(window.first.0 + (last / UNIT_USIZE) as u64);
             let tail = image.get_mut(last..last + UNIT_USIZE).ok_or(Errno::IO)?;
-            let existing = self.load_unit(key, number, size, &[], tail)?;
-            if traits.zero_rule == ZeroRule::Unit && existing.hole {
+            let existing = file.load_unit(self.key, number, size, &[], tail)?;
+            if by_unit && existing.hole {
                 to = to.max(last + existing.blocks);
             }
         }
-        if pending.is_some() && window.first.0 == 0 {
+        if self.pending.is_some() && window.first.0 == 0 {
             from = 0;
         }
-        let plain_end = PlainSize(unit_start + end as u64);
-        let grows = plain_end > size;
+        let start = window.first.0 * UNIT;
+        let grows = start + end as u64 > size.0;
         let cut_block = size.0 - size.remainder();
-        if grows && !size.is_whole_blocks() && cut_block >= unit_start {
+        if grows && !size.is_whole_blocks() && cut_block >= start {
             // What a crash may have left behind the old end is not to be seen.
-            from = from.min(usize::try_from(cut_block - unit_start).map_err(|_| Errno::INVAL)?);
+            from = from.min(usize::try_from(cut_block - start).map_err(|_| Errno::INVAL)?);
         }
-        image.get_mut(window.skip..end).ok_or(Errno::IO)?.copy_from_slice(data);
+        Ok((from, to))
+    }
 
-        let zeros = if grows { usize::try_from(plain_end.remainder()).unwrap_or(0) } else { 0 };
-        let mut out = self.kernel().scratch(to + zeros)?;
-        let plain = image.get(..to).ok_or(Errno::IO)?;
-        let sealed = seal_units(self.cipher(), key, window.first, plain, zeros, &mut out)
-            .ok_or(Errno::IO)?
-            .skip(from);
-        let at = self.layout().disk(place(unit_start + from as u64)?);
-        let there = match pending.take() {
-            Some(header) if from == 0 && window.first.0 == 0 => {
-                self.put_first(&alone.at_work, pending, header, sealed)?
-            }
-            Some(header) => {
-                *pending = Some(header);
-                self.put_header(&alone.at_work, pending)?;
-                self.put(&alone.at_work, sealed, at)?
-            }
-            None => self.put(&alone.at_work, sealed, at)?,
-        };
-        if there < sealed.len() {
-            let stopped = unit_start + (from + there) as u64;
-            let whole = self.settle_inside(alone, key, size, stopped)?.saturating_sub(unit_start);
-            let whole = usize::try_from(whole).map_err(|_| Errno::INVAL)?;
-            let count = self.settle_short(size, window, to, whole, plain_end)?;
-            return Ok(Written { count, last: None });
-        }
-        if grows
-            && plain_end.is_whole_blocks()
-            && size.on_disk(self.layout()) > plain_end.on_disk(self.layout())
+    /// Hands the bytes from `at` on to the kernel, the first ones of a file with its header; how
+    /// many are there.
+    fn put(&mut self, sealed: Sealed<'_>, at: u64) -> Result<usize, Errno> {
+        let (file, by) = (self.file, &self.alone.at_work);
+        let disk = file.layout().disk(place(at)?);
+        if at == 0
+            && let Some(header) = self.pending.take()
         {
-            self.kernel().set_size(self.hidden(), plain_end.on_disk(self.layout()))?;
-            self.keep_promise()?;
+            return file.put_first(by, self.pending, header, sealed);
         }
-        let block = (end - 1) - (end - 1) % BLOCK_USIZE;
-        let last = image.get(block..).and_then(|rest| rest.first_chunk()).copied();
-        Ok(Written { count: data.len(), last })
+        file.put_header(by, self.pending)?;
+        file.put(by, sealed, disk)
+    }
+
+    /// The kernel has stopped after `there` of the `to` bytes of a window, which was to end the
+    /// file at `plain_end` if it grows: what stands there is made whole, and the size says so.
+    fn settle(
+        &self,
+        window: &Window,
+        plain_end: PlainSize,
+        to: usize,
+        there: usize,
+    ) -> Result<Written, Errno> {
+        let start = window.first.0 * UNIT;
+        let stopped = start + there as u64;
+        let whole = self.file.settle_inside(self.alone, self.key, self.size, stopped)?;
+        let whole = usize::try_from(whole.saturating_sub(start)).map_err(|_| Errno::INVAL)?;
+        let count = self.settle_size(window, plain_end, to, whole)?;
+        Ok(Written { count, last: None })
     }
 
     /// Only `whole` of the `to` bytes of a window are there: the size must say so.
-    fn settle_short(
+    fn settle_size(
         &self,
-        size: PlainSize,
         window: &Window,
+        plain_end: PlainSize,
         to: usize,
         whole: usize,
-        plain_end: PlainSize,
     ) -> Result<usize, Errno> {
-        let layout = self.layout();
+        let (file, size, layout) = (self.file, self.size, self.file.layout());
         let mut whole = whole;
         let mut why = Errno::NOSPC;
         if whole >= to {
             // All blocks are there, only the zeros that tell the size are missing.
-            match self.kernel().set_size(self.hidden(), plain_end.on_disk(layout)) {
-                Ok(()) => return self.keep_promise().map(|()| window.wanted),
+            match file.kernel().set_size(file.hidden(), plain_end.on_disk(layout)) {
+                Ok(()) => return file.keep_promise().map(|()| window.wanted),
                 // A limit is just there. Without them the size would count the whole last block.
                 Err(refused) => (why, whole) = (refused, to - BLOCK_USIZE),
             }
@@ -224,9 +268,9 @@ impl<S: System, C: UnitCipher, P: Decide> OpenFile<'_, S, C, P> {
         // A write that fails leaves the end where it was.
         let right = if reached > size && whole > window.skip { reached } else { size };
         // Where it does not grow, `size` may be less than what others have made of it since.
-        if plain_end > size && self.stat()?.size != right.on_disk(layout) {
-            self.kernel().set_size(self.hidden(), right.on_disk(layout))?;
-            self.keep_promise()?;
+        if plain_end > size && file.stat()?.size != right.on_disk(layout) {
+            file.kernel().set_size(file.hidden(), right.on_disk(layout))?;
+            file.keep_promise()?;
         }
         match whole.saturating_sub(window.skip) {
             0 => Err(why),
@@ -234,6 +278,19 @@ impl<S: System, C: UnitCipher, P: Decide> OpenFile<'_, S, C, P> {
         }
     }
 
+    /// The file has grown to `plain_end`. Where that lies between blocks, what told the old size
+    /// is cut off.
+    fn cut_behind(&self, plain_end: PlainSize) -> Result<(), Errno> {
+        let (file, layout) = (self.file, self.file.layout());
+        if plain_end.is_whole_blocks() && self.size.on_disk(layout) > plain_end.on_disk(layout) {
+            file.kernel().set_size(file.hidden(), plain_end.on_disk(layout))?;
+            file.keep_promise()?;
+        }
+        Ok(())
+    }
+}
+
+impl<S: System, C: UnitCipher, P: Decide> OpenFile<'_, S, C, P> {
     /// True if no byte beside those of the window is sealed again: its edges lie between blocks, or
     /// behind the end, which cuts none either; and the zero rule asks for nothing more. What the
     /// scratch memory holds before the window is then sealed with it, but not written.

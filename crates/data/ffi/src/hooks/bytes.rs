@@ -17,7 +17,7 @@ pub unsafe fn read(fd: c_int, into: *mut c_void, len: size_t) -> ssize_t {
     let file = sealed_or!(fd, guard::read(unsafe { raw!(SYS_read, fd, into, len) }, fd));
     let start = into;
     // SAFETY: the contract of read.
-    count(match unsafe { buffer_mut(into, fitting(&file, len)) } {
+    count(match unsafe { room(&file, into, len) } {
         Ok(into) => deep(file.is_ready(), || file.read(into)),
         Err(fault) => {
             let at = file.seek(0, libc::SEEK_CUR);
@@ -31,7 +31,7 @@ pub unsafe fn pread(fd: c_int, into: *mut c_void, len: size_t, at: off_t) -> ssi
     let file = sealed_or!(fd, guard::read(unsafe { raw!(SYS_pread64, fd, into, len, at) }, fd));
     let start = into;
     // SAFETY: the contract of pread.
-    let into = unsafe { buffer_mut(into, fitting(&file, len)) };
+    let into = unsafe { room(&file, into, len) };
     count(place(at).and_then(|at| match into {
         Ok(into) => deep(file.is_ready(), || file.pread(into, at)),
         Err(fault) => unfilled(&file, at, (start, len), fault),
@@ -66,14 +66,22 @@ pub unsafe fn pwrite(fd: c_int, from: *const c_void, len: size_t, at: off_t) -> 
     }))
 }
 
-/// The length of a read, where a careless one is longer than the memory: no more than the file has.
-fn fitting(file: &File, len: usize) -> usize {
+/// The memory of a read. Of a careless length, longer than the memory, no more than the file has.
+///
+/// # Errors
+/// EFAULT.
+///
+/// # Safety
+/// The contract of read.
+unsafe fn room<'b>(file: &File, into: *mut c_void, len: usize) -> Result<&'b mut [u8], Errno> {
     const LARGE: usize = 1 << 20;
-    if len <= LARGE {
-        return len;
+    if len <= LARGE || !touch::is_plausible(into.cast(), len) {
+        // SAFETY: the caller's promise.
+        return unsafe { buffer_mut(into, len) };
     }
     let size = file.size().map_or(u64::MAX, |size| size.0);
-    len.min(usize::try_from(size).unwrap_or(len))
+    // SAFETY: the caller's promise.
+    unsafe { buffer_mut(into, len.min(usize::try_from(size).unwrap_or(len))) }
 }
 
 /// A read into memory that is not there: no error where nothing would be put there.

@@ -51,6 +51,7 @@ pub unsafe fn fcntl(fd: c_int, command: c_int, arg: c_long) -> c_int {
             unsafe { raw!(SYS_fcntl, file.hidden().0, command, arg) }
         }
         // Leases: the engine takes them itself to learn whether it is alone.
+        libc::F_GETLEASE => libc::F_UNLCK,
         _ => raw::fail(Errno::INVAL),
     }
 }
@@ -61,8 +62,9 @@ fn get_flags(file: &File) -> c_int {
     if flags < 0 {
         return flags;
     }
+    let ours = if file.flags().is_unread() { EMULATED | libc::O_NOATIME } else { EMULATED };
     let append = if file.appends() { libc::O_APPEND } else { 0 };
-    flags & !EMULATED | file.flags().0 & EMULATED & !libc::O_APPEND | append
+    flags & !ours | file.flags().0 & EMULATED & !libc::O_APPEND | append
 }
 
 fn set_flags(file: &File, flags: c_int) -> c_int {

@@ -16,7 +16,7 @@ mod copies;
 use core::ffi::{c_int, c_void};
 
 use libc::{off_t, size_t};
-use tidelock_engine::{Errno, PathBuffer, Refusal};
+use tidelock_engine::{Errno, PathBuffer, Refusal, may_be_index};
 
 use crate::hooks::{File, aside, deep, place};
 use crate::process::process;
@@ -42,13 +42,21 @@ pub unsafe fn mmap(
         return straight();
     }
     let file = sealed_or!(fd, straight());
-    if flags & libc::MAP_TYPE != libc::MAP_PRIVATE {
+    let kind = flags & libc::MAP_TYPE;
+    let from = try_or_fail!(map_start(at, len));
+    if !matches!(kind, libc::MAP_PRIVATE | libc::MAP_SHARED | libc::MAP_SHARED_VALIDATE) {
+        return raw::fail(Errno::INVAL);
+    }
+    if kind != libc::MAP_PRIVATE {
         if at == 0 && is_memory(&file) {
             // SAFETY: the program's own arguments.
             return unsafe { memory(&file, address, len, protection, flags) };
         }
-        let writes = protection & libc::PROT_WRITE != 0;
-        let why = if writes { Refusal::SharedMap } else { Refusal::SharedMapToRead };
+        let why = match protection & libc::PROT_WRITE {
+            _ if is_index(&file) => Refusal::IndexMap,
+            0 => Refusal::SharedMapToRead,
+            _ => Refusal::SharedMap,
+        };
         return refuse(&file, why);
     }
     if len > LARGEST {
@@ -56,10 +64,6 @@ pub unsafe fn mmap(
     }
     if !file.flags().access().read {
         return raw::fail(Errno::ACCES);
-    }
-    let from = try_or_fail!(place(at));
-    if from % PAGE != 0 {
-        return raw::fail(Errno::INVAL);
     }
     let writable = libc::PROT_READ | libc::PROT_WRITE;
     let anonymous = flags | libc::MAP_ANONYMOUS;
@@ -87,9 +91,28 @@ pub unsafe fn mmap(
     }
 }
 
+/// Where a map begins in the file: the kernel looks at that before all else.
+fn map_start(at: off_t, len: usize) -> Result<u64, Errno> {
+    if at % PAGE != 0 || len == 0 {
+        return Err(Errno::INVAL);
+    }
+    let end = at.checked_add(off_t::try_from(len).unwrap_or(0));
+    if at < 0 || end.is_none() { Err(Errno(libc::EOVERFLOW)) } else { place(at) }
+}
+
 fn refuse(file: &File, why: Refusal) -> *mut c_void {
     let told = aside(|| Ok(file.refuse_map(why)));
     raw::fail(told.unwrap_or_else(|errno| errno))
+}
+
+/// True for what SQLite would map beside a log. Where a policy knows of it, it is not sealed.
+fn is_index(file: &File) -> bool {
+    let named = aside(|| {
+        let mut path = PathBuffer::new();
+        file.path(&mut path)?;
+        Ok(may_be_index(path.as_c()))
+    });
+    named.unwrap_or(false)
 }
 
 fn is_memory(file: &File) -> bool {
@@ -150,7 +173,7 @@ unsafe fn protect(map: *mut c_void, len: usize, protection: c_int) -> Result<(),
 
 /// The largest copy.
 const LARGEST: usize = 256 << 20;
-const PAGE: u64 = 4096;
+const PAGE: off_t = 4096;
 
 pub unsafe fn munmap(address: *mut c_void, len: size_t) -> c_int {
     let taken = take(address, len);

@@ -6,6 +6,7 @@
 use core::ffi::{c_char, c_int, c_uint};
 
 use tidelock_engine::{Errno, Fd, Index, is_shortage};
+use tidelock_runtime::messages;
 
 use crate::guard;
 use crate::hooks::index::{by_own_name, named};
@@ -86,11 +87,12 @@ pub unsafe fn symlinkat(target: *const c_char, at: c_int, path: *const c_char) -
         && let Ok(to) = unsafe { path_of(target) }
         // SAFETY: the contract of symlinkat.
         && let Ok(name) = unsafe { path_of(path) }
-        // What cannot be judged is the kernel's to refuse.
-        && aside(|| process.judge_new_link(to, Fd(at), name)) == Err(Errno::OPNOTSUPP)
+        && let Err(why @ (Errno::OPNOTSUPP | Errno::NFILE)) =
+            aside(|| process.judge_new_link(to, Fd(at), name))
     {
-        return crate::raw::fail(Errno::OPNOTSUPP);
+        return crate::raw::fail(why);
     }
+    // What cannot be judged is the kernel's to refuse.
     // SAFETY: the program's own arguments.
     let done: c_int = unsafe { raw!(SYS_symlinkat, target, at, path) };
     if done == 0
@@ -172,20 +174,44 @@ pub unsafe fn chdir(path: *const c_char) -> c_int {
     // SAFETY: the contract of chdir.
     try_or_fail!(unsafe { take_along(libc::AT_FDCWD, path) });
     // SAFETY: the program's own arguments.
-    moved(unsafe { raw!(SYS_chdir, path) })
+    let done = unsafe { raw!(SYS_chdir, path) };
+    if done == 0 {
+        moved();
+    }
+    done
+}
+
+/// Every path would mean another file, and the name of each protected directory another one.
+pub unsafe fn chroot(path: *const c_char) -> c_int {
+    // SAFETY: the program's own arguments.
+    let _process = process_or!(unsafe { raw!(SYS_chroot, path) });
+    messages::new_root("chroot");
+    raw::fail(Errno::PERM)
+}
+
+/// As [`chroot`].
+pub unsafe fn pivot_root(new: *const c_char, old: *const c_char) -> c_int {
+    // SAFETY: the program's own arguments.
+    let _process = process_or!(unsafe { raw!(SYS_pivot_root, new, old) });
+    messages::new_root("pivot_root");
+    raw::fail(Errno::PERM)
 }
 
 pub unsafe fn fchdir(fd: c_int) -> c_int {
-    moved(numeric!(SYS_fchdir, fd))
+    let done = numeric!(SYS_fchdir, fd);
+    if done == 0 {
+        moved();
+    }
+    done
 }
 
-fn moved(done: c_int) -> c_int {
-    if done == 0 && process().is_some() {
+/// The working directory may be another one.
+pub(super) fn moved() {
+    if process().is_some() {
         // Without memory for it, the next path that is judged asks the kernel.
         let _ = aside(|| {
             crate::refresh_working_directory();
             Ok(())
         });
     }
-    done
 }

@@ -1,85 +1,80 @@
 //! dprintf and its kin: libc would write to the descriptor within itself.
 //!
-//! UNSAFETY: see hooks.rs. A variadic function cannot be written in stable Rust: two functions of a
+//! UNSAFETY: see hooks.rs. A variadic function cannot be written in stable Rust: functions of a
 //! few instructions build the va_list of the System V ABI for x86-64 (3.5.7) as a C compiler does,
 //! and call the function that takes one.
 #![expect(unsafe_code, reason = "C functions with the contract of libc's")]
 
-use core::arch::naked_asm;
 use core::ffi::{c_char, c_int, c_void};
 
 use crate::hooks::bytes;
 use crate::next;
 
-/// `dprintf(fd, format, ...)`: two arguments come before the variable ones.
-#[unsafe(naked)]
-pub unsafe extern "C" fn dprintf() {
-    naked_asm!(
-        "sub rsp, 216",
-        "mov [rsp + 48], rdx",
-        "mov [rsp + 56], rcx",
-        "mov [rsp + 64], r8",
-        "mov [rsp + 72], r9",
-        "test al, al",
-        "je 2f",
-        "movaps [rsp + 80], xmm0",
-        "movaps [rsp + 96], xmm1",
-        "movaps [rsp + 112], xmm2",
-        "movaps [rsp + 128], xmm3",
-        "movaps [rsp + 144], xmm4",
-        "movaps [rsp + 160], xmm5",
-        "movaps [rsp + 176], xmm6",
-        "movaps [rsp + 192], xmm7",
-        "2:",
-        "mov dword ptr [rsp], 16",
-        "mov dword ptr [rsp + 4], 48",
-        "lea rax, [rsp + 224]",
-        "mov [rsp + 8], rax",
-        "lea rax, [rsp + 32]",
-        "mov [rsp + 16], rax",
-        "mov rdx, rsp",
-        "call {function}",
-        "add rsp, 216",
-        "ret",
-        function = sym on_list,
-    );
+/// A variadic function with so many arguments before the variable ones. It calls the given one with
+/// these and the list.
+macro_rules! variadic {
+    ($doc:literal, $name:ident, 1, $function:ident) => {
+        variadic!($doc, $name, "8", "rsi", $function);
+    };
+    ($doc:literal, $name:ident, 2, $function:ident) => {
+        variadic!($doc, $name, "16", "rdx", $function);
+    };
+    ($doc:literal, $name:ident, 3, $function:ident) => {
+        variadic!($doc, $name, "24", "rcx", $function);
+    };
+    ($doc:literal, $name:ident, $offset:literal, $list:literal, $function:ident) => {
+        #[doc = $doc]
+        #[unsafe(naked)]
+        pub unsafe extern "C" fn $name() {
+            core::arch::naked_asm!(
+                "sub rsp, 216",
+                "mov [rsp + 40], rsi",
+                "mov [rsp + 48], rdx",
+                "mov [rsp + 56], rcx",
+                "mov [rsp + 64], r8",
+                "mov [rsp + 72], r9",
+                "test al, al",
+                "je 2f",
+                "movaps [rsp + 80], xmm0",
+                "movaps [rsp + 96], xmm1",
+                "movaps [rsp + 112], xmm2",
+                "movaps [rsp + 128], xmm3",
+                "movaps [rsp + 144], xmm4",
+                "movaps [rsp + 160], xmm5",
+                "movaps [rsp + 176], xmm6",
+                "movaps [rsp + 192], xmm7",
+                "2:",
+                concat!("mov dword ptr [rsp], ", $offset),
+                "mov dword ptr [rsp + 4], 48",
+                "lea rax, [rsp + 224]",
+                "mov [rsp + 8], rax",
+                "lea rax, [rsp + 32]",
+                "mov [rsp + 16], rax",
+                concat!("mov ", $list, ", rsp"),
+                "call {function}",
+                "add rsp, 216",
+                "ret",
+                function = sym $function,
+            );
+        }
+    };
 }
+pub(crate) use variadic;
 
-/// `__dprintf_chk(fd, flag, format, ...)`: three arguments come before the variable ones.
-#[unsafe(naked)]
-pub unsafe extern "C" fn dprintf_chk() {
-    naked_asm!(
-        "sub rsp, 216",
-        "mov [rsp + 56], rcx",
-        "mov [rsp + 64], r8",
-        "mov [rsp + 72], r9",
-        "test al, al",
-        "je 2f",
-        "movaps [rsp + 80], xmm0",
-        "movaps [rsp + 96], xmm1",
-        "movaps [rsp + 112], xmm2",
-        "movaps [rsp + 128], xmm3",
-        "movaps [rsp + 144], xmm4",
-        "movaps [rsp + 160], xmm5",
-        "movaps [rsp + 176], xmm6",
-        "movaps [rsp + 192], xmm7",
-        "2:",
-        "mov dword ptr [rsp], 24",
-        "mov dword ptr [rsp + 4], 48",
-        "lea rax, [rsp + 224]",
-        "mov [rsp + 8], rax",
-        "lea rax, [rsp + 32]",
-        "mov [rsp + 16], rax",
-        "mov rsi, rdx",
-        "mov rdx, rsp",
-        "call {function}",
-        "add rsp, 216",
-        "ret",
-        function = sym on_list,
-    );
-}
+variadic!("`dprintf(fd, format, ...)`.", dprintf, 2, on_list);
+variadic!("`__dprintf_chk(fd, flag, format, ...)`.", dprintf_chk, 3, on_list_chk);
 
 unsafe extern "C" fn on_list(fd: c_int, format: *const c_char, list: *mut c_void) -> c_int {
+    // SAFETY: the contract of vdprintf.
+    unsafe { vdprintf(fd, format, list) }
+}
+
+unsafe extern "C" fn on_list_chk(
+    fd: c_int,
+    _flag: c_int,
+    format: *const c_char,
+    list: *mut c_void,
+) -> c_int {
     // SAFETY: the contract of vdprintf.
     unsafe { vdprintf(fd, format, list) }
 }

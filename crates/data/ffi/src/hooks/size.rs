@@ -54,16 +54,15 @@ pub unsafe fn posix_fadvise(fd: c_int, at: off_t, len: off_t, advice: c_int) -> 
     let done: c_int = match descriptor(fd) {
         Descriptor::Hidden => return libc::EBADF,
         Descriptor::Foreign => numeric!(SYS_fadvise64, fd, at, len, advice),
-        Descriptor::Sealed(file) => match on_disk(&file, at) {
-            Ok(at) => {
-                if advice == libc::POSIX_FADV_DONTNEED {
-                    // It begins to write the range.
-                    header_first(&file);
-                }
-                numeric!(SYS_fadvise64, file.hidden().0, at, len, advice)
+        Descriptor::Sealed(file) => {
+            if advice == libc::POSIX_FADV_DONTNEED {
+                // It begins to write the range.
+                header_first(&file);
             }
-            Err(error) => return error.0,
-        },
+            // An offset that no file has is the kernel's to judge.
+            let at = on_disk(&file, at).unwrap_or(at);
+            numeric!(SYS_fadvise64, file.hidden().0, at, len, advice)
+        }
     };
     let error = raw::errno();
     raw::set_errno(before);
@@ -72,7 +71,10 @@ pub unsafe fn posix_fadvise(fd: c_int, at: off_t, len: off_t, advice: c_int) -> 
 
 pub unsafe fn readahead(fd: c_int, at: off_t, len: size_t) -> ssize_t {
     let file = sealed_or!(fd, numeric!(SYS_readahead, fd, at, len));
-    let at = try_or_fail!(on_disk(&file, at));
+    if !file.flags().access().read {
+        return raw::fail(Errno::BADF);
+    }
+    let at = on_disk(&file, at).unwrap_or(at);
     numeric!(SYS_readahead, file.hidden().0, at, len)
 }
 

@@ -6,7 +6,7 @@
 use core::ffi::{c_char, c_int, c_uint};
 
 use libc::{stat as Stat, statx as Statx};
-use tidelock_engine::{Errno, Fd, FileStat};
+use tidelock_engine::{Errno, Fd, FileStat, LastLink};
 use tidelock_format::DiskSize;
 
 use crate::hooks::index::named;
@@ -237,8 +237,9 @@ unsafe fn size_of_named(
     if (!found.regular || disk == 0) && !names_control(path) {
         return Ok(disk);
     }
-    let follow = flags & libc::AT_SYMLINK_NOFOLLOW == 0;
-    let plain = aside(|| process.size_at((Fd(at), path), follow, found, changes))?;
+    let last =
+        if flags & libc::AT_SYMLINK_NOFOLLOW == 0 { LastLink::Follow } else { LastLink::Itself };
+    let plain = aside(|| process.size_at((Fd(at), path), last, found, changes))?;
     Ok(if found.regular { plain.cast_signed() } else { disk })
 }
 

@@ -31,6 +31,17 @@ pub unsafe fn preadv(fd: c_int, pieces: *const iovec, n: c_int, at: off_t) -> ss
     // SAFETY: the program's own arguments.
     let file = sealed_or!(fd, guard::read(unsafe { raw!(SYS_preadv, fd, pieces, n, at, 0) }, fd));
     // SAFETY: the contract of preadv.
+    unsafe { preadv_from(&file, pieces, n, at) }
+}
+
+/// preadv of a sealed file.
+pub(crate) unsafe fn preadv_from(
+    file: &File,
+    pieces: *const iovec,
+    n: c_int,
+    at: off_t,
+) -> ssize_t {
+    // SAFETY: the contract of preadv.
     count(place(at).and_then(|at| unsafe {
         fill(
             pieces,
@@ -50,7 +61,7 @@ pub unsafe fn preadv2(
 ) -> ssize_t {
     // SAFETY: the program's own arguments.
     let _file = sealed_or!(fd, unsafe { raw!(SYS_preadv2, fd, pieces, n, at, 0, flags) });
-    if flags & !HINTS != 0 {
+    if flags & !(HINTS | SYNCHRONOUS) != 0 {
         return raw::fail(Errno::OPNOTSUPP);
     }
     if at == -1 {
@@ -78,6 +89,12 @@ pub unsafe fn pwritev(fd: c_int, pieces: *const iovec, n: c_int, at: off_t) -> s
     // SAFETY: the contract of pwritev.
     let file = sealed_or!(fd, unsafe { guard::written_vector(fd, pieces, looked_at, straight) });
     // SAFETY: the contract of pwritev.
+    unsafe { pwritev_to(&file, pieces, n, at) }
+}
+
+/// pwritev of a sealed file.
+pub(crate) unsafe fn pwritev_to(file: &File, pieces: *const iovec, n: c_int, at: off_t) -> ssize_t {
+    // SAFETY: the contract of pwritev.
     count(
         place(at)
             .and_then(|at| unsafe { with(pieces, n, |from| aside(|| file.pwritev(from, at))) }),
@@ -93,7 +110,7 @@ pub unsafe fn pwritev2(
 ) -> ssize_t {
     // SAFETY: the program's own arguments.
     let file = sealed_or!(fd, unsafe { raw!(SYS_pwritev2, fd, pieces, n, at, 0, flags) });
-    if flags & !(HINTS | libc::RWF_DSYNC | libc::RWF_SYNC) != 0 {
+    if flags & !(HINTS | SYNCHRONOUS) != 0 {
         return raw::fail(Errno::OPNOTSUPP);
     }
     let written = if at == -1 {
@@ -119,6 +136,8 @@ fn synchronise(file: &File, flags: c_int) -> c_int {
 
 /// Flags that ask for nothing but speed.
 const HINTS: c_int = libc::RWF_HIPRI | libc::RWF_DONTCACHE;
+/// Of a read they ask for nothing.
+const SYNCHRONOUS: c_int = libc::RWF_DSYNC | libc::RWF_SYNC;
 const MOST_PIECES: usize = 1024;
 
 /// The program's vector.

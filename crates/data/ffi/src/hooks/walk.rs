@@ -1,5 +1,5 @@
 //! glob, ftw and nftw: libc lists and asks within itself, so it is given our functions, or our
-//! callback.
+//! callback. fts goes into directories within libc.
 //!
 //! UNSAFETY: see hooks.rs. A callback of nftw has no word of its own: the program's function is
 //! found by the thread that walks, in a table of fixed size.
@@ -15,6 +15,7 @@ use core::sync::atomic::{
 use libc::{DIR, dirent, stat as Stat};
 use tidelock_engine::Errno;
 
+use crate::hooks::names::moved;
 use crate::hooks::{is_control, listing, stat};
 use crate::process::process;
 use crate::{next, raw, refresh_working_directory, sys};
@@ -171,6 +172,30 @@ unsafe extern "C" fn visited(
     let visit = unsafe { core::mem::transmute::<*mut c_void, Visit>(walk.visit.load(Relaxed)) };
     // SAFETY: the contract of nftw.
     unsafe { visit(path, &raw const told, kind, place) }
+}
+
+/// Goes into the directory of what it tells of, unless it was opened with FTS_NOCHDIR.
+pub unsafe fn fts_read(walk: *mut c_void) -> *mut c_void {
+    // SAFETY: the contract of fts_read.
+    let found = unsafe { next::fts_read(walk) };
+    moved();
+    found
+}
+
+/// Comes back from the directory that it lists, or says that it could not.
+pub unsafe fn fts_children(walk: *mut c_void, options: c_int) -> *mut c_void {
+    // SAFETY: the contract of fts_children.
+    let found = unsafe { next::fts_children(walk, options) };
+    moved();
+    found
+}
+
+/// Goes back to where the walk began.
+pub unsafe fn fts_close(walk: *mut c_void) -> c_int {
+    // SAFETY: the contract of fts_close.
+    let done = unsafe { next::fts_close(walk) };
+    moved();
+    done
 }
 
 unsafe fn size_of(path: *const c_char, told: &mut Stat) {

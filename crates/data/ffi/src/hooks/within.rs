@@ -1,43 +1,50 @@
 //! Files that libc, or the kernel, opens within itself although the program chose the path: refused
-//! where the file would be a sealed one, because plain bytes would get in.
+//! where the file would be a sealed one, because plain bytes would get in. So too in a program
+//! without keys, which the guard keeps from it.
 //!
 //! Reading ones (catopen, dlopen, iconv_open and the like) are not here: they meet sealed bytes.
 //!
 //! UNSAFETY: see hooks.rs.
 #![expect(unsafe_code, reason = "C functions with the contract of libc's")]
 
-use core::ffi::{c_char, c_int, c_uint, c_void};
+use core::ffi::{CStr, c_char, c_int, c_uint, c_void};
 
 use libc::{FILE, mode_t};
 use tidelock_engine::{Decided, Errno, Fd, is_shortage};
 
 use crate::hooks::{aside, path as path_of};
-use crate::next;
 use crate::process::process;
 use crate::raw::fail;
+use crate::stdio::mode::Mode;
+use crate::{guard, next};
 
-/// True if only the engine may open what is at this path.
+/// Leaves the open to libc or the kernel, unless only the engine may open what is at this path, or
+/// a program without keys would write there by these flags.
+///
+/// # Errors
+/// EOPNOTSUPP; in a program without keys those of the guard.
 ///
 /// # Safety
 /// `path` is null or a string.
-unsafe fn is_sealed(path: *const c_char) -> bool {
-    let Some(process) = process() else { return false };
+unsafe fn judge(path: *const c_char, flags: c_int) -> Result<(), Errno> {
     // SAFETY: the caller's promise.
-    unsafe { path_of(path) }.is_ok_and(|path| {
-        match aside(|| process.decide_to_write(Fd::CWD, path)) {
-            Ok(decided) => {
-                matches!(decided, Decided::Sealed(..) | Decided::Control(_) | Decided::Ambiguous)
-            }
-            Err(why) => why == Errno::ACCES || is_shortage(why),
+    let Some(process) = process() else { return unsafe { guard::open_within(path, flags) } };
+    // SAFETY: the caller's promise.
+    let Ok(path) = (unsafe { path_of(path) }) else { return Ok(()) };
+    let sealed = match aside(|| process.decide_to_write(Fd::CWD, path)) {
+        Ok(decided) => {
+            matches!(decided, Decided::Sealed(..) | Decided::Control(_) | Decided::Ambiguous)
         }
-    })
+        Err(why) => why == Errno::ACCES || is_shortage(why),
+    };
+    if sealed { Err(Errno::OPNOTSUPP) } else { Ok(()) }
 }
 
 /// Appends a record of a login to any file.
 pub unsafe fn updwtmp(path: *const c_char, entry: *const c_void) {
     // SAFETY: the contract of updwtmp.
-    if unsafe { is_sealed(path) } {
-        return crate::raw::set_errno(Errno::OPNOTSUPP);
+    if let Err(why) = unsafe { judge(path, libc::O_WRONLY) } {
+        return crate::raw::set_errno(why);
     }
     // SAFETY: the contract of updwtmp.
     unsafe { next::updwtmp(path, entry) }
@@ -45,10 +52,9 @@ pub unsafe fn updwtmp(path: *const c_char, entry: *const c_void) {
 
 /// The file that pututline, login and logout write to.
 pub unsafe fn utmpname(path: *const c_char) -> c_int {
+    // It is opened later, and may be there by then.
     // SAFETY: the contract of utmpname.
-    if unsafe { is_sealed(path) } {
-        return fail(Errno::OPNOTSUPP);
-    }
+    try_or_fail!(unsafe { judge(path, libc::O_RDWR | libc::O_CREAT) });
     // SAFETY: the contract of utmpname.
     unsafe { next::utmpname(path) }
 }
@@ -56,9 +62,7 @@ pub unsafe fn utmpname(path: *const c_char) -> c_int {
 /// The kernel appends a record for every process that ends.
 pub unsafe fn acct(path: *const c_char) -> c_int {
     // SAFETY: the contract of acct.
-    if unsafe { is_sealed(path) } {
-        return fail(Errno::OPNOTSUPP);
-    }
+    try_or_fail!(unsafe { judge(path, libc::O_RDWR) });
     // SAFETY: the program's own arguments.
     unsafe { raw!(SYS_acct, path) }
 }
@@ -66,9 +70,7 @@ pub unsafe fn acct(path: *const c_char) -> c_int {
 /// The kernel writes memory there.
 pub unsafe fn swapon(path: *const c_char, flags: c_int) -> c_int {
     // SAFETY: the contract of swapon.
-    if unsafe { is_sealed(path) } {
-        return fail(Errno::OPNOTSUPP);
-    }
+    try_or_fail!(unsafe { judge(path, libc::O_RDWR) });
     // SAFETY: the program's own arguments.
     unsafe { raw!(SYS_swapon, path, flags) }
 }
@@ -80,10 +82,10 @@ pub unsafe fn file_fopen(
     mode: *const c_char,
     small: c_int,
 ) -> *mut FILE {
+    // SAFETY: the contract of fopen: a string.
+    let wanted = Mode::parse(unsafe { CStr::from_ptr(mode) }.to_bytes());
     // SAFETY: the contract of fopen.
-    if unsafe { is_sealed(path) } {
-        return fail(Errno::OPNOTSUPP);
-    }
+    try_or_fail!(unsafe { judge(path, wanted.map_or(0, |wanted| wanted.flags)) });
     // SAFETY: the program's own arguments.
     unsafe { next::_IO_file_fopen(file, path, mode, small) }
 }
@@ -98,9 +100,7 @@ pub unsafe fn file_open(
     small: c_int,
 ) -> *mut FILE {
     // SAFETY: the contract of fopen.
-    if unsafe { is_sealed(path) } {
-        return fail(Errno::OPNOTSUPP);
-    }
+    try_or_fail!(unsafe { judge(path, flags) });
     // SAFETY: the program's own arguments.
     unsafe { next::_IO_file_open(file, path, flags, mode, access, small) }
 }
@@ -117,14 +117,17 @@ pub unsafe fn spawn_opens(
     mode: mode_t,
 ) -> c_int {
     let writes = flags & libc::O_ACCMODE != libc::O_RDONLY || flags & CHANGES != 0;
-    if writes && process().is_some() {
+    if writes && (process().is_some() || guard::is_at_work()) {
         // SAFETY: the contract of the function: actions that were initialised.
         let used = unsafe { *actions.cast::<[c_int; 2]>() }[1];
         // SAFETY: the contract of the function: a string, or null, which libc refuses.
         let relative = unsafe { path_of(path) }.is_ok_and(|path| !path.starts_with(b"/"));
-        // SAFETY: as above.
-        if relative && used > 0 || unsafe { is_sealed(path) } {
+        if relative && used > 0 {
             return libc::EOPNOTSUPP;
+        }
+        // SAFETY: as above.
+        if let Err(why) = unsafe { judge(path, flags) } {
+            return why.0;
         }
     }
     // SAFETY: the contract of the function.

@@ -71,6 +71,8 @@ functions {
     statfs 137 => attributes::statfs_of(path, into);
     fstatfs 138 => attributes::fstatfs(fd, into);
     setrlimit 160 => limits::setrlimit(resource, limit);
+    pivot_root 155 => names::pivot_root(new, old);
+    chroot 161 => names::chroot(path);
     acct 163 => within::acct(path);
     swapon 167 => within::swapon(path, flags);
     readahead 187 => size::readahead(fd, at, len);
@@ -136,6 +138,10 @@ refusals {
     ENOSYS "Would take a descriptor from beneath another process of the server." {
         pidfd_getfd 438;
     }
+    ENOSYS "Would say of any two sealed files that they are one: both visible descriptors are the \
+        anchor's." {
+        kcmp 312;
+    }
     ENOSYS "Reaches the anchor by AT_EMPTY_PATH; programs fall back to the calls for descriptors." {
         setxattrat 463; getxattrat 464; listxattrat 465; removexattrat 466;
         file_getattr 468; file_setattr 469;
@@ -163,7 +169,7 @@ straight {
         clock_gettime 228; clock_getres 229; clock_nanosleep 230; exit_group 231; tgkill 234;
         kexec_load 246; waitid 247; add_key 248; request_key 249; keyctl 250; ioprio_set 251;
         ioprio_get 252; set_robust_list 273; get_robust_list 274; rt_tgsigqueueinfo 297;
-        perf_event_open 298; clock_adjtime 305; getcpu 309; kcmp 312; sched_setattr 314;
+        perf_event_open 298; clock_adjtime 305; getcpu 309; sched_setattr 314;
         sched_getattr 315; seccomp 317; getrandom 318; bpf 321;
         membarrier 324; rseq 334; uretprobe 335; uprobe 336; pidfd_send_signal 424;
         landlock_create_ruleset 444; landlock_add_rule 445; landlock_restrict_self 446;
@@ -222,7 +228,7 @@ straight {
     }
     "Changes what paths mean for the whole process; a server that does so does it before it opens \
         its directory." {
-        pivot_root 155; chroot 161; setns 308;
+        setns 308;
     }
     "A number that no kernel carries out." {
         uselib 134; _sysctl 156; create_module 174; get_kernel_syms 177; query_module 178;

@@ -224,6 +224,13 @@ hooks {
         names::chdir(path: *const c_char) -> c_int: chdir;
         names::fchdir(fd: c_int) -> c_int: fchdir;
     }
+    "As they are: libc lists names within itself, `.tidelock` among them, with sizes on the disk. \
+        It may go into another directory: relative paths are judged from there." {
+        walk::fts_read(walk: *mut c_void) -> *mut c_void: fts_read, fts64_read;
+        walk::fts_children(walk: *mut c_void, options: c_int) -> *mut c_void: fts_children,
+            fts64_children;
+        walk::fts_close(walk: *mut c_void) -> c_int: fts_close, fts64_close;
+    }
     "`.tidelock` of a protected directory is not there: it can be neither listed nor removed \
         nor entered." {
         listing::opendir(path: *const c_char) -> *mut DIR: opendir;
@@ -266,6 +273,18 @@ hooks {
     "The same; in another namespace than the program's, with a libc of its own, refused: null." {
         load::dlmopen(...) -> *mut c_void: dlmopen;
     }
+    "Refused where a lock on a sealed file would end by it that the program means to keep: ENOLCK. \
+        Hidden descriptors are closed, visible ones are anchors that nobody can use." {
+        exec::execve(...) -> c_int: execve;
+        exec::execv(...) -> c_int: execv;
+        exec::execvp(...) -> c_int: execvp;
+        exec::execvpe(...) -> c_int: execvpe;
+        exec::execl(...) -> c_int: execl;
+        exec::execlp(...) -> c_int: execlp;
+        exec::execle(...) -> c_int: execle;
+        exec::fexecve(...) -> c_int: fexecve;
+        exec::execveat(...) -> c_int: execveat;
+    }
     "With CLONE_FILES, where others have the same memory (threads, children of clone), refused: \
         EINVAL, since there is one table; alone a thread keeps it. After \
         CLONE_FS relative paths are judged from the directory of the thread." {
@@ -283,8 +302,7 @@ hooks {
         direct::syscall(number: c_long, a: c_long, b: c_long, c: c_long, d: c_long, e: c_long, f:
             c_long) -> c_long: syscall;
     }
-    "On a sealed file a stream of fopencookie, byte-oriented for ever; ',ccs=' is refused: \
-        EINVAL." {
+    "On a sealed file a stream of fopencookie; ',ccs=' is refused: EINVAL." {
         streams::fopen(path: *const c_char, mode: *const c_char) -> *mut FILE: fopen,
             fopen64, _IO_fopen;
         streams::fdopen(fd: c_int, mode: *const c_char) -> *mut FILE: fdopen,
@@ -293,6 +311,33 @@ hooks {
     "Standard streams are replaced by new ones; other streams of libc cannot be: EOPNOTSUPP." {
         streams::freopen(path: *const c_char, mode: *const c_char, file: *mut FILE) -> *mut FILE:
             freopen, freopen64;
+    }
+    "Letter by letter, by the locale that is in force at the call." {
+        wide::fwide(file: *mut FILE, wanted: c_int) -> c_int: fwide;
+        wide::fgetwc(file: *mut FILE) -> c_uint: fgetwc, getwc, fgetwc_unlocked, getwc_unlocked;
+        wide::getwchar() -> c_uint: getwchar, getwchar_unlocked;
+        wide::ungetwc(letter: c_uint, file: *mut FILE) -> c_uint: ungetwc;
+        wide::fgetws(into: *mut wchar_t, len: c_int, file: *mut FILE) -> *mut wchar_t: fgetws,
+            fgetws_unlocked;
+        wide::fgetws_chk(into: *mut wchar_t, room: size_t, len: c_int, file: *mut FILE) -> *mut
+            wchar_t: __fgetws_chk, __fgetws_unlocked_chk;
+        wide::putwc(letter: wchar_t, file: *mut FILE) -> c_uint: putwc, putwc_unlocked, fputwc,
+            fputwc_unlocked;
+        wide::putwchar(letter: wchar_t) -> c_uint: putwchar, putwchar_unlocked;
+        wide::fputws(text: *const wchar_t, file: *mut FILE) -> c_int: fputws, fputws_unlocked;
+    }
+    "Formatted in memory, then written letter by letter." {
+        wide::fwprintf(...) -> c_int: fwprintf;
+        wide::fwprintf_chk(...) -> c_int: __fwprintf_chk;
+        wide::wprintf(...) -> c_int: wprintf;
+        wide::wprintf_chk(...) -> c_int: __wprintf_chk;
+        wide::vfwprintf(file: *mut FILE, format: *const wchar_t, list: *mut c_void) -> c_int:
+            vfwprintf;
+        wide::vfwprintf_chk(file: *mut FILE, flag: c_int, format: *const wchar_t, list: *mut
+            c_void) -> c_int: __vfwprintf_chk;
+        wide::vwprintf(format: *const wchar_t, list: *mut c_void) -> c_int: vwprintf;
+        wide::vwprintf_chk(flag: c_int, format: *const wchar_t, list: *mut c_void) -> c_int:
+            __vwprintf_chk;
     }
     "Formatted in memory, then written as by write." {
         print::dprintf(...) -> c_int: dprintf;
@@ -385,16 +430,23 @@ refusals {
         asynchronous::io_uring_setup(entries: c_uint, parameters: *mut c_void) -> c_int:
             io_uring_setup;
     }
-    EOPNOTSUPP "A stream on a sealed file is byte-oriented for ever." {
-        wide::fgetwc(file: *mut FILE) -> c_uint: fgetwc, getwc, fgetwc_unlocked, getwc_unlocked;
-        wide::getwchar() -> c_uint: getwchar, getwchar_unlocked;
-        wide::ungetwc(letter: c_uint, file: *mut FILE) -> c_uint: ungetwc;
-        wide::fgetws(into: *mut wchar_t, len: c_int, file: *mut FILE) -> *mut wchar_t: fgetws,
-            fgetws_unlocked;
-        wide::fgetws_chk(into: *mut wchar_t, room: size_t, len: c_int, file: *mut FILE) -> *mut
-            wchar_t: __fgetws_chk, __fgetws_unlocked_chk;
-        wide::putwc(letter: wchar_t, file: *mut FILE) -> c_uint: putwc, putwc_unlocked;
-        wide::putwchar(letter: wchar_t) -> c_uint: putwchar, putwchar_unlocked;
+    EOPNOTSUPP "On a sealed file nothing is read by a wide format, and the stream shows the \
+        error." {
+        wide::vfwscanf(file: *mut FILE, format: *const wchar_t, list: *mut c_void) -> c_int:
+            vfwscanf;
+        wide::vwscanf(format: *const wchar_t, list: *mut c_void) -> c_int: vwscanf;
+        wide::fwscanf(...) -> c_int: fwscanf;
+        wide::wscanf(...) -> c_int: wscanf;
+        wide::__isoc99_vfwscanf(file: *mut FILE, format: *const wchar_t, list: *mut c_void) ->
+            c_int: __isoc99_vfwscanf;
+        wide::vwscanf_99(format: *const wchar_t, list: *mut c_void) -> c_int: __isoc99_vwscanf;
+        wide::fwscanf_99(...) -> c_int: __isoc99_fwscanf;
+        wide::wscanf_99(...) -> c_int: __isoc99_wscanf;
+        wide::__isoc23_vfwscanf(file: *mut FILE, format: *const wchar_t, list: *mut c_void) ->
+            c_int: __isoc23_vfwscanf;
+        wide::vwscanf_23(format: *const wchar_t, list: *mut c_void) -> c_int: __isoc23_vwscanf;
+        wide::fwscanf_23(...) -> c_int: __isoc23_fwscanf;
+        wide::wscanf_23(...) -> c_int: __isoc23_wscanf;
     }
     EOPNOTSUPP "Opens a file without a path that could be judged." {
         open::open_by_handle_at(mount: c_int, handle: *mut c_void, flags: c_int) -> c_int:
@@ -414,6 +466,11 @@ refusals {
         path for writing is refused after another action, which may have changed the directory." {
         within::spawn_opens(actions: *mut c_void, fd: c_int, path: *const c_char, flags: c_int,
             mode: mode_t) -> c_int: posix_spawn_file_actions_addopen;
+    }
+    EPERM "Changes what every path means, also that of the protected directory; refused in a \
+        program with keys, after a line." {
+        names::chroot(path: *const c_char) -> c_int: chroot;
+        names::pivot_root(new: *const c_char, old: *const c_char) -> c_int: pivot_root;
     }
     ENOSYS "May take a hidden descriptor from another process of the server; refused whatever it \
         is." {
@@ -462,13 +519,6 @@ passes {
         lie there." {
         stdin stdout stderr
     }
-    "A stream on a sealed file is byte-oriented for ever: the call looks at that first, and \
-        fails." {
-        fwide fputwc fputws fputwc_unlocked fputws_unlocked fwprintf vfwprintf wprintf vwprintf
-        fwscanf vfwscanf wscanf vwscanf __fwprintf_chk __vfwprintf_chk __wprintf_chk
-        __isoc99_fwscanf __isoc99_vfwscanf __isoc99_wscanf __isoc99_vwscanf __isoc23_fwscanf
-        __isoc23_vfwscanf __isoc23_wscanf __isoc23_vwscanf __vwprintf_chk
-    }
     "A stream on memory or on functions of the program, not on a file." {
         fopencookie fmemopen open_memstream open_wmemstream
     }
@@ -504,9 +554,7 @@ passes {
     }
     "Lists names within libc, `.tidelock` among them, with sizes on the disk; opening goes \
         through open." {
-        fts_open fts_read fts_children fts_close fts_set
-        fts64_open fts64_read fts64_children fts64_close getdents64 getdirentries
-        getdirentries64 fts64_set
+        fts_open fts_set fts64_open fts64_set getdents64 getdirentries getdirentries64
     }
     "Works on a handle of the visible descriptor, which leads to the anchor." {
         name_to_handle_at
@@ -522,7 +570,6 @@ passes {
         posix_spawn_file_actions_adddup2
         posix_spawn_file_actions_addchdir_np posix_spawn_file_actions_addfchdir_np system popen
         pclose
-        execve execv execvp execvpe execl execlp execle fexecve execveat
         __libc_system _IO_popen _IO_proc_open _IO_proc_close pidfd_spawn pidfd_spawnp
         posix_spawn_file_actions_addclosefrom_np posix_spawn_file_actions_addtcsetpgrp_np
         wordexp
@@ -582,7 +629,7 @@ passes {
     }
     "Changes what paths mean for the whole process; a server that does so does it before it \
         opens its directory." {
-        chroot pivot_root setns
+        setns
     }
     "Machinery of libc's streams, exported for programs of long ago: works on what a FILE was \
         opened with; of a sealed file behind libc's own FILE the kernel refuses the descriptor, \

@@ -72,7 +72,7 @@ pub(super) enum Work {
     /// A read that the kernel has, and into what.
     Read { file: File, into: *mut u8, len: usize, at: u64, request: ReadRequest },
     /// Carried out on the spot, while an empty read takes its place in the queue.
-    OnTheSpot { _file: File, result: AtomicI64 },
+    OnTheSpot { file: File, result: AtomicI64 },
     /// As the kernel answers it.
     Straight { _file: File },
 }

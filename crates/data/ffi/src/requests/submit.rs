@@ -14,7 +14,7 @@ use super::maps::SPARE;
 use super::request::{self, Request, Work};
 use super::ring::{self, Control};
 use super::{UNSETTLED, memory, synchronise};
-use crate::hooks::{self, File, buffer, buffer_mut, bytes, deep, vectors};
+use crate::hooks::{self, File, buffer, buffer_mut, deep, place, vectors};
 use crate::process::process;
 use crate::touch::{self, Want};
 use crate::{raw, sys};
@@ -382,25 +382,24 @@ impl<'c> Batch<'c> {
             return Err(self.end_with(Errno::BADF));
         }
         let Some(request) = self.context.take() else { return Err(self.end_with(Errno::AGAIN)) };
-        let (hidden, result) = (file.hidden(), AtomicI64::new(UNSETTLED));
-        let work = Work::OnTheSpot { _file: file, result };
+        let hidden = file.hidden();
+        let work = Work::OnTheSpot { file, result: AtomicI64::new(UNSETTLED) };
         let empty = Control { operation: ring::READ, file: hidden.0, ..control.without_bytes() };
         self.list[0] = request.set(theirs, empty, work);
         self.ours[0] = Some(request);
         self.len = 1;
         self.flush()?;
+        // Whoever fetches the event waits for the result, and ends the request then.
+        let Work::OnTheSpot { file, result: place } = request.work() else { return Ok(()) };
         // SAFETY: the caller's promise.
-        let mut result = unsafe { as_call(&control) };
+        let mut result = unsafe { as_call(file, &control) };
         if writes
             && result >= 0
             && let Err(why) = synchronise(hidden, control.rw_flags)
         {
             result = why.negative();
         }
-        if let Work::OnTheSpot { result: place, .. } = request.work() {
-            // Whoever fetches the event has waited for that, and ends the request.
-            place.store(result, Release);
-        }
+        place.store(result, Release);
         Ok(())
     }
 }
@@ -460,25 +459,42 @@ impl Order {
     }
 }
 
-/// The call that a request stands for; its result, errors as negative numbers.
+/// The call that a request stands for, of the file that its descriptor was when it was submitted;
+/// its result, errors as negative numbers.
 ///
 /// # Safety
 /// As [`submit`], of one control block.
-unsafe fn as_call(control: &Control) -> i64 {
-    let before = raw::errno();
-    let (fd, at, start) = (control.file, control.at, memory(control.buffer));
+unsafe fn as_call(file: &File, control: &Control) -> i64 {
+    let (at, start) = (control.at, memory(control.buffer));
     let len = usize::try_from(control.len).unwrap_or(usize::MAX);
-    let pieces = start.cast::<iovec>().cast_const();
+    let done = match control.operation {
+        // SAFETY: the caller's promise.
+        ring::READ => unsafe { buffer_mut(start, len) }.and_then(|into| {
+            place(at).and_then(|at| deep(file.is_ready(), || file.pread(into, at)))
+        }),
+        // SAFETY: as above.
+        ring::WRITE => unsafe { buffer(start, len) }.and_then(|from| {
+            place(at).and_then(|at| deep(file.is_at_once(len, at), || file.pwrite(from, at)))
+        }),
+        // SAFETY: as above.
+        _ => return unsafe { as_vector_call(file, control) },
+    };
+    done.map_or_else(Errno::negative, |count| count as i64)
+}
+
+/// The same, of several pieces.
+///
+/// # Safety
+/// As [`submit`], of one control block.
+unsafe fn as_vector_call(file: &File, control: &Control) -> i64 {
+    let before = raw::errno();
+    let pieces = memory(control.buffer).cast::<iovec>().cast_const();
     let n = i32::try_from(control.len).unwrap_or(-1);
     let done = match control.operation {
         // SAFETY: the caller's promise.
-        ring::READ => unsafe { bytes::pread(fd, start, len, at) },
+        ring::READ_PIECES => unsafe { vectors::preadv_from(file, pieces, n, control.at) },
         // SAFETY: as above.
-        ring::WRITE => unsafe { bytes::pwrite(fd, start, len, at) },
-        // SAFETY: as above.
-        ring::READ_PIECES => unsafe { vectors::preadv(fd, pieces, n, at) },
-        // SAFETY: as above.
-        _ => unsafe { vectors::pwritev(fd, pieces, n, at) },
+        _ => unsafe { vectors::pwritev_to(file, pieces, n, control.at) },
     };
     let result = if done < 0 { raw::errno().negative() } else { done as i64 };
     raw::set_errno(before);

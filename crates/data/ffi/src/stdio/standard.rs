@@ -54,6 +54,7 @@ const _: () = assert!(core::mem::offset_of!(Head, offset) == 144);
 const UNBUFFERED: c_int = 0x2;
 const NO_READS: c_int = 0x4;
 const NO_WRITES: c_int = 0x8;
+const FAILED: c_int = 0x20;
 const LINE_BUFFERED: c_int = 0x200;
 const APPENDING: c_int = 0x1000;
 
@@ -181,6 +182,15 @@ pub(super) unsafe fn note_written(file: *mut FILE, count: usize) {
     if head.offset >= 0 {
         head.offset = head.offset.wrapping_add_unsigned(count as u64);
     }
+}
+
+/// What ferror tells from then on.
+///
+/// # Safety
+/// An open stream of ours, which the caller holds.
+pub(super) unsafe fn note_error(file: *mut FILE) {
+    // SAFETY: every FILE begins like this, and nobody else uses it meanwhile.
+    unsafe { (*file.cast::<Head>()).flags |= FAILED };
 }
 
 /// A stream of ours begins again on its descriptor, in another mode.

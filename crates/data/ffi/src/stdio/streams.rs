@@ -18,10 +18,17 @@ pub(crate) struct Stream {
     /// The descriptor and one, or [`FREE`].
     owner: AtomicI32,
     file: AtomicPtr<FILE>,
+    /// What fwide tells: 1 once it is wide, -1 if the program has asked for bytes.
+    orientation: AtomicI32,
 }
 
-static TABLE: [Stream; STREAMS] =
-    [const { Stream { owner: AtomicI32::new(FREE), file: AtomicPtr::new(null_mut()) } }; STREAMS];
+static TABLE: [Stream; STREAMS] = [const {
+    Stream {
+        owner: AtomicI32::new(FREE),
+        file: AtomicPtr::new(null_mut()),
+        orientation: AtomicI32::new(0),
+    }
+}; STREAMS];
 /// Below this, entries have been used.
 static TOP: AtomicUsize = AtomicUsize::new(0);
 
@@ -52,7 +59,16 @@ impl Stream {
     }
 
     pub(crate) fn set_file(&self, file: *mut FILE) {
+        self.orientation.store(0, Relaxed);
         self.file.store(file, Release);
+    }
+
+    /// Makes it wide (1) or one of bytes (-1), if it is neither, or asks (0); what it is.
+    pub(crate) fn orient(&self, wanted: i32) -> i32 {
+        match self.orientation.compare_exchange(0, wanted, AcqRel, Relaxed) {
+            Ok(_) => wanted,
+            Err(is) => is,
+        }
     }
 
     /// Gives the entry back; the descriptor that it had. libc frees the FILE after that.

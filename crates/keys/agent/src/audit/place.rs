@@ -1,7 +1,7 @@
 //! Which file is a keyring's audit log: one for all who open it, where it survives a restart.
 //!
 //! ```text
-//!   configured: audit = "file:PATH"
+//!   configured: audit = "file:PATH"   PATH.ID if PATH is the log of another keyring
 //!   /var/log/tidelock/ID.audit.log      if it is there; root makes it, for the directory's owner
 //!   $XDG_STATE_HOME/tidelock/           or ~/.local/state/tidelock/
 //!   RUNDIR/                             where there is no home that can be written
@@ -12,7 +12,7 @@
 
 use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io;
+use std::io::{self, Read};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, fchown};
 use std::path::{Path, PathBuf};
 
@@ -26,6 +26,9 @@ use crate::rundir::{RunDir, make_for_all};
 
 /// Root's; each log belongs to the owner of its protected directory.
 const SYSTEM: &str = "/var/log/tidelock";
+
+/// The first whole line of a log is among these bytes.
+const FIRST_LINES: u64 = 64 * 1024;
 
 /// Where lines go.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -45,7 +48,8 @@ impl Log {
         Self { file, journal: false, owner: None }
     }
 
-    /// The log of the keyring of `directory`: in this file, if one is configured.
+    /// The log of the keyring of `directory`: in this file, if one is configured. Where a directory
+    /// was made again, that file is the log of the keyring before.
     ///
     /// # Errors
     /// No place at all: those of [`RunDir::choose`].
@@ -57,7 +61,7 @@ impl Log {
     ) -> Result<Self, Error> {
         let root = rustix::process::geteuid().is_root();
         let owner = fs::metadata(directory).ok().map(|found| (found.uid(), found.gid()));
-        let file = file.map_or_else(|| choose(keyring, root), |file| Ok(file.into()))?;
+        let file = file.map_or_else(|| choose(keyring, root), |file| Ok(own(file, keyring)))?;
         Ok(Self { file, journal, owner: owner.filter(|_| root) })
     }
 
@@ -132,6 +136,32 @@ impl Log {
         tidelock_keyring::check_unshared(&file, &self.file, owner)?;
         Ok(file)
     }
+}
+
+/// The file that is configured; beside it, if it has the chain of another keyring, which could not
+/// go on here.
+fn own(file: &Path, keyring: KeyringId) -> PathBuf {
+    match keyring_of(file) {
+        Some(other) if other != keyring.to_string() => {
+            let mut name = file.as_os_str().to_owned();
+            name.push(format!(".{keyring}"));
+            name.into()
+        }
+        _ => file.into(),
+    }
+}
+
+/// What the first line says that says anything.
+fn keyring_of(file: &Path) -> Option<String> {
+    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    let mut options = OpenOptions::new();
+    let file = options.read(true).custom_flags(flags.bits().cast_signed()).open(file).ok()?;
+    let mut text = Vec::new();
+    file.take(FIRST_LINES).read_to_end(&mut text).ok()?;
+    text.split(|byte| *byte == b'\n').find_map(|line| {
+        let line: serde_json::Value = serde_json::from_slice(line).ok()?;
+        line.get("keyring")?.as_str().map(str::to_owned)
+    })
 }
 
 fn make(folder: &Path) -> Result<(), Error> {

@@ -445,3 +445,25 @@ fn a_log_that_is_another_file_by_a_second_name_gets_no_line() {
     fs::remove_file(world.path().with_extension("other")).unwrap();
     write().unwrap();
 }
+
+/// `audit = "file:PATH"` of a directory whose keyring is another one now.
+#[test]
+fn a_log_of_another_keyring_is_not_gone_on_with() {
+    let (before, now) = (World::filled(), World::new());
+    let dir = before.path().parent().unwrap().to_path_buf();
+    let of =
+        |world: &World| Log::of(world.keyring.id(), &dir, Some(before.path()), false).unwrap().file;
+    assert_eq!(of(&before), *before.path());
+    let moved = of(&now);
+    assert_eq!(moved, dir.join(format!("audit.log.{}", now.keyring.id())));
+    let now = World { log: Log::at(moved.clone()), ..now };
+    now.write(true, "a");
+    assert_eq!((of(&before), of(&now)), (before.path().clone(), moved));
+    for world in [&before, &now] {
+        let found = world.verify(None);
+        assert!(found.broken.is_empty() && found.chained > 0, "{found:?}");
+    }
+    // A line that a crash has cut says nothing.
+    fs::write(before.path(), "{\"keyring\":\"12").unwrap();
+    assert_eq!(of(&now), *before.path());
+}

@@ -161,7 +161,11 @@ impl Grant {
             return Err(WireError::Damaged("directory"));
         }
         let count = from.u16().map_err(damaged)?;
-        let keys = (0..count).map(|_| key(&mut from)).collect::<Result<Vec<_>, _>>()?;
+        // All at once, so that no key is left behind by growing.
+        let mut keys = Vec::with_capacity(count.into());
+        for _ in 0..count {
+            keys.push(key(&mut from)?);
+        }
         if !keys.iter().any(|key| key.id == current) {
             return Err(WireError::Damaged("current data key"));
         }

@@ -9,8 +9,10 @@ pub enum ServiceFault {
     Locked,
     /// The caller's token, certificate or PIN is missing, wrong or expired.
     Credentials,
-    /// The caller may not use the key, or the key is disabled.
+    /// The caller may not use the key.
     Denied,
+    /// The key is disabled, or about to be deleted.
+    Disabled,
     /// There is no such key, token or path.
     NotFound,
     /// It answered what it should not.
@@ -30,6 +32,9 @@ impl ServiceFault {
             Self::Locked => "unseal it, then run the command again",
             Self::Credentials => "renew the token, certificate or PIN that the configuration names",
             Self::Denied => "let the caller use the key: its policy or grant must allow it",
+            Self::Disabled => {
+                "enable the key; if its deletion is scheduled, cancel that before the window ends"
+            }
             Self::NotFound => "compare the names in the configuration with the service",
             Self::Protocol => {
                 "is this the service that the configuration names, in a version that \

@@ -74,8 +74,11 @@ impl Body {
             return Err(damaged("a reserved byte of the body is not zero"));
         }
         let current = DataKeyId(from.array().map_err(short)?);
-        let data_keys =
-            (0..count).map(|_| data_key(&mut from)).collect::<Result<Vec<_>, Error>>()?;
+        // All at once, so that no key is left behind by growing.
+        let mut data_keys = Vec::with_capacity(count.into());
+        for _ in 0..count {
+            data_keys.push(data_key(&mut from)?);
+        }
         check_current(&data_keys, current)?;
         let policy = Policy::decode(part(&mut from, MAX_POLICY)?)?;
         let conversion = Conversion::decode(part(&mut from, MAX_CONVERSION)?)?;

@@ -189,7 +189,10 @@ const fn told_of_a_slot(why: &Error) -> u8 {
         | Error::CommandUnwrapped { .. }
         | Error::KdfBounds { .. }
         | Error::KdfUnavailable { .. }
-        | Error::Service { fault: Fault::Denied | Fault::NotFound | Fault::Protocol, .. } => 3,
+        | Error::Service {
+            fault: Fault::Denied | Fault::Disabled | Fault::NotFound | Fault::Protocol,
+            ..
+        } => 3,
         Error::Tampered { .. } => 4,
         _ => 0,
     }

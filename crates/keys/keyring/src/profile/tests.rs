@@ -136,6 +136,26 @@ fn a_tablespace_by_absolute_path_is_decided_as_if_it_lay_inside() {
 }
 
 #[test]
+fn what_others_name_like_a_tablespaces_directory_is_none() {
+    let policy = postgres();
+    for path in [
+        "/exp/PG_15_20251128.csv",
+        "/backup/PG_15_20251128/base.tar.gz",
+        "/backup/PG_15_main_1/000000010000000000000001.gz",
+        "/backup/PG_9_202209061/5/1",
+        "/backup/PG_15_2022090611/5/1",
+        // The name of a file, perhaps.
+        "/exp/PG_15_202209061",
+        "/exp/PG_15_202209061/",
+    ] {
+        assert_eq!(policy.tablespace_tail(path.as_bytes()), None, "{path}");
+    }
+    for path in ["/a/PG_13_202007201/5/1", "/a/PG_18_202506291/pgsql_tmp/1", "PG_15_202209061/5"] {
+        assert!(policy.tablespace_tail(path.as_bytes()).is_some(), "{path}");
+    }
+}
+
+#[test]
 fn an_owners_glob_cannot_make_pages_or_wal_plain() {
     let policy = with_plain(&["log/**", "base/**", "pg_wal/**"]).unwrap();
     assert!(is_plain(&policy, "log/postgresql.log"));
@@ -495,6 +515,9 @@ fn redis_keeps_its_configuration_plain_and_its_data_sealed() {
         "nodes.conf",
         "nodes.conf.tmp-12-1700000000000",
         "redis.pid",
+        "a/x.conf",
+        "a/x.conf.AbCdEf",
+        "a/nodes.conf.tmp-12-1700000000000",
     ] {
         assert_eq!(kind("redis", path), None, "{path}");
     }
@@ -502,8 +525,7 @@ fn redis_keeps_its_configuration_plain_and_its_data_sealed() {
         "dump.rdb",
         "temp-12.rdb",
         "appendonlydir/appendonly.aof.1.incr.aof",
-        "a/x.conf",
-        "a/x.conf.AbCdEf",
+        "a/dump.rdb",
         "redis.conf.old",
     ] {
         assert_eq!(kind("redis", path), Some(Class::Bytes), "{path}");

@@ -230,10 +230,9 @@ fn fault_of(code: &str) -> ServiceFault {
     match code {
         "AccessDeniedException"
         | "AccessDenied"
-        | "DisabledException"
-        | "KMSInvalidStateException"
         | "InvalidKeyUsageException"
         | "InvalidGrantTokenException" => ServiceFault::Denied,
+        "DisabledException" | "KMSInvalidStateException" => ServiceFault::Disabled,
         "ExpiredTokenException"
         | "ExpiredToken"
         | "UnrecognizedClientException"
@@ -321,7 +320,7 @@ mod tests {
     fn every_refusal_of_kms_has_its_fault() {
         for (code, fault) in [
             ("AccessDeniedException", ServiceFault::Denied),
-            ("DisabledException", ServiceFault::Denied),
+            ("DisabledException", ServiceFault::Disabled),
             ("ExpiredTokenException", ServiceFault::Credentials),
             ("UnrecognizedClientException", ServiceFault::Credentials),
             ("NotFoundException", ServiceFault::NotFound),

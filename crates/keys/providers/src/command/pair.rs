@@ -19,7 +19,7 @@ use tempfile::TempDir;
 use tidelock_keyring::{Error, Payload, Provider, SlotKind, SlotTerms, Wrapping};
 use zeroize::Zeroizing;
 
-use super::shell::Shell;
+use super::shell::{Shell, program_of};
 use super::{SLOT, TIMEOUT};
 
 /// A slot takes no more.
@@ -46,7 +46,7 @@ impl CommandPair {
     ) -> Result<Zeroizing<Vec<u8>>, Error> {
         if !command.contains("%p") {
             let why = "it does not name the file of the wrapped key (%p)";
-            return Err(Error::CommandText { command: command.into(), why });
+            return Err(Error::CommandText { command: program_of(command).into(), why });
         }
         Shell { command, path: &place.file(), input, timeout: self.timeout }.run()
     }
@@ -56,7 +56,7 @@ impl CommandPair {
         place.write(wrapped)?;
         let output = self.run(&self.unwrap, &place, None)?;
         Payload::from_slice(&output).ok_or_else(|| Error::CommandUnwrapped {
-            command: self.unwrap.clone(),
+            command: program_of(&self.unwrap).into(),
             found: output.len(),
         })
     }
@@ -68,7 +68,7 @@ impl Provider for CommandPair {
     }
 
     fn describe(&self) -> String {
-        format!("command `{}`", self.unwrap)
+        format!("command `{}`", program_of(&self.unwrap))
     }
 
     fn wrapping(&self) -> Wrapping {
@@ -82,7 +82,7 @@ impl Provider for CommandPair {
         let wrapped = place.read()?;
         let length = u64::try_from(wrapped.len()).unwrap_or(u64::MAX);
         if wrapped.is_empty() || length > MAX_WRAPPED {
-            let (command, found) = (self.wrap.clone(), wrapped.len());
+            let (command, found) = (program_of(&self.wrap).into(), wrapped.len());
             return Err(Error::CommandWrapped { command, found });
         }
         Ok(wrapped)

@@ -63,7 +63,7 @@ impl Shell<'_> {
         ended?;
         if !status.success() {
             return Err(Error::CommandFailed {
-                command: self.command.into(),
+                command: program_of(self.command).into(),
                 status: status.to_string(),
             });
         }
@@ -86,7 +86,7 @@ impl Shell<'_> {
 
     fn took_too_long(&self) -> Error {
         let seconds = self.timeout.as_secs();
-        Error::CommandTimeout { command: self.command.into(), seconds }
+        Error::CommandTimeout { command: program_of(self.command).into(), seconds }
     }
 
     fn collect(&self, child: &mut Child, until: Instant) -> Result<Zeroizing<Vec<u8>>, Error> {
@@ -117,10 +117,16 @@ impl Shell<'_> {
     }
 }
 
+/// What a message says of a command, whose text may hold a passphrase: the first word that sets no
+/// variable.
+pub(super) fn program_of(command: &str) -> &str {
+    command.split_whitespace().find(|word| !word.contains('=')).unwrap_or("?")
+}
+
 /// Replaces `%p` and `%%`. A directory whose name means something to a shell is refused: its name
 /// may have been chosen by whoever can write the disk.
 fn expand(command: &str, protected: &Path) -> Result<String, Error> {
-    let refuse = |why| Error::CommandText { command: command.into(), why };
+    let refuse = |why| Error::CommandText { command: program_of(command).into(), why };
     let mut out = String::with_capacity(command.len());
     let mut rest = command.chars();
     while let Some(character) = rest.next() {
@@ -148,6 +154,22 @@ fn expand(command: &str, protected: &Path) -> Result<String, Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_message_has_no_more_of_a_command_than_the_program() {
+        for (command, program) in [
+            ("openssl enc -d -pass pass:tide -in %p", "openssl"),
+            (" PASS=tide  /usr/bin/unwrap %p", "/usr/bin/unwrap"),
+            ("A=tide", "?"),
+            ("", "?"),
+        ] {
+            assert_eq!(program_of(command), program);
+        }
+        let secret = "PASS=tide exit 3";
+        let (path, timeout) = (Path::new("/d"), Duration::from_secs(60));
+        let why = Shell { command: secret, path, input: None, timeout }.run().unwrap_err();
+        assert!(!why.to_string().contains("tide") && why.to_string().ends_with(": exit"), "{why}");
+    }
 
     #[test]
     fn the_directory_takes_the_place_of_its_mark() {

@@ -36,6 +36,28 @@ fn what_init_writes_is_found_again() {
     assert_eq!(places.find(KeyringId([8; 16]), DIR.as_ref()).unwrap(), None);
 }
 
+/// Messages go into logs.
+#[test]
+fn a_secret_that_was_written_into_the_configuration_is_not_printed() {
+    let (_home, places) = places();
+    let path = places.write(ID, &config()).unwrap();
+    let token = "type = \"pkcs11\"\nmodule = \"/m.so\"\ntoken = \"t\"\nkey = \"k\"\n";
+    for (entry, told) in [
+        (format!("{token}pin = \"123456\"\n"), "unknown variant, expected "),
+        (format!("{token}pin = 123456\n"), "expected"),
+        (format!("{token}pin_file = 123456\n"), "expected"),
+        ("type = \"vault\"\nengine = \"123456\"\n".to_owned(), "unknown variant, expected "),
+        ("type = \"file\"\npath = \"/k\"\npin = 123456 7\n".to_owned(), "line 5, column "),
+        ("type = \"vault\"\ntimeout_seconds = \"123456\"\n".to_owned(), "expected"),
+    ] {
+        let text = format!("# why\n[[provider]]\n{entry}");
+        fs::write(&path, &text).unwrap();
+        let why = places.find(ID, DIR.as_ref()).unwrap_err().to_string();
+        assert!(!why.contains("123456") && why.contains(told), "{entry}: {why}");
+        assert!(!why.contains('\n'), "{why}");
+    }
+}
+
 #[test]
 fn a_key_in_a_variable_is_known_whatever_it_opens_and_a_loose_file_names_none() {
     let (_home, places) = places();

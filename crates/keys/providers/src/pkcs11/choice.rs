@@ -25,6 +25,8 @@ pub struct Pkcs11Choice {
     pub id: Option<Vec<u8>>,
     /// Where the PIN comes from.
     pub pin: PinSource,
+    /// How long all of a call may take, where nobody is asked for the PIN.
+    pub timeout_seconds: u16,
 }
 
 /// Where a PIN comes from.
@@ -53,6 +55,20 @@ struct Written {
     pin_file: Option<PathBuf>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pin: Option<Asked>,
+    #[serde(default = "timeout", skip_serializing_if = "is_default")]
+    timeout_seconds: u16,
+}
+
+/// Of tokens behind a network.
+const TIMEOUT: u16 = 30;
+
+const fn timeout() -> u16 {
+    TIMEOUT
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
+const fn is_default(seconds: &u16) -> bool {
+    *seconds == TIMEOUT
 }
 
 /// `pin` has one value, so that nobody writes a PIN there.
@@ -82,6 +98,7 @@ impl Pkcs11Choice {
 
     fn check(self) -> Result<Self, &'static str> {
         match self {
+            _ if self.timeout_seconds == 0 => Err("`timeout_seconds` is 0"),
             _ if !self.module.is_absolute() => Err("the module's path is not absolute"),
             _ if self.token.is_none() && self.serial.is_none() => {
                 Err("neither label nor serial number of a token is given")
@@ -101,7 +118,7 @@ impl TryFrom<Written> for Pkcs11Choice {
     type Error = &'static str;
 
     fn try_from(written: Written) -> Result<Self, &'static str> {
-        let Written { module, token, serial, key, id, pin_file, pin } = written;
+        let Written { module, token, serial, key, id, pin_file, pin, timeout_seconds } = written;
         let pin = match (pin_file, pin) {
             (Some(path), None) => PinSource::File(path),
             (None, Some(Asked::Ask)) => PinSource::Ask,
@@ -110,7 +127,7 @@ impl TryFrom<Written> for Pkcs11Choice {
         };
         let id = id.map(|id| HEXLOWER_PERMISSIVE.decode(id.as_bytes())).transpose();
         let id = id.map_err(|_| "`id` is not hexadecimal")?;
-        Self { module, token, serial, key, id, pin }.check()
+        Self { module, token, serial, key, id, pin, timeout_seconds }.check()
     }
 }
 
@@ -121,8 +138,8 @@ impl From<Pkcs11Choice> for Written {
             PinSource::Ask => (None, Some(Asked::Ask)),
         };
         let id = choice.id.map(|id| HEXLOWER.encode(&id));
-        let Pkcs11Choice { module, token, serial, key, .. } = choice;
-        Self { module, token, serial, key, id, pin_file, pin }
+        let Pkcs11Choice { module, token, serial, key, timeout_seconds, .. } = choice;
+        Self { module, token, serial, key, id, pin_file, pin, timeout_seconds }
     }
 }
 
@@ -145,6 +162,7 @@ fn parse(text: &str) -> Result<Pkcs11Choice, &'static str> {
         key: None,
         id: None,
         pin: PinSource::Ask,
+        timeout_seconds: TIMEOUT,
     };
     for (name, value) in attributes(path, ';')? {
         let text = || String::from_utf8(value.clone()).map_err(|_| "an attribute is not UTF-8");

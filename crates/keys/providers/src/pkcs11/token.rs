@@ -2,10 +2,15 @@
 //!
 //! Every call loads the module, logs in, logs out and ends the module, so that
 //! nothing of it lives on in a process that forks. The PIN goes to the token and nowhere else.
+//!
+//! A module may never come back from a call: it runs in a thread of its own, which is left behind
+//! then. Where a person is asked for the PIN there is no such limit: that person can end it.
 
-use std::cell::OnceCell;
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
+use std::sync::mpsc::{RecvTimeoutError, sync_channel};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::thread;
+use std::time::Duration;
 
 use aws_lc_rs::digest::{SHA256, digest};
 use cryptoki::context::{CInitializeArgs, CInitializeFlags, Pkcs11};
@@ -36,11 +41,14 @@ static MODULE: Mutex<()> = Mutex::new(());
 static REFUSED: Mutex<Vec<Attempt>> = Mutex::new(Vec::new());
 
 /// Opens slots with a key in a PKCS#11 token.
-pub(super) struct Pkcs11Provider {
+pub(super) struct Pkcs11Provider(Arc<Token>);
+
+/// A key in a token, and who gives the PIN.
+struct Token {
     choice: Pkcs11Choice,
     descriptor: Option<Descriptor>,
     /// Asked once, however many slots are tried.
-    pin: OnceCell<Pin>,
+    pin: OnceLock<Pin>,
 }
 
 /// A PIN, and its SHA-256, by which it is known again.
@@ -62,14 +70,44 @@ impl Pkcs11Provider {
     /// A PIN that is to be asked is read from `descriptor`, if there is one.
     pub(super) fn new(choice: &Pkcs11Choice, descriptor: Option<&Descriptor>) -> Self {
         let (choice, descriptor) = (choice.clone(), descriptor.cloned());
-        Self { choice, descriptor, pin: OnceCell::new() }
+        Self(Arc::new(Token { choice, descriptor, pin: OnceLock::new() }))
     }
 
-    /// Runs `work` with the key, in a session of its own.
-    fn with_key<T>(
+    /// As [`Token::with_key`], for as long as the choice says.
+    fn with_key<T: Send + 'static>(
         &self,
-        work: impl FnOnce(&Session, ObjectHandle) -> Result<T, Error>,
+        work: impl FnOnce(&OpenKey<'_>) -> Result<T, Error> + Send + 'static,
     ) -> Result<T, Error> {
+        let token = Arc::clone(&self.0);
+        if token.choice.pin == PinSource::Ask {
+            return token.with_key(work);
+        }
+        let limit = token.choice.timeout_seconds;
+        let (give, take) = sync_channel(1);
+        let thread = thread::Builder::new().name("pkcs11".to_owned());
+        let thread = thread
+            .spawn(move || give.send(token.with_key(work)).is_ok())
+            .map_err(Error::io("start a thread for", &self.0.choice.module))?;
+        match take.recv_timeout(Duration::from_secs(limit.into())) {
+            Ok(done) => {
+                // Nothing of it runs when this process forks.
+                let _ = thread.join();
+                done
+            }
+            Err(RecvTimeoutError::Timeout) => {
+                let why = format!("did not answer within {limit} s");
+                Err(self.0.fault(ServiceFault::NoAnswer, &why))
+            }
+            Err(RecvTimeoutError::Disconnected) => {
+                Err(self.0.fault(ServiceFault::Protocol, "ended in the middle of a call"))
+            }
+        }
+    }
+}
+
+impl Token {
+    /// Runs `work` with the key, in a session of its own.
+    fn with_key<T>(&self, work: impl FnOnce(&OpenKey<'_>) -> Result<T, Error>) -> Result<T, Error> {
         let _alone = MODULE.lock().unwrap_or_else(PoisonError::into_inner);
         let module = Pkcs11::new(check_code(&self.choice.module)?).map_err(|why| {
             // The loader's words name the path and the reason.
@@ -86,7 +124,7 @@ impl Pkcs11Provider {
     fn in_session<T>(
         &self,
         module: &Pkcs11,
-        work: impl FnOnce(&Session, ObjectHandle) -> Result<T, Error>,
+        work: impl FnOnce(&OpenKey<'_>) -> Result<T, Error>,
     ) -> Result<T, Error> {
         let slot = self.find_token(module)?;
         let mechanisms = module
@@ -100,7 +138,7 @@ impl Pkcs11Provider {
             .map_err(|why| self.token_error("opens no session", &why))?;
         self.log_in(module, slot, &session)?;
         let key = self.find_key(&session)?;
-        let done = work(&session, key);
+        let done = work(&OpenKey { token: self, session: &session, key });
         let _ = session.logout();
         done
     }
@@ -225,6 +263,10 @@ impl Pkcs11Provider {
             .map_err(|why| self.token_error("does not take such parameters", &why))
     }
 
+    fn describe(&self) -> String {
+        format!("token key {}", self.place())
+    }
+
     fn place(&self) -> String {
         self.choice.key_uri()
     }
@@ -273,30 +315,30 @@ impl Attempt {
 /// The key, in a session that is logged in.
 #[derive(Clone, Copy)]
 struct OpenKey<'s> {
-    provider: &'s Pkcs11Provider,
+    token: &'s Token,
     session: &'s Session,
     key: ObjectHandle,
 }
 
 impl Gcm for OpenKey<'_> {
     fn who(&self) -> String {
-        self.provider.describe()
+        self.token.describe()
     }
 
     fn fault(&self, why: &str) -> Error {
-        self.provider.fault(ServiceFault::Protocol, why)
+        self.token.fault(ServiceFault::Protocol, why)
     }
 
     fn seal(&self, plain: &[u8], bound: &[u8], out: &mut Vec<u8>) -> Result<(), Error> {
-        let Self { provider, session, key } = *self;
+        let Self { token, session, key } = *self;
         let mut iv = [0; IV];
         session
             .generate_random_slice(&mut iv)
-            .map_err(|why| provider.token_error("gives no random bytes", &why))?;
-        let mechanism = Mechanism::AesGcm(provider.parameters(&mut iv, bound)?);
+            .map_err(|why| token.token_error("gives no random bytes", &why))?;
+        let mechanism = Mechanism::AesGcm(token.parameters(&mut iv, bound)?);
         let sealed = session
             .encrypt(&mechanism, key, plain)
-            .map_err(|why| provider.token_error("does not encrypt with the key", &why))?;
+            .map_err(|why| token.token_error("does not encrypt with the key", &why))?;
         if sealed.len() != plain.len() + TAG {
             return Err(self.fault("wraps to another length"));
         }
@@ -307,9 +349,9 @@ impl Gcm for OpenKey<'_> {
     }
 
     fn open(&self, sealed: &Sealed<'_>, bound: &[u8]) -> Result<Option<Zeroizing<Vec<u8>>>, Error> {
-        let Self { provider, session, key } = *self;
+        let Self { token, session, key } = *self;
         let mut iv = sealed.iv.to_vec();
-        let mechanism = Mechanism::AesGcm(provider.parameters(&mut iv, bound)?);
+        let mechanism = Mechanism::AesGcm(token.parameters(&mut iv, bound)?);
         match session.decrypt(&mechanism, key, sealed.bytes) {
             Ok(plain) => Ok(Some(Zeroizing::new(plain))),
             // The standard names the first; SoftHSM says the second.
@@ -319,7 +361,7 @@ impl Gcm for OpenKey<'_> {
                 | RvError::EncryptedDataLenRange,
                 _,
             )) => Ok(None),
-            Err(why) => Err(provider.token_error("does not decrypt with the key", &why)),
+            Err(why) => Err(token.token_error("does not decrypt with the key", &why)),
         }
     }
 }
@@ -330,7 +372,7 @@ impl Provider for Pkcs11Provider {
     }
 
     fn describe(&self) -> String {
-        format!("token key {}", self.place())
+        self.0.describe()
     }
 
     fn wrapping(&self) -> Wrapping {
@@ -338,21 +380,23 @@ impl Provider for Pkcs11Provider {
     }
 
     fn reference(&self) -> String {
-        self.place()
+        self.0.place()
     }
 
     fn wrap(&self, terms: &SlotTerms, payload: &Payload) -> Result<Vec<u8>, Error> {
-        self.with_key(|session, key| {
-            self.check_key(session, key)?;
-            two_parts::wrap(terms, LABEL, payload, &OpenKey { provider: self, session, key })
+        let terms = terms.clone();
+        let payload =
+            Payload::from_slice(payload.expose()).ok_or(Error::Crypto { what: "a copy" })?;
+        self.with_key(move |open| {
+            open.token.check_key(open.session, open.key)?;
+            two_parts::wrap(&terms, LABEL, &payload, open)
         })
     }
 
     fn unwrap(&self, terms: &SlotTerms, wrapped: &[u8]) -> Result<Payload, Error> {
-        let parts = TwoParts::parse(wrapped)?;
-        self.with_key(|session, key| {
-            parts.open(terms, LABEL, &OpenKey { provider: self, session, key })
-        })
+        TwoParts::parse(wrapped)?;
+        let (terms, wrapped) = (terms.clone(), wrapped.to_vec());
+        self.with_key(move |open| TwoParts::parse(&wrapped)?.open(&terms, LABEL, open))
     }
 }
 

@@ -23,11 +23,11 @@ const CHECKSUMS_AT: usize = 252;
 /// A few fields of global/pg_control.
 #[derive(Clone, Serialize)]
 pub(crate) struct ControlFile {
-    pub(super) version: u32,
+    pub(crate) version: u32,
     pub(crate) state: &'static str,
-    pub(super) data_checksums: bool,
+    pub(crate) data_checksums: bool,
     /// As of the last checkpoint.
-    pub(super) full_page_writes: bool,
+    pub(crate) full_page_writes: bool,
 }
 
 impl ControlFile {

@@ -10,9 +10,9 @@ use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 const MOST: usize = 16;
 
 /// The files that were named.
-pub(crate) struct Told([AtomicU64; MOST]);
+pub(crate) struct OncePerFile([AtomicU64; MOST]);
 
-impl Told {
+impl OncePerFile {
     pub(crate) const fn new() -> Self {
         Self([const { AtomicU64::new(0) }; MOST])
     }
@@ -39,7 +39,7 @@ mod tests {
 
     #[test]
     fn each_file_is_named_once_and_not_too_many() {
-        let told = Told::new();
+        let told = OncePerFile::new();
         assert!(told.is_first(1, 2) && !told.is_first(1, 2));
         assert!(told.is_first(2, 2) && told.is_first(1, 3));
         let named = (100..200).filter(|inode| told.is_first(1, *inode)).count();

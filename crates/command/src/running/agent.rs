@@ -9,12 +9,12 @@ use serde::Serialize;
 use tidelock_agent::{Error, RunDir, client};
 use tidelock_format::KeyringId;
 
+use super::programs::{self, Programs};
 use crate::owner::Owner;
 use crate::primitives::primitives;
 use crate::protected::Protected;
 use crate::server::Server;
-use crate::status::Programs;
-use crate::whereabouts::Identity;
+use crate::whereabouts::{DELETED, Identity};
 
 /// Where a user without /run/tidelock/UID has the agents.
 const RUN_OF_HOME: &str = ".local/state/tidelock/run";
@@ -34,10 +34,13 @@ pub(crate) struct Agent {
     pub(crate) file: [u8; 32],
     /// Its protected directory, by the path that it has there.
     #[serde(skip)]
-    directory: PathBuf,
+    pub(crate) directory: PathBuf,
     /// Whose programs it gives keys to, beside root's.
     #[serde(skip)]
     pub(crate) user: Option<u32>,
+    /// An upgrade has replaced the program that it runs. Only root may look.
+    #[serde(skip)]
+    pub(crate) is_from_before: bool,
 }
 
 impl Agent {
@@ -84,13 +87,15 @@ pub(crate) enum Found {
 }
 
 impl Found {
-    /// The first that answers, else one that is silent.
+    /// The first that answers and serves this directory, not another copy of it; else one that is
+    /// silent.
     pub(crate) fn look(protected: &Protected, server: &Server, programs: &Programs) -> Self {
         let mut found = Self::Nobody;
         let users = users(&protected.path);
         for socket in sockets(&protected.path, protected.keyring.id(), server, programs) {
             match ask(socket, &users) {
                 Self::Nobody => {}
+                Self::Answers(agent) if !agent.serves(&protected.path) => {}
                 answers @ Self::Answers(_) => return answers,
                 silent @ Self::Silent(_) => found = silent,
             }
@@ -98,7 +103,8 @@ impl Found {
         found
     }
 
-    /// All that are there: root may have one beside that of the server's user.
+    /// All that are there: root may have one beside that of the server's user. They may serve
+    /// another copy of the directory.
     pub(crate) fn all(dir: &Path, id: KeyringId, programs: &Programs) -> Vec<Self> {
         let (users, server) = (users(dir), Server::on(dir));
         let sockets = sockets(dir, id, &server, programs).into_iter();
@@ -119,6 +125,8 @@ fn sockets(dir: &Path, id: KeyringId, server: &Server, programs: &Programs) -> V
         sockets.push(format!("/run/tidelock/{}/{name}", owner.uid).into());
         sockets.push(format!("/tmp/tidelock-{}/{name}", owner.uid).into());
         sockets.extend(owner.home().map(|home| home.join(RUN_OF_HOME).join(&name)));
+        // What systemd calls $XDG_RUNTIME_DIR.
+        sockets.push(format!("/run/user/{}/tidelock/{name}", owner.uid).into());
     }
     sockets.extend(of_server(server, &name));
     sockets.extend(programs.socket(id));
@@ -151,6 +159,7 @@ fn ask(socket: PathBuf, users: &[u32]) -> Found {
         .and_then(|agent| agent.map(|it| Ok((it.pid(), it.uid(), it.status()?))).transpose());
     match answer {
         Ok(Some((pid, user, status))) => Found::Answers(Agent {
+            is_from_before: runs_what_is_gone(pid.unwrap_or(status.pid)),
             pid: pid.unwrap_or(status.pid),
             socket,
             generation: status.generation.0,
@@ -165,9 +174,14 @@ fn ask(socket: PathBuf, users: &[u32]) -> Found {
     }
 }
 
+fn runs_what_is_gone(pid: i32) -> bool {
+    let program = fs::read_link(format!("/proc/{pid}/exe"));
+    program.is_ok_and(|path| path.as_os_str().as_encoded_bytes().ends_with(DELETED.as_bytes()))
+}
+
 /// The sockets in the environment of the server.
 fn of_server(server: &Server, name: &str) -> Vec<PathBuf> {
     let Server::Running { pid, .. } = server else { return Vec::new() };
-    let sockets = i32::try_from(*pid).map(super::programs::sockets).unwrap_or_default();
+    let sockets = i32::try_from(*pid).map(programs::sockets).unwrap_or_default();
     sockets.into_iter().filter(|path| path.ends_with(name)).collect()
 }

@@ -5,21 +5,17 @@
 use tidelock_cipher::UnitCipher;
 
 use crate::errno::Errno;
-use crate::file::O_APPEND;
+use crate::flags::{O_ACCMODE, O_APPEND, O_TRUNC, O_WRONLY};
 use crate::kernel::{Fd, System};
-use crate::open::O_TRUNC;
 use crate::process::Process;
 use crate::refusal::Refusal;
 use crate::roots::Decide;
-
-const O_ACCMODE: i32 = 3;
-const O_WRONLY: i32 = 1;
 
 impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
     /// Tells where the kernel would have let the program in, and refuses what is asked for beside:
     /// to read the file, and to write where the program would only append.
     #[cold]
-    pub(crate) fn tell_of_more(
+    pub(crate) fn tell_of_extra_access(
         &self,
         error: Errno,
         (at, path): (Fd, &[u8]),

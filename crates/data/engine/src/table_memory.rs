@@ -6,14 +6,14 @@
 use core::ops::Deref;
 
 /// Where a table lies.
-pub(crate) enum Room<T: ?Sized + 'static> {
+pub(crate) enum TableMemory<T: ?Sized + 'static> {
     /// Static memory.
     Lent(&'static T),
     /// Of this table alone.
     Own(Box<T>),
 }
 
-impl<T: ?Sized> Deref for Room<T> {
+impl<T: ?Sized> Deref for TableMemory<T> {
     type Target = T;
 
     #[inline]

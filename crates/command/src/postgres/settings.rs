@@ -9,14 +9,18 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 
 use crate::console;
+use crate::error::{Error, Result};
 use crate::walk::read_small;
 
+/// The configuration of a cluster, in its folder.
+pub(crate) const CONFIG: &str = "postgresql.conf";
+const DATA_DIRECTORY: &str = "data_directory";
 /// The settings that are looked for.
 const NAMES: [&str; 8] = [
     "full_page_writes",
     "fsync",
     "io_method",
-    "data_directory",
+    DATA_DIRECTORY,
     "archive_mode",
     "archive_command",
     "archive_library",
@@ -36,7 +40,7 @@ pub(crate) struct Setting {
 
 impl Setting {
     /// True for `off` and what the server takes for it.
-    pub(super) fn is_off(&self) -> bool {
+    pub(crate) fn is_off(&self) -> bool {
         let value = self.value.to_ascii_lowercase();
         value == "0"
             || value.len() > 1 && "off".starts_with(&value)
@@ -45,13 +49,13 @@ impl Setting {
 }
 
 /// Those of `NAMES` that are set; the last value counts.
-pub(super) fn of(dir: &Path) -> Vec<Setting> {
+pub(crate) fn of(dir: &Path) -> Vec<Setting> {
     let mut found = Found(Vec::new());
     let options = dir.join("postmaster.opts");
     let words = words(&read_small(&options).unwrap_or_default());
     let given = options_of(&words);
     let config = given.iter().rev().find(|(name, _)| name == "config_file");
-    let config = config.map_or_else(|| dir.join("postgresql.conf"), |(_, path)| path.into());
+    let config = config.map_or_else(|| dir.join(CONFIG), |(_, path)| path.into());
     found.file(&config, 0);
     found.file(&dir.join("postgresql.auto.conf"), 0);
     for (name, value) in given {
@@ -60,10 +64,42 @@ pub(super) fn of(dir: &Path) -> Vec<Setting> {
     found.0
 }
 
-pub(crate) struct Found(pub(crate) Vec<Setting>);
+/// The data directory that the configuration of a Debian cluster names, with the file that has the
+/// line, which may be one that it includes. postgresql.auto.conf has none: it lies there.
+///
+/// # Errors
+/// [`Error::Io`].
+pub(crate) fn named_directory(folder: &Path) -> Result<Option<(PathBuf, PathBuf)>> {
+    let file = folder.join(CONFIG);
+    // A file that cannot be read has no settings for `Found`.
+    fs::read_to_string(&file).map_err(Error::io("read", &file))?;
+    let mut found = Found(Vec::new());
+    found.file(&file, 0);
+    Ok(data_directory_of(found))
+}
+
+/// As [`named_directory`], if postgresql.conf had this text.
+pub(crate) fn named_directory_in(folder: &Path, text: &str) -> Option<(PathBuf, PathBuf)> {
+    let mut found = Found(Vec::new());
+    found.text(text, &folder.join(CONFIG), 0);
+    data_directory_of(found)
+}
+
+fn data_directory_of(found: Found) -> Option<(PathBuf, PathBuf)> {
+    let mut all = found.0.into_iter();
+    let named = all.find(|it| it.name == DATA_DIRECTORY && !it.value.is_empty());
+    named.map(|it| (it.value.into(), it.from))
+}
+
+/// True for a line of postgresql.conf that names the data directory.
+pub(crate) fn names_directory(text: &str) -> bool {
+    line(text).is_some_and(|(name, _)| name == DATA_DIRECTORY)
+}
+
+struct Found(Vec<Setting>);
 
 impl Found {
-    pub(crate) fn file(&mut self, path: &Path, depth: u32) {
+    fn file(&mut self, path: &Path, depth: u32) {
         let Ok(text) = read_small(path) else { return };
         if depth <= MAX_DEPTH {
             self.text(&text, path, depth);
@@ -71,7 +107,7 @@ impl Found {
     }
 
     /// Those of a file at `path` that has this text.
-    pub(crate) fn text(&mut self, text: &str, path: &Path, depth: u32) {
+    fn text(&mut self, text: &str, path: &Path, depth: u32) {
         let beside = |name: &str| path.parent().unwrap_or(path).join(name);
         for (name, value) in text.lines().filter_map(line) {
             match name.as_str() {
@@ -155,6 +191,19 @@ mod tests {
         }
         for text in ["", "# fsync = off", "fsync", "= off"] {
             assert_eq!(line(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn the_data_directory_is_read_as_the_server_reads_it() {
+        for (text, value) in [
+            ("data_directory = '/a b'\t\t# use data in another directory\n", Some("/a b")),
+            ("#data_directory = '/no'\n", None),
+            ("data_directory '/a'\ndata_directory=/b # c\n", Some("/b")),
+            ("Data_Directory = '/a'\ndata_directory_mode = 0700\n", Some("/a")),
+        ] {
+            let named = named_directory_in(Path::new("/etc"), text);
+            assert_eq!(named.map(|(dir, _)| dir), value.map(PathBuf::from), "{text}");
         }
     }
 

@@ -18,18 +18,18 @@
 /// Of MariaDB, with which Galera comes.
 const PROFILE: &[u8] = b"mariadb";
 /// Programs that load Galera, by the last part of their path.
-const SERVERS: [&[u8]; 2] = [b"mariadbd", b"mysqld"];
+pub(crate) const SERVERS: [&[u8]; 2] = [b"mariadbd", b"mysqld"];
 
 /// True for a program that may load Galera.
 #[must_use]
-pub fn is_server(exe: &[u8]) -> bool {
+pub fn loads_galera(exe: &[u8]) -> bool {
     SERVERS.contains(&last(exe))
 }
 
 /// True if a file below a directory with this profile is memory; `server` says whether the program
-/// [`is_server`].
+/// [`loads_galera`].
 #[must_use]
-pub fn is_memory(profile: &str, server: bool, path: &[u8]) -> bool {
+pub fn is_memory_of_galera(profile: &str, server: bool, path: &[u8]) -> bool {
     (server || profile.as_bytes() == PROFILE) && is_galeras(path)
 }
 
@@ -61,17 +61,21 @@ fn is_number(text: &[u8], digits: usize) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{is_galeras, is_memory, is_server};
+    use super::{is_galeras, is_memory_of_galera, loads_galera};
 
     #[test]
     fn a_renamed_profile_keeps_the_memory_of_a_server_and_gives_none_to_other_programs() {
         for server in [&b"/usr/sbin/mariadbd"[..], b"/opt/x/mysqld"] {
-            assert!(is_memory("my-maria", is_server(server), b"/d/galera.cache"));
-            assert!(!is_memory("my-maria", is_server(server), b"/d/ibdata1"));
+            assert!(is_memory_of_galera("my-maria", loads_galera(server), b"/d/galera.cache"));
+            assert!(!is_memory_of_galera("my-maria", loads_galera(server), b"/d/ibdata1"));
         }
         for other in [&b"/usr/bin/app"[..], b"/mariadbd/app", b"/usr/bin/mysqldump", b""] {
-            assert!(!is_memory("generic", is_server(other), b"/d/0x0000002b_data.000000"));
-            assert!(is_memory("mariadb", is_server(other), b"/d/galera.cache"));
+            assert!(!is_memory_of_galera(
+                "generic",
+                loads_galera(other),
+                b"/d/0x0000002b_data.000000"
+            ));
+            assert!(is_memory_of_galera("mariadb", loads_galera(other), b"/d/galera.cache"));
         }
     }
 

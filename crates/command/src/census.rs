@@ -20,42 +20,42 @@ const EXAMPLES: usize = 3;
 /// The files of a protected directory, counted by their headers.
 #[derive(Serialize, Default)]
 pub(crate) struct Census {
-    pub(super) sealed: Tally,
-    pub(super) empty: u64,
-    pub(super) plain: Vec<PlainRule>,
+    pub(crate) sealed: Tally,
+    pub(crate) empty: u64,
+    pub(crate) plain: Vec<PlainRule>,
     /// Without a header where one must be, the other way round, or with copies of the header that
     /// do not agree: `verify` names them.
-    pub(super) doubtful: u64,
+    pub(crate) doubtful: u64,
     /// Not listed or not read.
-    pub(super) unreadable: u64,
+    pub(crate) unreadable: u64,
     #[serde(skip)]
-    pub(super) under: BTreeMap<DataKeyId, Under>,
+    pub(crate) under: BTreeMap<DataKeyId, Under>,
 }
 
 /// What is sealed under one data key.
 #[derive(Default)]
-pub(super) struct Under {
-    pub(super) tally: Tally,
+pub(crate) struct Under {
+    pub(crate) tally: Tally,
     /// Relative to the directory, sorted.
-    pub(super) names: Vec<PathBuf>,
+    pub(crate) names: Vec<PathBuf>,
 }
 
 /// Files and their plain bytes.
 #[derive(Clone, Copy, Serialize, Default)]
-pub(super) struct Tally {
-    pub(super) files: u64,
-    pub(super) bytes: u64,
+pub(crate) struct Tally {
+    pub(crate) files: u64,
+    pub(crate) bytes: u64,
 }
 
 /// A rule that keeps files plain, and how many it keeps.
 #[derive(Serialize)]
-pub(super) struct PlainRule {
-    pub(super) glob: String,
-    pub(super) reason: String,
+pub(crate) struct PlainRule {
+    pub(crate) glob: String,
+    pub(crate) reason: String,
     /// Named by the owner, not by the profile.
-    pub(super) own: bool,
-    pub(super) files: u64,
-    pub(super) examples: Vec<String>,
+    pub(crate) own: bool,
+    pub(crate) files: u64,
+    pub(crate) examples: Vec<String>,
 }
 
 impl Tally {

@@ -12,18 +12,18 @@ use core::sync::atomic::{
 use spin::Once;
 
 /// Such a place. Empty if all of its bytes are zero.
-pub struct Spot<T> {
+pub struct SetOnce<T> {
     taken: AtomicBool,
     value: Once<T>,
 }
 
-impl<T> Default for Spot<T> {
+impl<T> Default for SetOnce<T> {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl<T> Spot<T> {
+impl<T> SetOnce<T> {
     /// An empty one.
     #[must_use]
     pub const fn new() -> Self {
@@ -75,14 +75,14 @@ mod tests {
 
     #[test]
     fn a_place_that_a_fork_left_half_taken_is_skipped() {
-        let places = [const { Spot::new() }; 3];
-        assert_eq!(Spot::all(&places).count(), 0);
-        assert_eq!(Spot::put_into(&places, 1), Some(&1));
+        let places = [const { SetOnce::new() }; 3];
+        assert_eq!(SetOnce::all(&places).count(), 0);
+        assert_eq!(SetOnce::put_into(&places, 1), Some(&1));
         // Another thread has claimed it, and does not exist here.
         places[1].taken.swap(true, AcqRel);
-        assert_eq!(Spot::put_into(&places, 3), Some(&3));
-        assert_eq!(Spot::all(&places).collect::<Vec<_>>(), [&1, &3]);
-        assert_eq!(Spot::put_into(&places, 4), None);
+        assert_eq!(SetOnce::put_into(&places, 3), Some(&3));
+        assert_eq!(SetOnce::all(&places).collect::<Vec<_>>(), [&1, &3]);
+        assert_eq!(SetOnce::put_into(&places, 4), None);
         assert_eq!(places[0].put(5), Err(5));
     }
 }
