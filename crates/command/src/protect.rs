@@ -68,6 +68,9 @@ pub(crate) struct Protect {
     /// The server's user who is asked for settings [default: postgres; else the owner of DIR]
     #[arg(short = 'U', long, value_name = "ROLE")]
     username: Option<String>,
+    /// The places that links of a stopped server lead to are its own, though nobody reads the plan
+    #[arg(long, conflicts_with = "without_stopping")]
+    outside: bool,
     /// Go on although SELinux is enforced: its policy lets the unit's server load the library
     #[arg(long)]
     selinux_allows: bool,

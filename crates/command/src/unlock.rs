@@ -386,7 +386,7 @@ fn open(
 }
 
 /// An open descriptor that none of the programs gets which this one starts or becomes: a file gives
-/// its text again to whoever opens it. The first three are given to each of them anew.
+/// its text again to whoever opens it. Each of them gets its own first three.
 ///
 /// # Errors
 /// It is no number.

@@ -124,7 +124,9 @@ impl Verify {
     /// The keyring does not open; a file is not as it must be.
     pub(crate) fn run(self) -> Result<ExitCode> {
         // The weekly check is a service of root.
-        this_program::begin_again(&[])?;
+        if self.keys.passphrase_fd.is_none() {
+            this_program::begin_again(&[])?;
+        }
         let markers = self.deep.markers()?;
         let protected = Protected::open(&self.dir)?;
         let keyring = self.keys.unlock(&protected)?;

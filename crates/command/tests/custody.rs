@@ -113,7 +113,8 @@ fn a_stolen_keyring_with_its_key_opens_none_behind_the_change_of_that_key() {
     };
     let rotate = "tidelock key rotate -D data --slot $slot --to file:$PWD/new";
     let (opened, said) = opens(rotate);
-    let refused = "error: slot [ID] of type recovery cannot be opened now";
+    let refused = "error: the keyring key is renewed under every slot, and slot [ID] of type recovery \
+                   cannot be opened now";
     assert!(opened && said.starts_with(refused), "nothing is changed: {said}");
     let (opened, said) = opens(&format!("{rotate} --no-renew"));
     assert!(opened && said.contains("its own key is not renewed"), "{said}");
@@ -154,7 +155,9 @@ fn root_changes_the_keys_of_another_users_directory_where_its_server_finds_them(
     let add = "tidelock key add -D own/data file:$PWD/own/new.key --recovery-file own/r";
     let said = within(&format!("{add}; ls own/new.key own/data/.tidelock; ls /etc/tidelock"));
     assert!(said.contains("which what root writes into /etc/tidelock would hide"), "{said}");
-    assert!(said.contains("run the command as tlowner"), "{said}");
+    let moved = "run the command as tlowner; or move that file to /etc/tidelock/keyrings/[ID].toml, \
+                 chown it to root and chmod 644 (640 and the owner's group if it has a command)";
+    assert!(said.contains(moved), "{said}");
     assert_eq!(said.matches("No such file or directory").count(), 2, "{said}");
     // Where nothing is configured, root configures the machine, and the owner reads that.
     let said = within(&format!(
@@ -172,4 +175,25 @@ fn root_changes_the_keys_of_another_users_directory_where_its_server_finds_them(
          as tidelock exec -D own/second -- true; echo code $?",
     );
     assert_eq!(said, "640-root-54321\ncode 0\n");
+    // In the owner's own file there is no advice that would close it to the server.
+    let said = within(
+        "rm -r /etc/tidelock; mkdir own/third; chown 54321 own/third; \
+         as tidelock init own/third --recovery-file own/r3 > out 2>&1 || cat out; \
+         mv own/.config/tidelock/keyrings/*.toml own/.config/tidelock/third.toml; \
+         tidelock key add -D own/third file:$PWD/own/4.key --recovery-file own/r3",
+    );
+    assert!(said.contains("move that file to /etc/tidelock/third.toml"), "{said}");
+    assert!(said.contains("chown it to root and chmod 644\n"), "{said}");
+    // Each user's commands look into each `NAME.toml`.
+    let said = within(
+        "mkdir -p /etc/tidelock; mv own/.config/tidelock/third.toml /etc/tidelock; \
+         chown 0:0 /etc/tidelock/third.toml; chmod 644 /etc/tidelock/third.toml; \
+         tidelock key add -D own/third \"command:cat $PWD/own/k\" --recovery-file own/r3; \
+         stat -c %a-%G /etc/tidelock/third.toml",
+    );
+    assert!(
+        said.contains("every user can read /etc/tidelock/third.toml, and the command"),
+        "{said}"
+    );
+    assert!(said.ends_with("644-root\n"), "{said}");
 }

@@ -91,7 +91,8 @@ fn a_kill_while_a_slot_is_added_leaves_an_opener() {
 
 #[test]
 fn a_kill_while_a_slot_is_rotated_leaves_an_opener() {
-    assert!(kill_everywhere("rotate -D h/data --slot $1 --to file:$HOME/third.key", [3, 3]) > 20);
+    let rotate = "rotate -D h/data --recovery-file h/recovery --slot $1 --to file:$HOME/third.key";
+    assert!(kill_everywhere(rotate, [3, 3]) > 20);
 }
 
 #[test]

@@ -171,6 +171,35 @@ fn a_check_and_a_start_agree_while_vault_is_down() {
     assert!(vault.asked().len() > 10);
 }
 
+/// The name of a secret is the same whatever version it has.
+#[test]
+fn a_new_version_of_a_secret_renews_the_keyring_key() {
+    const NEW: &str = "HTTP/1.1 200 X\r\nContent-Type: application/json\r\nContent-Length: 92\r\n\
+                       Connection: close\r\n\r\n{\"data\":{\"data\":{\"key\":\"\
+                       a00102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f\"\
+                       }}}";
+    let (vault, place) = (Double::start(), Shell::new());
+    let token = vault.prepared().good;
+    let begin = format!("export VAULT_ADDR={} VAULT_TOKEN={token};", vault.prepared().address);
+    let made = place.run(&format!(
+        "{begin} tidelock init data --profile generic --recovery-file r --provider \
+         vault:kv/db/pg > out 2>&1 || cat out"
+    ));
+    assert_eq!(made, "");
+    let rotate = format!(
+        "{begin} tidelock key rotate -D data --recovery-file r --to vault:kv/db/pg --slot \
+         $(tidelock key list -D data | grep vault | cut -c1-8)"
+    );
+    let said = place.run(&rotate);
+    assert!(said.contains(", as before") && said.contains("its own key is not renewed"), "{said}");
+    vault.set(Mood::Raw(NEW));
+    let said = place.run(&rotate);
+    assert!(!said.contains(", as before"), "{said}");
+    assert!(said.contains("only sealing the data again under other data keys"), "{said}");
+    assert!(said.contains("destroy the old principal key of slot [SLOT] (vault)"), "{said}");
+    assert!(place.run(&format!("{begin} tidelock key check -D data")).contains("opens"));
+}
+
 #[test]
 fn a_check_and_a_start_agree_while_kms_is_down() {
     let home = tempfile::tempdir().unwrap();

@@ -133,10 +133,8 @@ impl Drill<'_> {
         Ok((start.elapsed(), killed && !output.status.success()))
     }
 
-    /// The server is started from the disk: no agent has the keys any more.
-    fn restart(&self) -> Result<()> {
-        let checked = self.server.tidelock(&["key", "check", "-D"])?.arg(self.server.dir());
-        let checked = checked.attempt()?;
+    /// No server runs, and no agent has the keys any more.
+    fn stop(&self) -> Result<()> {
         ensure(self.agent()?.is_some(), || "the server runs, and no agent is seen".into())?;
         self.server.stop("fast")?;
         // By itself it ends a few seconds after the last program.
@@ -144,7 +142,16 @@ impl Drill<'_> {
             kill(agent.id().cast_unsigned(), Signal::TERM);
             agent.wait_gone(Duration::from_secs(30))?;
         }
-        ensure(self.agent()?.is_none(), || "an agent has the keys still".into())?;
+        ensure(self.agent()?.is_none(), || "an agent has the keys still".into())
+    }
+
+    /// The server is started from the disk.
+    fn restart(&self, is_stopped: bool) -> Result<()> {
+        let checked = self.server.tidelock(&["key", "check", "-D"])?.arg(self.server.dir());
+        let checked = checked.attempt()?;
+        if !is_stopped {
+            self.stop()?;
+        }
         self.server.start()?;
         ensure(checked.status.success(), || {
             format!("key check said that it would not come back: {}", checked.text())
@@ -170,12 +177,17 @@ fn kills(wanted: usize) -> Result<()> {
     while count < wanted {
         let (verb, time) = (number % VERBS.len(), &mut times[number % VERBS.len()]);
         let words = drill.command(VERBS[verb], number)?;
+        // It is refused while anybody has the key.
+        let is_stopped = words.get(1).is_some_and(|word| word == "release");
+        if is_stopped {
+            drill.stop()?;
+        }
         let (took, killed) = drill.killed(&words, time.mul_f64(random.f64()))?;
         if !killed {
             *time = took;
         }
         count += usize::from(killed);
-        drill.restart().map_err(|why| {
+        drill.restart(is_stopped).map_err(|why| {
             Error::Unexpected(format!("run {number}, {words:?}, killed: {killed}: {why}"))
         })?;
         number += 1;

@@ -56,6 +56,10 @@ int main(int argc, char **argv)
     show_flags("flags after a read", n);
     show("accessed by a read", is_later(before));
 
+    int a = open("file", O_RDWR);
+    show_pointer("fdopen", fdopen(a, "a+"));
+    show_flags("flags behind fdopen", a);
+
     show("F_SETFL", fcntl(r, F_SETFL, O_NOATIME));
     show_flags("flags, no access", r);
     show_read("read", read(r, back, 100), back);

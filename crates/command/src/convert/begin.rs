@@ -294,9 +294,11 @@ fn resume<'h>(
     let locked = instance::lock_out(&dir)?;
     let owner = directory::folder(&dir)?.owner()?;
     rights::check(&dir, keyring.policy(), owner, direction)?;
+    let found = scan(&dir, keyring.policy(), true)?;
+    found.refuse_shared(&protected)?;
     match direction {
         Direction::Encrypt => instance::refuse_working(&dir, keyring.policy(), &|_| false)?,
-        _ => scan(&dir, keyring.policy(), true)?.refuse_sealed_at_plain(&keyring)?,
+        _ => found.refuse_sealed_at_plain(&keyring)?,
     }
     if let Some(kept) = kept {
         // Without the mark: nothing is half done where somebody restores it.

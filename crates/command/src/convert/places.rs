@@ -43,7 +43,7 @@ impl Scan {
             format!("{count} links lead out of {}: no server would start on it", dir.display()),
             format!(
                 "about {MOST_LINKS} can be known, tablespaces aside: let one link lead to a \
-                 directory above all that they lead to (`ln -s /dir/above/all DIR/places`)"
+                 directory above all that they lead to (`ln -s /dir/above/all DIR/+above`)"
             ),
         ))
     }
@@ -55,7 +55,8 @@ impl Scan {
     pub(super) fn agree_to_places(&self, dir: &Path, how: &How) -> Result<()> {
         let places = self.places();
         let (Some((link, target)), count) = (places.first(), places.len()) else { return Ok(()) };
-        let is_asked = !how.outside && !how.json && std::io::stdin().is_terminal();
+        let is_here = std::io::stdin().is_terminal() && std::io::stderr().is_terminal();
+        let is_asked = !how.outside && !how.json && is_here;
         if how.outside || is_asked {
             for (link, target) in &places {
                 console::tell(
@@ -74,17 +75,18 @@ impl Scan {
         }
         let more = match count {
             1 => String::new(),
-            _ => format!(", and {} leads out, too", console::count(count - 1, "other link")),
+            2 => ", and 1 other link leads out too".into(),
+            _ => format!(", and {} other links lead out too", count - 1),
         };
         Err(Error::refused(
             format!(
-                "what {} leads to would be converted, {}{more}",
+                "{} leads to {}, which would be converted{more}",
                 link.display(),
                 target.display()
             ),
             format!(
                 "if {} is a copy, lead its links to places of its own first: these are the \
-                 original's; else say --outside (--dry-run names them all)",
+                 original's; else say --outside (--dry-run without --json names them all)",
                 dir.display()
             ),
         ))

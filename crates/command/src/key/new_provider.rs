@@ -2,6 +2,7 @@
 //! the keyring names it.
 
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use tidelock_keyring::{Keyring, Provider, Slot, SlotKind};
@@ -130,8 +131,14 @@ pub(super) fn configure(session: &mut Session, choice: &ProviderChoice) -> Resul
     let mut places = places(&dir)?;
     let owner = Owner::of(&dir)?;
     let for_another = owner.uid != Owner::caller().uid;
+    let for_id = places.system.join("keyrings").join(format!("{id}.toml"));
+    // Its text may hold a passphrase.
+    let is_secret = for_another && choice.kind().slot.name() == "command";
     if for_another && places.find(id, &dir)?.is_none() {
         places.own = Some(machine_folder(&places)?);
+    } else if is_secret && for_id.exists() {
+        // Before the text comes into it.
+        open_config(&for_id, owner, choice)?;
     }
     let path = match places.add_provider(id, &dir, choice) {
         Ok(path) => path,
@@ -144,11 +151,20 @@ pub(super) fn configure(session: &mut Session, choice: &ProviderChoice) -> Resul
         }
         Err(why) => return Err(why.into()),
     };
-    // One that was made by hand keeps its mode, unless a secret comes into it.
-    if for_another && (places.own.is_some() || choice.kind().slot.name() == "command") {
+    if for_another && places.own.is_some() {
         open_config(&path, owner, choice)?;
+    } else if is_secret && path != for_id && is_open_to_all(&path) {
+        // A `NAME.toml` stays so: where one is closed to them, other users find no configuration.
+        console::warn(
+            format!("every user can read {}, and the command in it", path.display()),
+            "keep passphrases out of the command: have it read a file of its user's",
+        );
     }
     console::print(format_args!("provider in {}\n", path.display()))
+}
+
+fn is_open_to_all(path: &Path) -> bool {
+    path.metadata().is_ok_and(|found| found.mode() & 0o004 != 0)
 }
 
 /// Root configures the machine for another user's directory. That goes before what the owner has
@@ -171,8 +187,14 @@ fn refuse_owners_file(session: &Session) -> Result<()> {
         let mut paths = files.map(|file| file.path());
         paths.find(|file| names(file, dir))
     };
-    let Some(file) = Some(by_id).filter(|file| file.symlink_metadata().is_ok()).or_else(by_name)
-    else {
+    let (file, place, closed) = if by_id.symlink_metadata().is_ok() {
+        let closed = " (640 and the owner's group if it has a command)";
+        (by_id, format!("/etc/tidelock/keyrings/{id}.toml"), closed)
+    } else if let Some(file) = by_name() {
+        let name = file.file_name().unwrap_or_default().to_string_lossy();
+        let place = format!("/etc/tidelock/{name}");
+        (file, place, "")
+    } else {
         return Ok(());
     };
     Err(Error::refused(
@@ -181,8 +203,8 @@ fn refuse_owners_file(session: &Session) -> Result<()> {
             file.display()
         ),
         format!(
-            "run the command as {}, or move that file to /etc/tidelock/keyrings/{id}.toml and \
-             chown it to root",
+            "run the command as {}; or move that file to {place}, chown it to root and chmod \
+             644{closed}",
             owner.name()
         ),
     ))

@@ -2,7 +2,7 @@
 //! allows; another keyring key where a principal key is replaced.
 
 use tidelock_agent::audit::Event;
-use tidelock_keyring::{Provider, Slot, SlotId, SlotKind};
+use tidelock_keyring::{Provider, Slot, SlotId, SlotKind, Wrapping};
 use tidelock_providers::{Kind, New, ProviderChoice, RecoveryKey, Rotation, has_terminal};
 
 use super::new_provider::{self, NewPassphrase};
@@ -44,8 +44,18 @@ struct Rotated {
     old: String,
     /// The principal key of the old slot opens the new one too.
     same_key: bool,
+    /// It may be needed for the new slot.
+    keep: bool,
     /// To be configured, and what it makes; nothing if what opened the old slot wraps again.
     new: Option<Made>,
+}
+
+/// What is in the place of a slot.
+struct Replaced {
+    id: SlotId,
+    same_key: bool,
+    keep: bool,
+    made: Made,
 }
 
 /// A provider as it is configured, and itself.
@@ -95,12 +105,12 @@ impl Rotate {
         };
         let is_renewed = renewed.is_some();
         let (mut changes, mut rotated) = (Vec::new(), Vec::new());
-        for Rotated { change, line, old, same_key, new } in done {
+        for Rotated { change, line, old, keep, new, .. } in done {
             if let Some((choice, _)) = new {
                 new_provider::configure(&mut session, &choice)?;
             }
             changes.push(change);
-            rotated.push((line, old, same_key));
+            rotated.push((line, old, keep));
         }
         changes.extend(renewed);
         let told = session.write(&changes)?;
@@ -148,15 +158,17 @@ impl Rotate {
             (None, Some(Rotation::Named)) => return Err(Self::not_named(session, id, kind)),
             (None, _) => None,
         };
-        let (new, describe, same_key, made) = match choice {
+        let (new, describe, same_key, keep, made) = match choice {
             Some(choice) => {
-                let (new, same_key, made) = self.replace(session, slot, &choice, line)?;
-                (new, made.1.describe(), same_key, Some(made))
+                let Replaced { id, same_key, keep, made } =
+                    self.replace(session, slot, &choice, line)?;
+                (id, made.1.describe(), same_key, keep, Some(made))
             }
             None => {
                 let found = self.configured(session, slot)?;
                 let provider = found.as_ref().unwrap_or(&session.opener);
-                (session.keyring.replace_slot(id, &**provider)?, provider.describe(), true, None)
+                let new = session.keyring.replace_slot(id, &**provider)?;
+                (new, provider.describe(), true, true, None)
             }
         };
         let line = format!(
@@ -168,17 +180,17 @@ impl Rotate {
         );
         let opened_by = made.as_ref().map_or(kind, |(_, provider)| provider.kind());
         let change = Change::slot(Event::SlotRotate, new, opened_by);
-        Ok(Rotated { change, line, old: Session::name(slot), same_key, new: made })
+        Ok(Rotated { change, line, old: Session::name(slot), same_key, keep, new: made })
     }
 
-    /// The new slot of another provider, whether it has the old principal key, and what opens it.
+    /// By the slot of another provider.
     fn replace(
         &self,
         session: &mut Session,
         slot: &Slot,
         choice: &ProviderChoice,
         line: usize,
-    ) -> Result<(SlotId, bool, Made)> {
+    ) -> Result<Replaced> {
         let (id, kind) = (slot.terms.id, slot.terms.kind);
         let instead_of = Some(id);
         let new = New { line, instead_of, ..self.passphrase.first() };
@@ -187,20 +199,23 @@ impl Rotate {
             self.renewal.refuse_early(&self.opening, session)?;
         }
         let (choice, provider) = new_provider::make(choice, session, &new)?;
-        // What opens the old slot too, or has its name, is no new key.
-        let reference = provider.reference();
-        let same_name = !reference.is_empty() && slot.terms.reference == reference;
-        let same_key = || provider.kind() == kind && (same_name || slot.check(&*provider).is_ok());
+        // A name alone says nothing: a secret has versions, an alias and a label move.
+        let same_key = || provider.kind() == kind && slot.check(&*provider).is_ok();
         if (self.to.is_some() || self.may_ask()) && !same_key() {
             self.renewal.refuse_early(&self.opening, session)?;
         }
         let new = session.keyring.replace_slot(id, &*provider)?;
         // A passphrase is known by now.
         let same_key = same_key();
+        // Where the service wraps, what has the name may hold the old key too.
+        let reference = provider.reference();
+        let same_name = !reference.is_empty() && slot.terms.reference == reference;
+        let is_kept = same_name && provider.kind() == kind;
+        let keep = same_key || is_kept && provider.wrapping() == Wrapping::Remote;
         if !choice.is_unattended() && unattended::depends_on(session, kind)? {
             unattended::confirm(&Session::name(slot), self.yes)?;
         }
-        Ok((new, same_key, (choice, provider)))
+        Ok(Replaced { id: new, same_key, keep, made: (choice, provider) })
     }
 
     /// True if a person is there, or has given new passphrases.
@@ -251,8 +266,8 @@ fn rotation(kind: SlotKind) -> Option<Rotation> {
 
 /// A key that still opens a slot must not be destroyed on our advice.
 fn what_becomes_of_keys(rotated: &[(String, String, bool)]) -> String {
-    let names = |same: bool| {
-        let of = rotated.iter().filter(|(_, _, same_key)| *same_key == same);
+    let names = |kept: bool| {
+        let of = rotated.iter().filter(|(_, _, keep)| *keep == kept);
         of.map(|(_, old, _)| old.as_str()).collect::<Vec<_>>().join(", ")
     };
     let (kept, replaced) = (names(true), names(false));

@@ -100,11 +100,13 @@ impl Engine for Instance {
              WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()",
         )?;
         notes.push_str(&format!("clients       {clients} connected, who are sent away\n"));
-        let mut senders = |of: &str| {
-            let all = "SELECT count(*) FROM pg_stat_get_wal_senders() WHERE state";
-            session.value(&format!("{all} {of} 'backup'"))
+        let mut senders = |which: &str| {
+            session.value(&format!("SELECT count(*) FROM pg_stat_replication WHERE {which}"))
         };
-        let (backups, others) = (senders("=")?, senders("IS DISTINCT FROM")?);
+        let backups = senders("state = 'backup'")?;
+        // A base backup takes its WAL by a second connection.
+        let others =
+            senders("state IS DISTINCT FROM 'backup' AND application_name <> 'pg_basebackup'")?;
         notes.push_str(&replication(&backups, &others));
         Ok(notes)
     }

@@ -39,8 +39,8 @@ impl Facts<'_> {
         let history = history::of(protected, keyring, &config);
         let unlocked = &seen["unlocked"];
         let problems = found.problems.len();
-        let left_out = found.left_out.iter().chain(&found.lost).chain(&found.anothers);
-        let left_out: Vec<&String> = left_out.collect();
+        let left_out = [&found.left_out, &found.lost, &found.anothers, &found.foreign];
+        let left_out: Vec<&String> = left_out.into_iter().flatten().collect();
         let mut verdict = json!({"sealed": problems == 0, "words": words(found)});
         if found.files.sealed == 0 {
             verdict["nothing"] = json!(true);
@@ -117,7 +117,8 @@ fn words(found: &Output) -> String {
         (true, false) => "file outside of lost+found".to_owned(),
         (false, false) => format!("file{of}, outside of lost+found,"),
     };
-    let none = if but.is_empty() { "no file is" } else { "none of these is" };
+    let all = but.is_empty() && found.foreign.is_empty();
+    let none = if all { "no file is" } else { "none of these is" };
     format!(
         "Every {files}{but} was read: its header, key, MAC and size are as they must be, and \
          {none} plain that the policy wants sealed.{more}"
@@ -126,6 +127,9 @@ fn words(found: &Output) -> String {
 
 /// Whose files are meant, where others were left out.
 fn of(found: &Output) -> &'static str {
+    if !found.foreign.is_empty() {
+        return " that was looked at";
+    }
     match (found.left_out.is_empty(), found.anothers.is_empty()) {
         (true, true) => "",
         (true, false) => " of this directory",
@@ -166,6 +170,13 @@ fn not_looked_at(found: &Output) -> String {
             console::count(found.anothers.len(), "link")
         );
     }
+    if !found.foreign.is_empty() {
+        text += &format!(
+            " Not looked at: what is behind {} of another user to what is not that user's, named \
+             below.",
+            console::count(found.foreign.len(), "link")
+        );
+    }
     text
 }
 
@@ -182,6 +193,7 @@ fn left_out_why(found: &Output) -> String {
         (&found.left_out, "clusters of other versions have these folders in the tablespaces"),
         (&found.lost, "a repair of the file system keeps in lost+found what it finds"),
         (&found.anothers, "other protected directories have what these links lead to"),
+        (&found.foreign, "these links of another user lead to what is not that user's"),
     ];
     let whys = whys.into_iter().filter(|(places, _)| !places.is_empty());
     format!("since {}", whys.map(|(_, why)| why).collect::<Vec<_>>().join(", and "))
@@ -298,6 +310,18 @@ mod tests {
         assert!(told.contains("Not looked at: what is behind 1 link into"), "{told}");
         assert_eq!(scope(&found), " of this directory");
         assert!(left_out_why(&found).starts_with("since other protected directories have"));
+    }
+
+    #[test]
+    fn a_verdict_does_not_claim_what_links_of_another_user_lead_to() {
+        let mut found = deep();
+        found.foreign.push("pg_wal".into());
+        let told = words(&found);
+        assert!(told.starts_with("Every file that was looked at was read: "), "{told}");
+        assert!(told.contains("none of these is plain"), "{told}");
+        assert!(told.contains("Not looked at: what is behind 1 link of another user"), "{told}");
+        assert_eq!(scope(&found), " that was looked at");
+        assert!(left_out_why(&found).starts_with("since these links of another user"));
     }
 
     #[test]

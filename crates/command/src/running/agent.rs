@@ -47,8 +47,12 @@ impl Agent {
     /// True if it serves `dir`, canonical: a byte copy of that has the same keyring, and its agent
     /// the same socket.
     pub(crate) fn serves(&self, dir: &Path) -> bool {
-        let one = || Some(Identity::of(&self.directory).ok()? == Identity::of(dir).ok()?);
-        self.directory == dir || one() == Some(true)
+        let there = Path::new("/proc").join(self.pid.to_string()).join("root");
+        let below = self.directory.strip_prefix("/").unwrap_or(&self.directory);
+        // By its path here, or as the agent sees it: a unit may have mounts of its own.
+        let places = [self.directory.clone(), there.join(below)];
+        let is_it = |place: &PathBuf| Some(Identity::of(place).ok()? == Identity::of(dir).ok()?);
+        self.directory == dir || places.iter().any(|place| is_it(place) == Some(true))
     }
 
     /// Has an agent of `dir` without programs end now; by itself it would in a few seconds.

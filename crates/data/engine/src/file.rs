@@ -137,7 +137,7 @@ impl<'p, S: System, C: UnitCipher, P: Decide> OpenFile<'p, S, C, P> {
 
     /// What a map gets that is not possible, after a line that names the file: one for each file,
     /// since programs fall back and ask again.
-    pub fn refuse_map(&self, why: Refusal) -> Errno {
+    pub fn refuse_with_line(&self, why: Refusal) -> Errno {
         self.refuse_once(why)
     }
 

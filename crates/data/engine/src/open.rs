@@ -344,7 +344,7 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
     /// change, and an fsync that follows would have to write it again (docs/decisions/0017).
     fn open_real(&self, lookup: Lookup<'_>, real: i32, mode: u32) -> Result<(Fd, i32), Errno> {
         let open = |flags| self.system.open(lookup.at, lookup.path, flags, mode, lookup.links);
-        // A file that is made here has no header yet, and no refusal may leave it behind.
+        // With O_EXCL a second try would meet the file that the first one made.
         if real & (O_EXCL | O_NOATIME) == 0 {
             match open(real | O_NOATIME) {
                 // Somebody else's file.

@@ -120,8 +120,8 @@ pub enum Refusal {
     LinkToShared,
     /// A link more than there is room for in the table of what links lead to.
     #[error(
-        "as many links lead out of protected directories as can be known, so it is refused; let \
-         one link lead to a directory above all that they lead to"
+        "no more links that lead out of protected directories can be known, so this one is \
+         refused; let one link lead to a directory above all that they lead to"
     )]
     TooManyLinks,
     /// More different files are open than there is room for keys.

@@ -27,7 +27,7 @@ use core::ffi::{CStr, c_char, c_int};
 use libc::FILE;
 use tidelock_engine::{Decided, Descriptor, Errno, Fd, LastLink, is_shortage};
 
-use crate::hooks::{File, aside, close, duplicate, path as path_of};
+use crate::hooks::{File, aside, close, control, duplicate, path as path_of};
 use crate::process::{ActiveProcess, process};
 use crate::raw::{self, fail};
 use crate::{guard, next};
@@ -83,7 +83,8 @@ fn adapt(fd: c_int, file: &File, wanted: Mode) -> Result<(), Errno> {
         return Err(Errno::INVAL);
     }
     if wanted.flags & !flags.0 & libc::O_APPEND != 0 {
-        file.set_flags(flags.0 | libc::O_APPEND);
+        // The kernel is told too: until the first read the real file has O_NOATIME.
+        let _: c_int = control::set_flags(file, control::get_flags(file) | libc::O_APPEND);
         if wanted.starts_at_end() {
             let _: i64 = seek_end(fd);
         }

@@ -8,6 +8,7 @@
 use std::path::Path;
 
 use rustix::process::geteuid;
+use tidelock_contract::control::FOLDER;
 
 /// True if this process takes keys of an agent that `user` runs.
 pub(crate) fn may_grant(user: u32) -> bool {
@@ -16,8 +17,9 @@ pub(crate) fn may_grant(user: u32) -> bool {
 
 /// True if what `user` says of the policy of `directory` holds for this process.
 pub(crate) fn believes(user: u32, directory: &Path) -> bool {
-    let owns = || rustix::fs::stat(directory).is_ok_and(|found| found.st_uid == user);
-    may_grant(user) || geteuid().is_root() && owns()
+    let owns = |path: &Path| rustix::fs::stat(path).is_ok_and(|found| found.st_uid == user);
+    // Whoever made it protected counts as an owner: both may change what lies there.
+    may_grant(user) || geteuid().is_root() && (owns(directory) || owns(&directory.join(FOLDER)))
 }
 
 #[cfg(test)]

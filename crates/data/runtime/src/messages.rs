@@ -138,8 +138,8 @@ pub fn new_root(call: &str) {
     // What fits.
     let _ = writeln!(
         line,
-        "tidelock: {call} is refused: the protected directory has no name below a new root; run \
-         the whole under `tidelock exec` inside of the new root"
+        "tidelock: {call} is refused: the protected directory has no name below a new root; leave \
+         the option out, or start there: chroot ROOT tidelock exec -D DIR -- PROGRAM"
     );
     send(line.as_bytes());
 }

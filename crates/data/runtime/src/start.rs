@@ -330,8 +330,9 @@ pub fn attach_links<S: System, C: UnitCipher>(process: &Engine<S, C>, host: &dyn
                 "too many links lead out of {}: what they lead to would not all be sealed",
                 String::from_utf8_lossy(&directory)
             ),
-            "about 120 can be known, tablespaces aside: let one link lead to a directory above all \
-             that they lead to (`ln -s /dir/above/all DIR/places`)",
+            "about 120 can be known, and those of tablespaces too where a program has two \
+             directories: let one link lead to a directory above all that they lead to \
+             (`ln -s /dir/above/all DIR/+above`)",
             ExitClass::Refused,
         );
     }
@@ -359,16 +360,19 @@ fn attach_links_in<S: System, C: UnitCipher>(
     let Ok(fd) = openat(CWD, directory, flags, Mode::empty()) else { return Ok(()) };
     let mut room = [MaybeUninit::uninit(); 4096];
     let mut entries = RawDir::new(fd.as_fd(), &mut room);
+    let mut links = Vec::new();
     while let Some(Ok(entry)) = entries.next() {
         // Some file systems do not say what it is. What is no link is left alone.
         if matches!(entry.file_type(), FileType::Symlink | FileType::Unknown) {
-            let link = [directory, b"/", entry.file_name().to_bytes()].concat();
-            if process.attach(Fd::CWD, &link) == Err(Errno::NFILE) {
-                return Err(Errno::NFILE);
-            }
+            links.push([directory, b"/", entry.file_name().to_bytes()].concat());
         }
     }
-    Ok(())
+    // In their order, so that one to a directory above all others can come first by its name.
+    links.sort_unstable();
+    match links.iter().any(|link| process.attach(Fd::CWD, link) == Err(Errno::NFILE)) {
+        true => Err(Errno::NFILE),
+        false => Ok(()),
+    }
 }
 
 /// A regular file of ours that was opened by whoever started us is written without being sealed, as
@@ -420,6 +424,8 @@ fn refuse_if_ours<S: System, C: UnitCipher>(process: &Engine<S, C>, host: &dyn H
 /// one, as in `sh -c 'cat a > b'`: what is handed on is the anchor, and every use of it ends with
 /// EBADF. Where both output and error are, nothing that the program says reaches anybody, and it
 /// may end well all the same: it ends here. Where error alone is, its work may be good without it.
+/// A program with keys may open the file again by its name, as servers do that replace themselves:
+/// it goes on.
 ///
 /// Servers of MariaDB write a sealed error log by both, and start scripts with it (wsrep_sst_*),
 /// which do their work without what they say there: those are told of input and output alone.
@@ -427,7 +433,10 @@ pub fn tell_of_anchors<S: System, C: UnitCipher>(process: &Engine<S, C>, host: &
     let is_one = |number| is_anchor(process.system(), Fd(number), &mut [0u8; 4096]);
     let (output, error) = (is_one(1), is_one(2));
     let may_be_script = error && starts_scripts(process);
-    if output && error && !may_be_script {
+    let roots = process.roots();
+    let mut here = roots.numbers().filter_map(|root| roots.policy(root));
+    let has_keys = here.any(|directory| directory.keys().is_some());
+    if output && error && !may_be_script && !has_keys {
         messages::fatal(
             host,
             format_args!(
@@ -453,7 +462,7 @@ pub fn tell_of_anchors<S: System, C: UnitCipher>(process: &Engine<S, C>, host: &
 fn starts_scripts<S: System, C: UnitCipher>(process: &Engine<S, C>) -> bool {
     let roots = process.roots();
     let mut policies = roots.numbers().filter_map(|root| roots.policy(root)).map(Directory::policy);
-    policies.any(|policy| galera::SERVERS.iter().any(|server| policy.lists(server)))
+    policies.any(|policy| galera::SERVERS.iter().any(|server| policy.lists_by_name(server)))
 }
 
 fn is_anchor(system: &impl System, fd: Fd, path: &mut [u8]) -> bool {

@@ -267,6 +267,13 @@ impl Policy {
         self.programs.iter().any(|entry| names_program(entry.as_bytes(), exe))
     }
 
+    /// True if an entry, or the last part of its path, is this name.
+    #[must_use]
+    pub fn lists_by_name(&self, name: &[u8]) -> bool {
+        let last = |entry: &str| entry.rsplit('/').next().is_some_and(|it| it.as_bytes() == name);
+        self.programs.iter().any(|entry| last(entry))
+    }
+
     /// True if the program of this absolute path may give a new key to a file whose header is lost.
     #[must_use]
     pub fn recovers(&self, exe: &[u8]) -> bool {

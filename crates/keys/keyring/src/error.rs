@@ -112,7 +112,8 @@ pub enum Error {
     },
     /// No provider at hand opens a slot that must be opened.
     #[error(
-        "slot {slot} of type {kind} cannot be opened now{}",
+        "the keyring key is renewed under every slot, and slot {slot} of type {kind} cannot be \
+         opened now{}",
         .why.as_ref().map(|why| format!(": {why}")).unwrap_or_default()
     )]
     SlotNotAtHand {

@@ -153,7 +153,7 @@ impl PrincipalKey for CommandProvider {
     }
 
     fn describe(&self) -> String {
-        format!("command `{}`", self.command)
+        format!("command `{}`", program_of(&self.command))
     }
 
     fn principal_key(&self, _: &SlotTerms, _: Purpose) -> Result<Secret<32>, Error> {

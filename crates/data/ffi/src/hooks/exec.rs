@@ -56,10 +56,10 @@ macro_rules! execs {
 
         /// Where to jump to; null, and errno, to fail.
         mod places {
-            use super::{c_void, next, place};
+            use super::{c_void, judge_then_find, next};
             $(
                 pub(super) extern "C" fn $name() -> *mut c_void {
-                    place(next::exec_places::$name)
+                    judge_then_find(next::exec_places::$name)
                 }
             )*
         }
@@ -68,7 +68,7 @@ macro_rules! execs {
 
 execs! { execve execv execvp execvpe execl execlp execle fexecve execveat }
 
-fn place(libc: fn() -> *mut c_void) -> *mut c_void {
+fn judge_then_find(libc: fn() -> *mut c_void) -> *mut c_void {
     let before = raw::errno();
     if let Some(why) = refusal() {
         raw::set_errno(why);
@@ -89,7 +89,7 @@ fn refusal() -> Option<Errno> {
         let stays = numeric!(SYS_fcntl, fd, libc::F_GETFD);
         let Descriptor::Sealed(file) = descriptor(fd) else { return None };
         let (0, true) = (stays, has_lock(&file)) else { return None };
-        aside(|| Ok(file.refuse_map(Refusal::LockAcrossExec))).map_or_else(Some, Some)
+        aside(|| Ok(file.refuse_with_line(Refusal::LockAcrossExec))).map_or_else(Some, Some)
     })
 }
 

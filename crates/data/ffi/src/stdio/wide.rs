@@ -182,14 +182,14 @@ pub unsafe fn fgetws_chk(
     len: c_int,
     file: *mut FILE,
 ) -> *mut wchar_t {
-    let fits = usize::try_from(len).is_ok_and(|len| len <= room);
-    match Held::of(file).filter(|_| fits) {
+    let Some(stream) = Held::of(file) else {
         // SAFETY: the contract of fgetws.
-        Some(stream) => unsafe { line(&stream, into, len) },
-        // With too little room it ends the program, whatever the stream is.
-        // SAFETY: the contract of fgetws.
-        None => unsafe { next::__fgetws_chk(into, room, len, file) },
-    }
+        return unsafe { next::__fgetws_chk(into, room, len, file) };
+    };
+    // A line that is too long for the room is cut, where libc would end the program.
+    let most = c_int::try_from(room).map_or(len, |room| room.min(len));
+    // SAFETY: the contract of fgetws, with as much room as there is.
+    unsafe { line(&stream, into, most) }
 }
 
 /// # Safety

@@ -1,7 +1,7 @@
 //! Which file is a keyring's audit log: one for all who open it, where it survives a restart.
 //!
 //! ```text
-//!   configured: audit = "file:PATH"   PATH.ID if PATH is the log of another keyring
+//!   configured: audit = "file:PATH"   PATH.ID if that is there, or PATH is another keyring's
 //!   /var/log/tidelock/ID.audit.log      if it is there; root makes it, for the directory's owner
 //!   $XDG_STATE_HOME/tidelock/           or ~/.local/state/tidelock/
 //!   RUNDIR/                             where there is no home that can be written
@@ -139,16 +139,13 @@ impl Log {
 }
 
 /// The file that is configured; beside it, if it has the chain of another keyring, which could not
-/// go on here.
+/// go on here. What is beside it goes on, also where the other chain was archived since.
 fn own(file: &Path, keyring: KeyringId) -> PathBuf {
-    match keyring_of(file) {
-        Some(other) if other != keyring.to_string() => {
-            let mut name = file.as_os_str().to_owned();
-            name.push(format!(".{keyring}"));
-            name.into()
-        }
-        _ => file.into(),
-    }
+    let mut beside = file.as_os_str().to_owned();
+    beside.push(format!(".{keyring}"));
+    let beside = PathBuf::from(beside);
+    let is_anothers = || keyring_of(file).is_some_and(|other| other != keyring.to_string());
+    if beside.symlink_metadata().is_ok() || is_anothers() { beside } else { file.into() }
 }
 
 /// What the first line says that says anything.

@@ -465,5 +465,17 @@ fn a_log_of_another_keyring_is_not_gone_on_with() {
     }
     // A line that a crash has cut says nothing.
     fs::write(before.path(), "{\"keyring\":\"12").unwrap();
-    assert_eq!(of(&now), *before.path());
+    assert_eq!(of(&World::new()), *before.path());
+}
+
+/// Its chain goes on where it is.
+#[test]
+fn a_log_beside_that_of_another_keyring_is_not_split_when_that_is_archived() {
+    let (before, now) = (World::filled(), World::new());
+    let dir = before.path().parent().unwrap().to_path_buf();
+    let of = || Log::of(now.keyring.id(), &dir, Some(before.path()), false).unwrap().file;
+    let beside = of();
+    fs::write(&beside, "").unwrap();
+    fs::remove_file(before.path()).unwrap();
+    assert_eq!(of(), beside);
 }

@@ -38,9 +38,8 @@ impl Error {
                 "`tidelock key list -D DIR` shows the slots"
             }
             Self::SlotNotAtHand { .. } => {
-                "have the key of every slot at hand (--provider, --recovery-file), or leave the \
-                 keyring key as it is \
-                 with --no-renew"
+                "have the key of every slot at hand: in the configuration, or one by --provider or \
+                 --recovery-file; or leave the keyring key as it is with --no-renew"
             }
             Self::WrapsOnly { .. } => {
                 "nothing was written; let the caller unwrap with this key too (policy, grant, usage \

@@ -118,9 +118,17 @@ impl Shell<'_> {
 }
 
 /// What a message says of a command, whose text may hold a passphrase: the first word that sets no
-/// variable.
+/// variable. What is quoted may go on behind a space.
 pub(super) fn program_of(command: &str) -> &str {
-    command.split_whitespace().find(|word| !word.contains('=')).unwrap_or("?")
+    for word in command.split_whitespace() {
+        if word.contains(['"', '\'', '\\', '`', '(']) {
+            return "?";
+        }
+        if !word.contains('=') {
+            return word;
+        }
+    }
+    "?"
 }
 
 /// Replaces `%p` and `%%`. A directory whose name means something to a shell is refused: its name
@@ -161,6 +169,9 @@ mod tests {
             ("openssl enc -d -pass pass:tide -in %p", "openssl"),
             (" PASS=tide  /usr/bin/unwrap %p", "/usr/bin/unwrap"),
             ("A=tide", "?"),
+            ("PASS=\"a b\" openssl", "?"),
+            ("A=1 PASS=a\\ b openssl", "?"),
+            ("$(cat key) b", "?"),
             ("", "?"),
         ] {
             assert_eq!(program_of(command), program);
