@@ -52,31 +52,55 @@ fn no_changed_byte_at_all_gets_into_a_copy_out_of_a_copy_or_past_a_check() {
     change_every(1);
 }
 
+/// A machine in a mount namespace, where `own/data` is a protected directory of the user tlowner.
+struct Machine {
+    place: Shell,
+    others: Others,
+    mounts: String,
+}
+
+impl Machine {
+    /// With these mounts, by which there is such a user; none where nothing can be mounted.
+    #[track_caller]
+    fn of_another_user(mounts: &str) -> Option<Self> {
+        let (place, others) = (Shell::new(), Others::new());
+        let machine = Self { place, others, mounts: mounts.into() };
+        let said = machine.run("true");
+        if !said.is_empty() {
+            skip::because(format_args!("no mount namespace can be made here: {said}"));
+            return None;
+        }
+        let made = "as tidelock init own/data --recovery-file own/r > out 2>&1 || cat out";
+        assert_eq!(machine.run(made), "");
+        Some(machine)
+    }
+
+    /// Lines of root's, in which `as` runs a command as the owner.
+    fn run(&self, line: &str) -> String {
+        let (first, mounts) = (self.others.first(), &self.mounts);
+        self.place.run(&format!(
+            "{first}unshare -m sh -c 'umask 022; chmod 755 .; mkdir -p own; \
+             chown 54321:54321 own; {mounts} || exit 9; \
+             as() {{ env -u XDG_STATE_HOME -u TIDELOCK_RUN_DIR HOME=$PWD/own \
+             setpriv --reuid=54321 --regid=54321 --clear-groups -- \"$@\"; }}; {line}'"
+        ))
+    }
+}
+
 /// The mode of a key file that root reads says nothing of the server.
 #[test]
 fn root_asks_as_the_owner_whether_a_server_would_come_back() {
     if skip::unless_root("a directory of another user") {
         return;
     }
-    let (place, others) = (Shell::new(), Others::new());
-    let first = others.first();
-    let begin = "chmod 755 .; mkdir -p own; chown 54321:54321 own; cp /etc/passwd p; \
-                 echo tlowner:x:54321:54321::$PWD/own:/bin/sh >> p; \
-                 mount --bind p /etc/passwd || exit 9; \
-                 as() { env -u XDG_STATE_HOME -u TIDELOCK_RUN_DIR HOME=$PWD/own \
-                 setpriv --reuid=54321 --regid=54321 --clear-groups -- \"$@\"; };";
-    let within = |line: &str| place.run(&format!("{first}unshare -m sh -c '{begin} {line}'"));
-    let said = within("true");
-    if !said.is_empty() {
-        skip::because(format_args!("no mount namespace can be made here: {said}"));
-        return;
-    }
-    let made = within("as tidelock init own/data --recovery-file own/r > out 2>&1 || cat out");
-    assert_eq!(made, "");
+    let mounts = "cp /etc/passwd p; echo tlowner:x:54321:54321::$PWD/own:/bin/sh >> p; \
+                  mount --bind p /etc/passwd";
+    let Some(machine) = Machine::of_another_user(mounts) else { return };
+    let within = |line: &str| machine.run(line);
     let opens =
         within("tidelock key check -D own/data; tidelock key check -D own/data --json > out");
     assert!(opens.contains("opens") && !opens.contains("exit"), "{opens}");
-    assert!(place.run("grep user out").contains("[USER]"));
+    assert!(machine.place.run("grep user out").contains("[USER]"));
     assert!(within("grep tlowner out").contains("user"));
     // Root's own: root would read it, the server cannot.
     let taken = within(
@@ -132,23 +156,12 @@ fn root_changes_the_keys_of_another_users_directory_where_its_server_finds_them(
     if skip::unless_root("a directory of another user") {
         return;
     }
-    let (place, others) = (Shell::new(), Others::new());
-    let first = others.first();
-    let begin = "umask 022; chmod 755 .; mkdir -p own; chown 54321:54321 own; [ -e etc ] || { cp \
-                 -a /etc etc; rm -rf etc/tidelock; \
-                 echo tlowner:x:54321:54321::$PWD/own:/bin/sh >> etc/passwd; }; \
-                 mount --bind etc /etc || exit 9; \
-                 as() { env -u XDG_STATE_HOME -u TIDELOCK_RUN_DIR HOME=$PWD/own \
-                 setpriv --reuid=54321 --regid=54321 --clear-groups -- \"$@\"; }; \
-                 slot=$(tidelock key list -D own/data 2> /dev/null | grep -m1 file | cut -c1-8);";
-    let within = |line: &str| place.run(&format!("{first}unshare -m sh -c '{begin} {line}'"));
-    let said = within("true");
-    if !said.is_empty() {
-        skip::because(format_args!("no mount namespace can be made here: {said}"));
-        return;
-    }
-    let made = within("as tidelock init own/data --recovery-file own/r > out 2>&1 || cat out");
-    assert_eq!(made, "");
+    let mounts = "[ -e etc ] || { cp -a /etc etc; rm -rf etc/tidelock; \
+                  echo tlowner:x:54321:54321::$PWD/own:/bin/sh >> etc/passwd; }; \
+                  mount --bind etc /etc";
+    let Some(machine) = Machine::of_another_user(mounts) else { return };
+    let slot = "slot=$(tidelock key list -D own/data 2> /dev/null | grep -m1 file | cut -c1-8);";
+    let within = |line: &str| machine.run(&format!("{slot} {line}"));
     let remove = "tidelock key remove -D own/data $slot --recovery-file own/r";
     let said = within(remove);
     assert!(said.contains("is the last that opens without a person"), "{said}");

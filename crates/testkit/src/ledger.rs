@@ -132,7 +132,7 @@ const SECTIONS: &[Section] = &[
 const HEAD: &str = "\
 # Hooks: every file call of libc, and what becomes of it
 
-Generated from the ledger (`crates/data/ffi/src/ledger/table.rs`) by `cargo run -p tidelock-testkit --bin hooks-doc`;
+Generated from the ledger (`table.rs` and `passes.rs` in `crates/data/ffi/src/ledger`) by `cargo run -p tidelock-testkit --bin hooks-doc`;
 do not edit. Tests compare this page with the ledger, and the ledger with every function of the libc at hand and of
 glibc 2.28 to 2.43, with what the installed PostgreSQL imports, and with the C headers and libc's own code: a file call
 that is not listed fails them.
@@ -164,7 +164,7 @@ const NUMBERS_SECTIONS: &[Section] = &[
 const TAIL: &str = "
 ## Not file calls
 
-Functions that take no descriptor, path or stream are listed one by one in `crates/data/ffi/src/ledger/other.rs`.
+Functions that take no descriptor, path or stream are listed one by one in `crates/data/ffi/src/ledger/other.rs`, those of libm in `other/libm.rs`.
 ";
 
 #[cfg(test)]

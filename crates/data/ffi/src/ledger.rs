@@ -1,10 +1,10 @@
 //! The ledger: every file call of libc, and what becomes of it.
 //!
-//! One table (`ledger/table.rs`) has three sections: *hook* (a function of ours stands in its
-//! place), *refuse* (the same, and on a file of ours it ends with a named error) and *pass* (not
-//! hooked, and the reason why that is safe). From it come the exported symbols
-//! ([`exports`](crate::exports)), the list [`LEDGER`] that docs/hooks.md is written from, and the
-//! check of a program's imports ([`unlisted`]).
+//! One table has three sections: *hook* (a function of ours stands in its place), *refuse* (the
+//! same, and on a file of ours it ends with a named error) and *pass* (not hooked, and the reason
+//! why that is safe). The last is in `ledger/passes.rs`, the others are in `ledger/table.rs`. From
+//! the table come the exported symbols ([`exports`](crate::exports)), the list [`LEDGER`] that
+//! docs/hooks.md is written from, and the check of a program's imports ([`unlisted`]).
 //!
 //! The symbols are defined by the preload library alone: it hands the table to `exports!`. So the
 //! command and the tests link this crate, also in one build with the library, and do not hook
@@ -13,6 +13,7 @@
 mod exports;
 pub(crate) mod numbers;
 mod other;
+mod passes;
 mod table;
 
 pub use numbers::{NUMBERS, Number};

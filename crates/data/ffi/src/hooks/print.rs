@@ -61,15 +61,10 @@ macro_rules! variadic {
 }
 pub(crate) use variadic;
 
-variadic!("`dprintf(fd, format, ...)`.", dprintf, 2, on_list);
-variadic!("`__dprintf_chk(fd, flag, format, ...)`.", dprintf_chk, 3, on_list_chk);
+variadic!("`dprintf(fd, format, ...)`.", dprintf, 2, vdprintf);
+variadic!("`__dprintf_chk(fd, flag, format, ...)`.", dprintf_chk, 3, vdprintf_chk);
 
-unsafe extern "C" fn on_list(fd: c_int, format: *const c_char, list: *mut c_void) -> c_int {
-    // SAFETY: the contract of vdprintf.
-    unsafe { vdprintf(fd, format, list) }
-}
-
-unsafe extern "C" fn on_list_chk(
+pub unsafe extern "C" fn vdprintf_chk(
     fd: c_int,
     _flag: c_int,
     format: *const c_char,
@@ -79,17 +74,7 @@ unsafe extern "C" fn on_list_chk(
     unsafe { vdprintf(fd, format, list) }
 }
 
-pub unsafe fn vdprintf_chk(
-    fd: c_int,
-    _flag: c_int,
-    format: *const c_char,
-    list: *mut c_void,
-) -> c_int {
-    // SAFETY: the contract of vdprintf.
-    unsafe { vdprintf(fd, format, list) }
-}
-
-pub unsafe fn vdprintf(fd: c_int, format: *const c_char, list: *mut c_void) -> c_int {
+pub unsafe extern "C" fn vdprintf(fd: c_int, format: *const c_char, list: *mut c_void) -> c_int {
     // SAFETY: the contract of vdprintf.
     let _file = sealed_or!(fd, unsafe { next::vdprintf(fd, format, list) });
     // A list can be walked once; its state is these three words.

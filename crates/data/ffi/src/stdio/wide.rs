@@ -239,13 +239,17 @@ pub unsafe fn fputws(text: *const wchar_t, file: *mut FILE) -> c_int {
     }
 }
 
-pub unsafe fn vfwprintf(file: *mut FILE, format: *const wchar_t, list: *mut c_void) -> c_int {
+pub unsafe extern "C" fn vfwprintf(
+    file: *mut FILE,
+    format: *const wchar_t,
+    list: *mut c_void,
+) -> c_int {
     // SAFETY: the contract of vfwprintf.
     let print = |file| unsafe { next::vfwprintf(file, format, list) };
     Held::of(file).map_or_else(|| print(file), |stream| formatted(&stream, print))
 }
 
-pub unsafe fn vfwprintf_chk(
+pub unsafe extern "C" fn vfwprintf_chk(
     file: *mut FILE,
     flag: c_int,
     format: *const wchar_t,
@@ -287,50 +291,33 @@ fn formatted(stream: &Held, print: impl FnOnce(*mut FILE) -> c_int) -> c_int {
     done
 }
 
-pub unsafe fn vwprintf(format: *const wchar_t, list: *mut c_void) -> c_int {
+pub unsafe extern "C" fn vwprintf(format: *const wchar_t, list: *mut c_void) -> c_int {
     // SAFETY: the contract of vwprintf.
     unsafe { vfwprintf(standard::output(), format, list) }
 }
 
-pub unsafe fn vwprintf_chk(flag: c_int, format: *const wchar_t, list: *mut c_void) -> c_int {
-    // SAFETY: the contract of vwprintf.
-    unsafe { vfwprintf_chk(standard::output(), flag, format, list) }
-}
-
-unsafe extern "C" fn out(format: *const wchar_t, list: *mut c_void) -> c_int {
-    // SAFETY: the contract of wprintf.
-    unsafe { vwprintf(format, list) }
-}
-
-unsafe extern "C" fn out_chk(flag: c_int, format: *const wchar_t, list: *mut c_void) -> c_int {
-    // SAFETY: the contract of wprintf.
-    unsafe { vwprintf_chk(flag, format, list) }
-}
-
-unsafe extern "C" fn to(file: *mut FILE, format: *const wchar_t, list: *mut c_void) -> c_int {
-    // SAFETY: the contract of fwprintf.
-    unsafe { vfwprintf(file, format, list) }
-}
-
-unsafe extern "C" fn to_chk(
-    file: *mut FILE,
+pub unsafe extern "C" fn vwprintf_chk(
     flag: c_int,
     format: *const wchar_t,
     list: *mut c_void,
 ) -> c_int {
-    // SAFETY: the contract of fwprintf.
-    unsafe { vfwprintf_chk(file, flag, format, list) }
+    // SAFETY: the contract of vwprintf.
+    unsafe { vfwprintf_chk(standard::output(), flag, format, list) }
 }
 
-variadic!("`wprintf(format, ...)`.", wprintf, 1, out);
-variadic!("`__wprintf_chk(flag, format, ...)`.", wprintf_chk, 2, out_chk);
-variadic!("`fwprintf(file, format, ...)`.", fwprintf, 2, to);
-variadic!("`__fwprintf_chk(file, flag, format, ...)`.", fwprintf_chk, 3, to_chk);
+variadic!("`wprintf(format, ...)`.", wprintf, 1, vwprintf);
+variadic!("`__wprintf_chk(flag, format, ...)`.", wprintf_chk, 2, vwprintf_chk);
+variadic!("`fwprintf(file, format, ...)`.", fwprintf, 2, vfwprintf);
+variadic!("`__fwprintf_chk(file, flag, format, ...)`.", fwprintf_chk, 3, vfwprintf_chk);
 
 /// The functions that read by a format, in one of its three standards.
 macro_rules! scans {
-    ($list:ident, $list_in:ident, $out:ident, $to:ident, $wscanf:ident, $fwscanf:ident) => {
-        pub unsafe fn $list(file: *mut FILE, format: *const wchar_t, list: *mut c_void) -> c_int {
+    ($list:ident, $list_in:ident, $wscanf:ident, $fwscanf:ident) => {
+        pub unsafe extern "C" fn $list(
+            file: *mut FILE,
+            format: *const wchar_t,
+            list: *mut c_void,
+        ) -> c_int {
             match Held::of(file) {
                 Some(stream) => {
                     stream.fail(Errno::OPNOTSUPP);
@@ -341,30 +328,16 @@ macro_rules! scans {
             }
         }
 
-        pub unsafe fn $list_in(format: *const wchar_t, list: *mut c_void) -> c_int {
+        pub unsafe extern "C" fn $list_in(format: *const wchar_t, list: *mut c_void) -> c_int {
             // SAFETY: the contract of vwscanf.
             unsafe { $list(standard::input(), format, list) }
         }
 
-        unsafe extern "C" fn $out(format: *const wchar_t, list: *mut c_void) -> c_int {
-            // SAFETY: the contract of wscanf.
-            unsafe { $list_in(format, list) }
-        }
-
-        unsafe extern "C" fn $to(
-            file: *mut FILE,
-            format: *const wchar_t,
-            list: *mut c_void,
-        ) -> c_int {
-            // SAFETY: the contract of fwscanf.
-            unsafe { $list(file, format, list) }
-        }
-
-        variadic!("`wscanf(format, ...)`.", $wscanf, 1, $out);
-        variadic!("`fwscanf(file, format, ...)`.", $fwscanf, 2, $to);
+        variadic!("`wscanf(format, ...)`.", $wscanf, 1, $list_in);
+        variadic!("`fwscanf(file, format, ...)`.", $fwscanf, 2, $list);
     };
 }
 
-scans!(vfwscanf, vwscanf, old_in, old_from, wscanf, fwscanf);
-scans!(__isoc99_vfwscanf, vwscanf_99, in_99, from_99, wscanf_99, fwscanf_99);
-scans!(__isoc23_vfwscanf, vwscanf_23, in_23, from_23, wscanf_23, fwscanf_23);
+scans!(vfwscanf, vwscanf, wscanf, fwscanf);
+scans!(__isoc99_vfwscanf, vwscanf_99, wscanf_99, fwscanf_99);
+scans!(__isoc23_vfwscanf, vwscanf_23, wscanf_23, fwscanf_23);
