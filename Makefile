@@ -194,6 +194,7 @@ bench: packages build
 # Library and command on AWS-LC's FIPS 140-3 module (the feature `fips`), with the vectors of the
 # cipher, in a directory of their own; needs Go. Nine minutes on two processors.
 fips: packages
+	@command -v go >/dev/null || { echo 'error: make fips needs Go' >&2; exit 3; }
 	$(ABORTS) $(CARGO) build $(LIBRARY) --features fips --target-dir $(TARGET)/fips
 	$(CARGO) build --locked -p tidelock --features fips --target-dir $(TARGET)/fips
 	$(CARGO) test --locked -p tidelock-ffi --features fips --test xts_vectors \

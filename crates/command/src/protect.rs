@@ -34,6 +34,7 @@ use rustix::io::Errno;
 
 use crate::begun::Lock;
 use crate::console;
+use crate::convert::Foreseen;
 use crate::error::{Error, Result};
 use crate::folder::Entry;
 use crate::protected::{Protected, is_protected};
@@ -68,9 +69,6 @@ pub(crate) struct Protect {
     /// The server's user who is asked for settings [default: postgres; else the owner of DIR]
     #[arg(short = 'U', long, value_name = "ROLE")]
     username: Option<String>,
-    /// The places that links of a stopped server lead to are its own, though nobody reads the plan
-    #[arg(long, conflicts_with = "without_stopping")]
-    outside: bool,
     /// Go on although SELinux is enforced: its policy lets the unit's server load the library
     #[arg(long)]
     selinux_allows: bool,
@@ -92,6 +90,9 @@ struct Conversion {
     /// Convert files that have other names outside of the directory; these stay as they are
     #[arg(long, conflicts_with = "without_stopping")]
     leave_links: bool,
+    /// The places that links of a stopped server lead to are its own, though nobody reads the plan
+    #[arg(long, conflicts_with = "without_stopping")]
+    outside: bool,
 }
 
 impl Protect {
@@ -301,6 +302,23 @@ impl Conversion {
         }
         // The plan names them.
         command.arg("--outside");
+    }
+
+    /// The links of a server that runs are its own; those of a copy are its original's.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] if there are such places, and nobody has said whose they are.
+    fn refuse_unread(&self, dir: &Path, foreseen: &Foreseen) -> Result<()> {
+        if self.outside || foreseen.places.is_empty() {
+            return Ok(());
+        }
+        Err(Error::refused(
+            format!(
+                "links of {} lead out, and nobody has said that the places are its own",
+                dir.display()
+            ),
+            "say --outside; or leave --yes out, and read the plan",
+        ))
     }
 }
 

@@ -332,46 +332,22 @@ impl Output {
         unlisted.retain(|found| self.problems.iter().all(|known| known.file != found.file));
         self.problems.append(&mut unlisted);
         for folder in listing.lost {
-            let folder = folder.display().to_string();
-            if self.lost.contains(&folder) {
-                continue;
-            }
-            self.notes.push(Finding {
-                file: folder.clone(),
-                kind: "lost_and_found",
-                what: "not looked at: a repair of the file system may have put files there".into(),
-            });
-            self.lost.push(folder);
+            let what = "not looked at: a repair of the file system may have put files there";
+            leave_out((&mut self.lost, &mut self.notes), &folder, "lost_and_found", what.into());
         }
         for (link, other) in listing.anothers {
-            let link = link.display().to_string();
-            if self.anothers.contains(&link) {
-                continue;
-            }
-            self.notes.push(Finding {
-                file: link.clone(),
-                kind: "another_directory",
-                what: format!(
-                    "not looked at: it leads into {}, which is protected by itself",
-                    other.display()
-                ),
-            });
-            self.anothers.push(link);
+            let what = format!(
+                "not looked at: it leads into {}, which is protected by itself",
+                other.display()
+            );
+            leave_out((&mut self.anothers, &mut self.notes), &link, "another_directory", what);
         }
         for (link, target) in listing.foreign {
-            let link = link.display().to_string();
-            if self.foreign.contains(&link) {
-                continue;
-            }
-            self.notes.push(Finding {
-                file: link.clone(),
-                kind: "foreign_link",
-                what: format!(
-                    "not looked at: it leads to {}, which belongs to somebody else than the link",
-                    target.display()
-                ),
-            });
-            self.foreign.push(link);
+            let what = format!(
+                "not looked at: it leads to {}, which belongs to somebody else than the link",
+                target.display()
+            );
+            leave_out((&mut self.foreign, &mut self.notes), &link, "foreign_link", what);
         }
         listing.files
     }
@@ -507,6 +483,20 @@ impl Output {
             "restore the named files from a backup"
         };
         hint.to_owned()
+    }
+}
+
+/// Notes a place that is not looked at, once.
+fn leave_out(
+    (known, notes): (&mut Vec<String>, &mut Vec<Finding>),
+    place: &Path,
+    kind: &'static str,
+    what: String,
+) {
+    let file = place.display().to_string();
+    if !known.contains(&file) {
+        notes.push(Finding { file: file.clone(), kind, what });
+        known.push(file);
     }
 }
 

@@ -427,6 +427,7 @@ fn an_agent_that_keeps_the_old_keyring_has_not_been_told_and_one_that_ends_had_n
         let said = text(&output.stderr);
         assert_eq!(output.status.code(), Some(code), "{said}");
         assert!(said.contains(why), "{said}");
+        assert_eq!(said.contains("the agent (process"), !why.is_empty(), "{said}");
         let words = fs::read(&lock).unwrap();
         assert_eq!(u64::from_ne_bytes(words[8..16].try_into().unwrap()), announced, "{kind}");
     }

@@ -5,14 +5,16 @@
 
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
+#[path = "home/mounted.rs"]
+mod mounted;
 #[path = "home/others.rs"]
 mod others;
 #[path = "home/place.rs"]
 mod place;
 
+use mounted::mounted;
 use others::Others;
 use place::Shell;
-use tidelock_servers::skip;
 
 /// Lines of shell: `mine` runs a command as the owner of `own/ours`; `container` is the process of
 /// the same user that another namespace has there, which ends with the line.
@@ -37,21 +39,12 @@ done
 /// nothing where no mount namespace can be made.
 #[track_caller]
 fn machine() -> Option<Shell> {
-    if skip::unless_root("a mount namespace") {
-        return None;
-    }
-    let place = Shell::new();
-    let made = place.run(
+    mounted(
         "chmod 755 .; mkdir -p own/ours/mysql theirs; cp /bin/sleep mariadbd; \
          for name in aria_log_control ib_logfile0 ibdata1 mysql/t.ibd; do \
          echo rows > own/ours/$name; done; chown -R 54321:54321 own theirs; \
          unshare -m mount --bind theirs own",
-    );
-    if made.is_empty() {
-        return Some(place);
-    }
-    skip::because(format_args!("no mount namespace can be made here: {made}"));
-    None
+    )
 }
 
 #[test]

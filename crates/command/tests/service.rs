@@ -6,12 +6,15 @@
 
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
+#[path = "home/mounted.rs"]
+mod mounted;
 #[path = "home/place.rs"]
 mod place;
 
 use std::fs;
 use std::path::Path;
 
+use mounted::mounted;
 use place::Shell;
 use tidelock_servers::skip;
 
@@ -196,23 +199,14 @@ fn a_unit_without_a_directory_yet_is_installed_from_its_configuration() {
 /// `rooted`; `pg` is root's, and opens with what is in a home.
 #[track_caller]
 fn machine() -> Option<Shell> {
-    if skip::unless_root("a mount namespace") {
-        return None;
-    }
-    let place = Shell::new();
-    let made = place.run(
+    mounted(
         "umask 022; mkdir rooted; head -c 32 /dev/urandom > key; chmod 600 key; cp -a /etc etc; \
          rm -rf etc/tidelock; mkdir -p etc/tidelock/keyrings; \
          sed -i \"s,^\\(root:[^:]*:[^:]*:[^:]*:[^:]*:\\)[^:]*,\\1$PWD/rooted,\" etc/passwd; \
          tidelock init pg --no-recovery --provider 'command:cat ~/key' > said 2>&1 || cat said; \
          cp .config/tidelock/keyrings/*.toml etc/tidelock/keyrings/; rm -r .config; \
          chmod 644 etc/tidelock/keyrings/*; unshare -m mount --bind etc /etc",
-    );
-    if made.is_empty() {
-        return Some(place);
-    }
-    skip::because(format_args!("no mount namespace can be made here: {made}"));
-    None
+    )
 }
 
 /// What runs there ends with the line.

@@ -5,28 +5,22 @@
 
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
+#[path = "home/mounted.rs"]
+mod mounted;
 #[path = "home/place.rs"]
 mod place;
 
+use mounted::mounted;
 use place::Shell;
 use tidelock_servers::skip;
 
 /// HOME with a directory that looks like MariaDB's, which is another user's.
 #[track_caller]
 fn machine() -> Option<Shell> {
-    if skip::unless_root("a mount namespace") {
-        return None;
-    }
-    let place = Shell::new();
-    let made = place.run(
+    mounted(
         "chmod 755 .; mkdir -p ours/mysql bin; cp /bin/sleep mariadbd; touch ours/ibdata1 \
          ours/aria_log_control; chown -R nobody:nogroup ours; unshare -m mount --bind bin ours",
-    );
-    if made.is_empty() {
-        return Some(place);
-    }
-    skip::because(format_args!("no mount namespace can be made here: {made}"));
-    None
+    )
 }
 
 /// What `protect` asks for, behind the server.

@@ -77,7 +77,8 @@ fn every_program_that_kills_or_draws_gets_no_second_run() {
 /// Each source of a test program below `crates`, with the program's name.
 fn sources() -> Vec<(String, PathBuf)> {
     let mut found = Vec::new();
-    let mut dirs = vec![ours("crates")];
+    let crates = ours("crates");
+    let mut dirs = vec![crates.clone()];
     while let Some(dir) = dirs.pop() {
         for entry in fs::read_dir(&dir).unwrap() {
             let path = entry.unwrap().path();
@@ -85,7 +86,8 @@ fn sources() -> Vec<(String, PathBuf)> {
                 dirs.push(path);
             } else if path.extension().is_some_and(|extension| extension == "rs") {
                 // What follows `tests` is the program, or the directory of its modules.
-                let mut parts = path.iter().skip_while(|part| *part != "tests").skip(1);
+                let below = path.strip_prefix(&crates).unwrap();
+                let mut parts = below.iter().skip_while(|part| *part != "tests").skip(1);
                 if let Some(program) = parts.next().and_then(|part| part.to_str()) {
                     found.push((program.trim_end_matches(".rs").to_owned(), path.clone()));
                 }

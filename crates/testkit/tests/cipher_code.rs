@@ -42,6 +42,7 @@ fn a_way_out_of_the_vector_registers_is_found() {
     let clean = [
         "vmovq  xmm0,rsi",
         "vmovdqa YMMWORD PTR [rsp+0x140],ymm0",
+        "vmovdqu ymm3,YMMWORD PTR [rsp+0x200]",
         "mov    QWORD PTR [rsp+0x18],r8",
         "mov    r8,QWORD PTR [rsp+0x18]",
         "mov    BYTE PTR [rsp+rax*1+0x168],0x0",
@@ -67,6 +68,7 @@ fn a_way_out_of_the_vector_registers_is_found() {
         "xor    rax,QWORD PTR [r13+0x3c0]",
         "movzx  eax,BYTE PTR [rsp+0x150]",
         "mov    rax,QWORD PTR [rsp+0x15f]",
+        "mov    rax,QWORD PTR [rsp+0x208]",
     ] {
         let mut code = clean.to_vec();
         code.push(bad);
@@ -114,16 +116,17 @@ fn functions(library: &PathBuf) -> Vec<(String, Vec<String>)> {
 /// Instructions by which bytes of a vector register, or of memory that may have the same, could
 /// reach a general register, the flags or an address.
 fn ways_out<'c>(code: &[&'c str]) -> Vec<&'c str> {
-    // Where vectors are stored on the stack, nothing else may be loaded from.
-    let stored: Vec<Range<i64>> = code
+    // Where vectors are loaded from or stored to on the stack, nothing else may be loaded from.
+    let vectors: Vec<Range<i64>> = code
         .iter()
         .filter(|line| line.starts_with('v'))
-        .filter_map(|line| stack(operands(line).first()?))
+        .flat_map(|line| operands(line))
+        .filter_map(stack)
         .collect();
-    code.iter().copied().filter(|line| is_way_out(line, &stored)).collect()
+    code.iter().copied().filter(|line| is_way_out(line, &vectors)).collect()
 }
 
-fn is_way_out(line: &str, stored: &[Range<i64>]) -> bool {
+fn is_way_out(line: &str, vectors: &[Range<i64>]) -> bool {
     let (name, operands) = (mnemonic(line), operands(line));
     let is_vector = |operand: &&str| ["xmm", "ymm", "zmm"].iter().any(|r| operand.starts_with(r));
     if name.contains("gather") || name.contains("test") && name != "test" || name.starts_with('k') {
@@ -144,7 +147,7 @@ fn is_way_out(line: &str, stored: &[Range<i64>]) -> bool {
     reads.map(|(_, operand)| *operand).filter(|operand| operand.contains('[')).any(|operand| {
         let own = operand.contains("[rip+")
             || stack(operand)
-                .is_some_and(|at| stored.iter().all(|v| at.end <= v.start || v.end <= at.start));
+                .is_some_and(|at| vectors.iter().all(|v| at.end <= v.start || v.end <= at.start));
         !own
     })
 }

@@ -2,12 +2,6 @@
  * kernel for, the library must do without. */
 #include "twin.h"
 
-static void must(int done)
-{
-    if (done < 0)
-        say("unexpected: %s", errno_name(errno));
-}
-
 int main(int argc, char **argv)
 {
     char back[100];
@@ -27,9 +21,7 @@ int main(int argc, char **argv)
         fflush(stdout);
         _exit(0);
     }
-    int status;
-    waitpid(child, &status, 0);
-    show("child", status);
+    show_end("child", child);
     show_file("file");
     return 0;
 }

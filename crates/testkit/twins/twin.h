@@ -73,6 +73,13 @@ static inline long show(const char *call, long ret)
     return ret;
 }
 
+/* For calls that are not compared: they succeed. */
+static inline void must(long ret)
+{
+    if (ret < 0)
+        say("unexpected: %s", errno_name(errno));
+}
+
 /* As show, for calls whose good answer is a number that nobody should depend on. */
 static inline long show_ok(const char *call, long ret)
 {

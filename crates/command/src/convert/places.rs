@@ -7,8 +7,9 @@ use std::fs;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
+use tidelock_contract::Policy;
 use tidelock_contract::postgres::TABLESPACES;
-use tidelock_contract::{MOST_LINKS, Policy};
+use tidelock_runtime::MOST_LINKS;
 
 use super::How;
 use super::scan::Scan;
@@ -20,11 +21,13 @@ use crate::running::{Found, Programs};
 impl Scan {
     /// Links to folders outside with files that are to be converted, and where they lead.
     pub(super) fn places(&self) -> Vec<&(PathBuf, PathBuf)> {
-        let has_files = |link: &Path| {
-            let mut names = self.items.iter().flat_map(|item| &item.names);
-            names.any(|name| name.starts_with(link))
-        };
-        self.linked.iter().filter(|(link, _)| has_files(link)).collect()
+        self.linked.iter().filter(|(link, _)| self.has_files(link)).collect()
+    }
+
+    /// True if there are files behind the link that are to be converted.
+    pub(super) fn has_files(&self, link: &Path) -> bool {
+        let mut names = self.items.iter().flat_map(|item| &item.names);
+        names.any(|name| name.starts_with(link))
     }
 
     /// Refuses more links than the library can know, before files are sealed that no server could
@@ -98,7 +101,7 @@ impl Scan {
     /// [`Error::Refused`].
     pub(super) fn refuse_shared(&self, protected: &Protected) -> Result<()> {
         let (dir, id) = (&protected.path, protected.keyring.id());
-        for found in Found::all(dir, id, &Programs::of(dir)) {
+        for found in Found::of_keyring(dir, id, &Programs::of(dir)) {
             let Found::Answers(agent) = found else { continue };
             if agent.serves(dir) {
                 continue;

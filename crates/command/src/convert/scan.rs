@@ -269,7 +269,8 @@ impl Scan {
     /// # Errors
     /// [`Error::Refused`].
     pub(super) fn refuse_everybodys(&self, dir: &Path) -> Result<()> {
-        match self.places().into_iter().find(|(_, target)| is_everybodys(target, dir)) {
+        let mut linked = self.linked.iter();
+        match linked.find(|(link, target)| is_everybodys(target, dir) && self.has_files(link)) {
             None => Ok(()),
             Some((link, target)) => Err(Error::refused(
                 format!(

@@ -15,6 +15,7 @@ use crate::init::{machine_folder, make_key_file, open_config};
 use crate::owner::Owner;
 use crate::protected::Protected;
 use crate::unlock;
+use crate::walk::read_small;
 
 /// Where a new passphrase comes from, and how good it must be.
 #[derive(clap::Args)]
@@ -212,8 +213,8 @@ fn refuse_owners_file(session: &Session) -> Result<()> {
 
 /// True of a `NAME.toml` for this directory.
 fn names(file: &Path, dir: &Path) -> bool {
-    let text = file.extension().is_some_and(|ending| ending == "toml").then(|| fs::read(file));
-    let text = text.and_then(|read| String::from_utf8(read.ok()?).ok()).unwrap_or_default();
+    let is_config = file.extension().is_some_and(|ending| ending == "toml");
+    let text = is_config.then(|| read_small(file).ok()).flatten().unwrap_or_default();
     let named = toml::from_str::<Config>(&text).ok().and_then(|config| config.directory);
     named.and_then(|named| named.canonicalize().ok()).is_some_and(|named| named == dir)
 }

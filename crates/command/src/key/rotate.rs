@@ -200,18 +200,23 @@ impl Rotate {
         }
         let (choice, provider) = new_provider::make(choice, session, &new)?;
         // A name alone says nothing: a secret has versions, an alias and a label move.
-        let same_key = || provider.kind() == kind && slot.check(&*provider).is_ok();
-        if (self.to.is_some() || self.may_ask()) && !same_key() {
+        let is_of_kind = provider.kind() == kind;
+        let opens = || slot.check(&*provider);
+        let before = is_of_kind.then(opens);
+        // Of a service that fails, the next call says why.
+        let is_another =
+            matches!(before, None | Some(Err(tidelock_keyring::Error::WrongKey { .. })));
+        if (self.to.is_some() || self.may_ask()) && is_another {
             self.renewal.refuse_early(&self.opening, session)?;
         }
         let new = session.keyring.replace_slot(id, &*provider)?;
         // A passphrase is known by now.
-        let same_key = same_key();
+        let same_key = matches!(before, Some(Ok(_)))
+            || is_of_kind && !choice.is_unattended() && opens().is_ok();
         // Where the service wraps, what has the name may hold the old key too.
         let reference = provider.reference();
         let same_name = !reference.is_empty() && slot.terms.reference == reference;
-        let is_kept = same_name && provider.kind() == kind;
-        let keep = same_key || is_kept && provider.wrapping() == Wrapping::Remote;
+        let keep = same_key || same_name && is_of_kind && provider.wrapping() == Wrapping::Remote;
         if !choice.is_unattended() && unattended::depends_on(session, kind)? {
             unattended::confirm(&Session::name(slot), self.yes)?;
         }

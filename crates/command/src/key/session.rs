@@ -250,8 +250,7 @@ impl Session {
         let path = &self.protected.path;
         let programs = Programs::of(path);
         let untold = |why| Error::NotHandedOver { dir: path.clone(), why };
-        let mut agents = Found::all(path, self.keyring.id(), &programs);
-        agents.retain(|found| !matches!(found, Found::Answers(agent) if !agent.serves(path)));
+        let agents = Found::all(path, self.keyring.id(), &programs);
         let heads = programs.heads();
         let mut told = if agents.is_empty() && !heads.is_empty() {
             let started = self.start_agent(&programs, &heads);

@@ -174,7 +174,7 @@ fn try_open(
 /// The agent of this directory that has opened just these bytes.
 fn agent_with(keyring: &SealedKeyring, bytes: &[u8], dir: &Path) -> Option<i32> {
     let digest = tidelock_keyring::digest(bytes);
-    let agents = Found::all(dir, keyring.id(), &Programs::of(dir));
+    let agents = Found::of_keyring(dir, keyring.id(), &Programs::of(dir));
     agents.into_iter().find_map(|found| match found {
         Found::Answers(agent) if agent.file == digest => Some(agent.pid),
         _ => None,

@@ -259,7 +259,7 @@ fn told(directory: &Folder, id: KeyringId, ours: bool) -> Option<Generation> {
     let announced = || KeyringDir::open_in(directory, dir).and_then(|it| it.announced()).ok();
     let agents = Found::all(dir, id, &Programs::of(dir));
     let held = agents.iter().filter_map(|found| match found {
-        Found::Answers(agent) if agent.serves(dir) => Some(Generation(agent.generation)),
+        Found::Answers(agent) => Some(Generation(agent.generation)),
         _ => None,
     });
     held.max().max(ours.then(announced).flatten())
@@ -325,7 +325,7 @@ fn refuse_while_programs_run(dir: &Path, keyring: &Keyring) -> Result<()> {
     let programs = Programs::of(dir);
     let agents = Found::all(dir, keyring.id(), &programs);
     let newer = agents.iter().find_map(|found| match found {
-        Found::Answers(agent) if agent.serves(dir) && agent.generation > keyring.generation().0 => {
+        Found::Answers(agent) if agent.generation > keyring.generation().0 => {
             Some(format!("agent, process {}", agent.pid))
         }
         Found::Silent(agent) => Some(agent.to_string()),

@@ -76,15 +76,8 @@ impl Protect {
         let head = engine.head();
         let foreseen = Encrypt::typed(self.encryption(dir)?.get_args())?
             .foresee(&|process| outside::is_the_servers(process, head))?;
-        // The links of a server that runs are its own; those of a copy are its original's.
-        if !was_running && self.yes && !self.outside && !foreseen.places.is_empty() {
-            return Err(Error::refused(
-                format!(
-                    "links of {} lead out, and nobody has said that the places are its own",
-                    dir.display()
-                ),
-                "say --outside; or leave --yes out, and read the plan",
-            ));
+        if !was_running && self.yes {
+            self.conversion.refuse_unread(dir, &foreseen)?;
         }
         let seconds = estimate::seconds(dir, foreseen.bytes, foreseen.files)?;
         let said = Said { version, notes, foreseen, seconds };

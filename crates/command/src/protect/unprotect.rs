@@ -132,6 +132,10 @@ impl Unprotect {
             ));
         }
         target.refuse_wrong_unit(Goal::Unprotect)?;
+        let was_running = running.is_some() || begun.as_ref().is_some_and(|it| it.was_running);
+        if let Some(opened) = opened.filter(|_| self.yes && !was_running) {
+            self.conversion.refuse_unread(dir, &opened.foreseen)?;
+        }
         engine.refuse_to_stop(self.username.as_deref(), target.unit.as_deref())?;
         // Now: it may end while a person thinks.
         let now = match (&begun, running) {

@@ -107,9 +107,15 @@ impl Found {
         found
     }
 
-    /// All that are there: root may have one beside that of the server's user. They may serve
-    /// another copy of the directory.
+    /// All that serve this directory: root may have one beside that of the server's user.
     pub(crate) fn all(dir: &Path, id: KeyringId, programs: &Programs) -> Vec<Self> {
+        let mut all = Self::of_keyring(dir, id, programs);
+        all.retain(|found| !matches!(found, Self::Answers(agent) if !agent.serves(dir)));
+        all
+    }
+
+    /// Also those that serve another copy of the directory.
+    pub(crate) fn of_keyring(dir: &Path, id: KeyringId, programs: &Programs) -> Vec<Self> {
         let (users, server) = (users(dir), Server::on(dir));
         let sockets = sockets(dir, id, &server, programs).into_iter();
         let asked = sockets.map(|socket| ask(socket, &users));

@@ -67,9 +67,7 @@ impl Put {
             }
         }
     }
-}
 
-impl Put {
     /// The file, and whether it is a history of a base backup that is no good.
     fn source(&self, name: &WalName, node: &Node) -> Result<(Source, bool)> {
         let opened = Source::open(&self.file, node.want(&self.file)).and_then(|mut source| {

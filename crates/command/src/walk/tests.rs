@@ -206,7 +206,7 @@ fn a_pg_wal_that_is_a_mount_itself_is_named_when_it_is_empty() {
 
 #[test]
 fn an_empty_folder_that_the_server_cannot_write_is_a_disk_that_is_not_mounted() {
-    if !rustix::process::geteuid().is_root() {
+    if skip::unless_root("a folder of another user") {
         return;
     }
     let home = tempfile::tempdir().unwrap();

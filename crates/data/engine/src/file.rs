@@ -135,16 +135,11 @@ impl<'p, S: System, C: UnitCipher, P: Decide> OpenFile<'p, S, C, P> {
         self.process.roots.layout(self.traits().root())
     }
 
-    /// What a map gets that is not possible, after a line that names the file: one for each file,
-    /// since programs fall back and ask again.
-    pub fn refuse_with_line(&self, why: Refusal) -> Errno {
-        self.refuse_once(why)
-    }
-
-    /// A refusal, after a line that names the file: the first time.
+    /// A refusal, after a line that names the file: the first time, since programs fall back and
+    /// ask again.
     // Apart: a path's buffer is a page of the stack.
     #[inline(never)]
-    pub(crate) fn refuse_once(&self, why: Refusal) -> Errno {
+    pub fn refuse_once(&self, why: Refusal) -> Errno {
         let system = self.process.system();
         let first = |stat: FileStat| self.process.reported.is_first(stat.device, stat.inode);
         if system.stat(self.hidden()).is_ok_and(first) {
@@ -221,8 +216,8 @@ impl<'p, S: System, C: UnitCipher, P: Decide> OpenFile<'p, S, C, P> {
         Ok(())
     }
 
-    /// From now on the time of access is that of the program's reads.
-    fn begin_to_read(&self) {
+    /// From now on the time of access is that of the program's reads; once is enough.
+    pub fn begin_to_read(&self) {
         let unread = OpenFlags::UNREAD.cast_unsigned();
         let before = self.slot.flags.fetch_and(!unread, Relaxed);
         if before & unread != 0 {

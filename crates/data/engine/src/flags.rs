@@ -32,6 +32,11 @@ pub(crate) const AT_EMPTY_PATH: i32 = 0x1000;
 pub(crate) const RENAME_EXCHANGE: u32 = 1 << 1;
 pub(crate) const RENAME_WHITEOUT: u32 = 1 << 2;
 
+/// True for an open that makes the file or fails.
+pub(crate) const fn makes(flags: i32) -> bool {
+    flags & (O_CREAT | O_EXCL) == O_CREAT | O_EXCL
+}
+
 /// A directory that paths are looked up in, and that is not read.
 pub(crate) const PATH_DIRECTORY: i32 = O_PATH | O_DIRECTORY | O_CLOEXEC;
 

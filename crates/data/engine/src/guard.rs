@@ -17,8 +17,8 @@ use tidelock_format::{DiskOffset, PROBE_LEN, looks_sealed};
 
 use crate::errno::Errno;
 use crate::flags::{
-    AT_SYMLINK_FOLLOW, O_ACCMODE, O_APPEND, O_CLOEXEC, O_CREAT, O_EXCL, O_NONBLOCK, O_PATH, O_RDWR,
-    O_TMPFILE, O_TRUNC, O_WRONLY, RENAME_EXCHANGE,
+    AT_SYMLINK_FOLLOW, O_ACCMODE, O_APPEND, O_CLOEXEC, O_CREAT, O_NONBLOCK, O_PATH, O_RDWR,
+    O_TMPFILE, O_TRUNC, O_WRONLY, RENAME_EXCHANGE, makes,
 };
 use crate::kernel::{Fd, FileStat, Links, System};
 use crate::path::PathBuffer;
@@ -56,7 +56,7 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
                 Ok(_) => Err(Errno::OPNOTSUPP),
             };
         }
-        let exclusive = flags & (O_CREAT | O_EXCL) == O_CREAT | O_EXCL;
+        let exclusive = makes(flags);
         let last = LastLink::of_open(flags);
         let probe = O_PATH | O_CLOEXEC | last.flag();
         let found = match self.system.open(at, path, probe, 0, Links::Follow) {

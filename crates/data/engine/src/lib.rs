@@ -91,7 +91,7 @@ pub use process::{Descriptor, Process};
 pub use refusal::Refusal;
 pub use request::{Handed, ReadRequest, WriteRequest};
 pub use resolve::{LastLink, Location};
-pub use roots::{Decide, Decided, Roots, Sealing};
+pub use roots::{Decide, Decided, MOST_LINKS, Roots, Sealing};
 pub use set_once::SetOnce;
 pub use shown::{Shown, is_plain};
 pub use table::{DESCRIPTORS, ENDS, OPEN_FILES, OpenFlags, Slot, Table};

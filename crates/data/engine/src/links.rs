@@ -35,8 +35,16 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
             real.push(place.name.as_bytes())?;
         }
         match self.roots.decide(real.as_bytes()) {
-            // It lies in a tablespace, and not where a server has its files.
-            Decided::Outside if !all_attached => Err(Errno::NFILE),
+            // It lies in a tablespace, and not where a server has its files. A directory has no
+            // bytes: servers open it to sync it.
+            Decided::Outside if !all_attached => {
+                let name = &place.name;
+                let stat = || self.system.stat_at(place.directory, name.as_c());
+                if name.as_bytes().is_empty() || stat().is_ok_and(|found| found.directory) {
+                    return Ok(Decided::Outside);
+                }
+                self.refuse(path, Refusal::TooManyLinks)
+            }
             decided => Ok(decided),
         }
     }

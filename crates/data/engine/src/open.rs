@@ -13,7 +13,7 @@ use crate::errno::Errno;
 use crate::file::OpenFile;
 use crate::flags::{
     O_ACCMODE, O_APPEND, O_CLOEXEC, O_CREAT, O_DIRECT, O_EXCL, O_NOATIME, O_NOCTTY, O_NOFOLLOW,
-    O_NONBLOCK, O_PATH, O_RDWR, O_TRUNC, O_WRONLY, PATH_DIRECTORY, TMPFILE_BIT,
+    O_NONBLOCK, O_PATH, O_RDWR, O_TRUNC, O_WRONLY, PATH_DIRECTORY, TMPFILE_BIT, makes,
 };
 use crate::gate::Alone;
 use crate::index::may_be_index;
@@ -188,7 +188,7 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
     ) -> Result<i32, Errno> {
         let fd = self.system.open(lookup.at, lookup.path, flags, mode, lookup.links)?;
         self.forget(fd.0);
-        let made = flags & (O_CREAT | O_EXCL) == O_CREAT | O_EXCL;
+        let made = makes(flags);
         if made || flags & (O_PATH | O_TRUNC) != 0 {
             return Ok(fd.0);
         }
@@ -421,7 +421,7 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
         if key.is_some() {
             self.send_header(fd, OpenFlags(flags), root).inspect_err(|_| self.drop_key(key))?;
         }
-        let made = flags & (O_CREAT | O_EXCL) == O_CREAT | O_EXCL;
+        let made = makes(flags);
         if flags & O_TRUNC != 0 && !made {
             self.empty(fd, traits, &stat).inspect_err(|_| self.drop_key(key))?;
         }

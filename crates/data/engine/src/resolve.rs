@@ -10,7 +10,7 @@ use tidelock_cipher::UnitCipher;
 
 use crate::errno::Errno;
 use crate::file::OpenFile;
-use crate::flags::{O_CLOEXEC, O_CREAT, O_EXCL, O_NOFOLLOW, O_PATH, PATH_DIRECTORY};
+use crate::flags::{O_CLOEXEC, O_NOFOLLOW, O_PATH, PATH_DIRECTORY, makes};
 use crate::kernel::{Fd, FileStat, Links, System};
 use crate::path::{PathBuffer, components, split_last};
 use crate::process::Process;
@@ -32,7 +32,7 @@ pub enum LastLink {
 impl LastLink {
     /// What it means to open(2) with these flags.
     pub(crate) const fn of_open(flags: i32) -> Self {
-        let exclusive = flags & (O_CREAT | O_EXCL) == O_CREAT | O_EXCL;
+        let exclusive = makes(flags);
         if exclusive || flags & O_NOFOLLOW != 0 { Self::Itself } else { Self::Follow }
     }
 

@@ -12,6 +12,9 @@ use crate::set_once::SetOnce;
 pub(crate) const CONTROL: &[u8] = b".tidelock";
 const ROOTS: usize = 8;
 const MOUNTS: usize = 128;
+/// So many links may lead out of a protected directory, tablespaces aside: the rest is for the
+/// directories themselves and their bind mounts.
+pub const MOST_LINKS: usize = MOUNTS - 18;
 const MOUNT_PATH: usize = 1024;
 const MOUNT_PREFIX: usize = 256;
 const VERSIONS: usize = 256;
@@ -387,28 +390,27 @@ impl<P: Decide> Roots<P> {
         if let Some(decided) = self.decide_shared(path) {
             return decided;
         }
-        match self.nearest(path, |_| true) {
-            Some((mount, Rest::Below(rest))) if mount.prefix.get().is_empty() => {
-                self.decide_relative(mount.root, rest)
+        let found = match self.nearest(path, |_| true) {
+            Some((mount, Rest::Below(below)))
+                if !mount.prefix.get().is_empty() && self.is_dropped(mount, below) =>
+            {
+                self.nearest_kept(path)
             }
-            Some((mount, rest)) => match rest {
-                Rest::Below(below) if self.is_dropped(mount, below) => self.decide_again(path),
-                rest => self.decide_attached(mount, rest),
-            },
-            None => self.decide_elsewhere(path),
-        }
-    }
-
-    /// Without what was dropped.
-    #[inline(never)]
-    fn decide_again(&self, path: &[u8]) -> Decided {
-        match self.nearest(path, |mount| !self.is_dropped(mount, b"")) {
+            found => found,
+        };
+        match found {
             Some((mount, Rest::Below(rest))) if mount.prefix.get().is_empty() => {
                 self.decide_relative(mount.root, rest)
             }
             Some((mount, rest)) => self.decide_attached(mount, rest),
             None => self.decide_elsewhere(path),
         }
+    }
+
+    /// Without what was dropped.
+    #[inline(never)]
+    fn nearest_kept<'p>(&self, path: &'p [u8]) -> Option<(&Mount, Rest<'p>)> {
+        self.nearest(path, |mount| !self.is_dropped(mount, b""))
     }
 
     /// What the path lies below, or beside: the deepest that counts.

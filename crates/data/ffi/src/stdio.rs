@@ -27,7 +27,7 @@ use core::ffi::{CStr, c_char, c_int};
 use libc::FILE;
 use tidelock_engine::{Decided, Descriptor, Errno, Fd, LastLink, is_shortage};
 
-use crate::hooks::{File, aside, close, control, duplicate, path as path_of};
+use crate::hooks::{File, aside, close, duplicate, path as path_of};
 use crate::process::{ActiveProcess, process};
 use crate::raw::{self, fail};
 use crate::{guard, next};
@@ -83,8 +83,9 @@ fn adapt(fd: c_int, file: &File, wanted: Mode) -> Result<(), Errno> {
         return Err(Errno::INVAL);
     }
     if wanted.flags & !flags.0 & libc::O_APPEND != 0 {
-        // The kernel is told too: until the first read the real file has O_NOATIME.
-        let _: c_int = control::set_flags(file, control::get_flags(file) | libc::O_APPEND);
+        // Until the first read the real file has O_NOATIME, and set_flags takes it for gone.
+        file.begin_to_read();
+        file.set_flags(flags.0 | libc::O_APPEND);
         if wanted.starts_at_end() {
             let _: i64 = seek_end(fd);
         }
@@ -261,7 +262,7 @@ pub unsafe fn fileno(file: *mut FILE) -> c_int {
 
 /// # Safety
 /// `mode` is a string.
-unsafe fn parse(mode: *const c_char) -> Result<Mode, Errno> {
+pub(crate) unsafe fn parse(mode: *const c_char) -> Result<Mode, Errno> {
     // SAFETY: the caller's promise.
     Mode::parse(unsafe { CStr::from_ptr(mode) }.to_bytes()).ok_or(Errno::INVAL)
 }

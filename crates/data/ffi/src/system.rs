@@ -29,7 +29,7 @@ use tidelock_runtime::{Served, Sharing, is_under_way};
 use crate::host::HOST;
 use crate::process::{roots, starting};
 use crate::scratch::{self, Scratch};
-use crate::{futex, raw, requests, sys};
+use crate::{futex, requests, sys};
 
 const SPARES: usize = 8;
 /// What the engine wants to know of a file.
@@ -208,9 +208,8 @@ impl Kernel for Linux {
     }
 
     fn set_flags(&self, file: Fd, flags: i32) {
-        let words = [i64::from(file.0), libc::F_SETFL.into(), flags.into()];
-        // SAFETY: takes numbers.
-        let _: i64 = unsafe { raw::call(sys::nr::FCNTL, words) };
+        let args = [i64::from(file.0), libc::F_SETFL.into(), flags.into(), 0, 0, 0];
+        let _ = sys::plain(sys::nr::FCNTL, args);
     }
 
     fn synchronise(&self, file: Fd, synced: Synced) -> Result<(), Errno> {

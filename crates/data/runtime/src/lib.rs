@@ -47,3 +47,4 @@ pub use held::{Held, HeldKeyring, Source, find, header_mac, stream_mac, take};
 pub use host::{Engine, Host};
 pub use recovery::is_under_way;
 pub use sharing::Sharing;
+pub use tidelock_engine::MOST_LINKS;

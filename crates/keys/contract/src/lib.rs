@@ -28,10 +28,6 @@ mod starter;
 pub mod wire;
 mod writer;
 
-/// So many links may lead out of a protected directory, beside those to tablespaces: the library
-/// has room for some more, for the directories themselves and their bind mounts.
-pub const MOST_LINKS: usize = 110;
-
 pub use exit::ExitClass;
 pub use meeting::{MEMORY_FOLDERS, Meeting, MeetingError, meet, part};
 pub use notice::{MAX_NOTICE, Notice};

@@ -48,7 +48,7 @@
       : { ink: "#1c2024", soft: "#5c6570", line: "#dfe2e5", band: "rgba(92,101,112,.16)", page: "#fbfbfa", panel: "#ffffff" };
   }
 
-  const FONT = "system-ui, 'Liberation Sans', sans-serif";
+  const FONT = "'Segoe UI', 'Liberation Sans', Arial, system-ui, sans-serif";
   const ruler = document.createElement("canvas").getContext("2d");
   function widest(texts) {
     ruler.font = "12px " + FONT;

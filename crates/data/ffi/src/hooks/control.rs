@@ -57,7 +57,7 @@ pub unsafe fn fcntl(fd: c_int, command: c_int, arg: c_long) -> c_int {
 }
 
 /// What the kernel says, with those flags as the program gave them that are carried out here.
-pub(crate) fn get_flags(file: &File) -> c_int {
+fn get_flags(file: &File) -> c_int {
     let flags: c_int = numeric!(SYS_fcntl, file.hidden().0, libc::F_GETFL);
     if flags < 0 {
         return flags;
@@ -67,8 +67,7 @@ pub(crate) fn get_flags(file: &File) -> c_int {
     flags & !ours | file.flags().0 & EMULATED & !libc::O_APPEND | append
 }
 
-/// F_SETFL.
-pub(crate) fn set_flags(file: &File, flags: c_int) -> c_int {
+fn set_flags(file: &File, flags: c_int) -> c_int {
     let done: c_int = numeric!(SYS_fcntl, file.hidden().0, libc::F_SETFL, flags & !EMULATED);
     if done == 0 {
         file.set_flags(flags);
@@ -103,9 +102,7 @@ pub unsafe fn ioctl(fd: c_int, request: c_ulong, arg: c_long) -> c_int {
         }
         libc::FIONBIO => {
             // The first read would set what the open said.
-            if file.flags().is_unread() {
-                let _: c_int = set_flags(&file, get_flags(&file));
-            }
+            file.begin_to_read();
             // SAFETY: the program's own arguments.
             unsafe { raw!(SYS_ioctl, file.hidden().0, request, arg) }
         }

@@ -86,10 +86,12 @@ fn judge_then_find(libc: fn() -> *mut c_void) -> *mut c_void {
 fn refusal() -> Option<Errno> {
     let process = process()?;
     process.sealed_in(0, u32::MAX).find_map(|fd| {
-        let stays = numeric!(SYS_fcntl, fd, libc::F_GETFD);
         let Descriptor::Sealed(file) = descriptor(fd) else { return None };
-        let (0, true) = (stays, has_lock(&file)) else { return None };
-        aside(|| Ok(file.refuse_with_line(Refusal::LockAcrossExec))).map_or_else(Some, Some)
+        let closes: c_int = numeric!(SYS_fcntl, fd, libc::F_GETFD);
+        if closes != 0 || !has_lock(&file) {
+            return None;
+        }
+        aside(|| Ok(file.refuse_once(Refusal::LockAcrossExec))).map_or_else(Some, Some)
     })
 }
 

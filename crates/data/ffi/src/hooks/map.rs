@@ -101,7 +101,7 @@ fn map_start(at: off_t, len: usize) -> Result<u64, Errno> {
 }
 
 fn refuse(file: &File, why: Refusal) -> *mut c_void {
-    let told = aside(|| Ok(file.refuse_with_line(why)));
+    let told = aside(|| Ok(file.refuse_once(why)));
     raw::fail(told.unwrap_or_else(|errno| errno))
 }
 

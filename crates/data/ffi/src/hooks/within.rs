@@ -7,7 +7,7 @@
 //! UNSAFETY: see hooks.rs.
 #![expect(unsafe_code, reason = "C functions with the contract of libc's")]
 
-use core::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use core::ffi::{c_char, c_int, c_uint, c_void};
 
 use libc::{FILE, mode_t};
 use tidelock_engine::{Decided, Errno, Fd, is_shortage};
@@ -15,7 +15,7 @@ use tidelock_engine::{Decided, Errno, Fd, is_shortage};
 use crate::hooks::{aside, path as path_of};
 use crate::process::process;
 use crate::raw::fail;
-use crate::stdio::mode::Mode;
+use crate::stdio::parse;
 use crate::{guard, next};
 
 /// Leaves the open to libc or the kernel, unless only the engine may open what is at this path, or
@@ -83,9 +83,9 @@ pub unsafe fn file_fopen(
     small: c_int,
 ) -> *mut FILE {
     // SAFETY: the contract of fopen: a string.
-    let wanted = Mode::parse(unsafe { CStr::from_ptr(mode) }.to_bytes());
+    let flags = unsafe { parse(mode) }.map_or(0, |wanted| wanted.flags);
     // SAFETY: the contract of fopen.
-    try_or_fail!(unsafe { judge(path, wanted.map_or(0, |wanted| wanted.flags)) });
+    try_or_fail!(unsafe { judge(path, flags) });
     // SAFETY: the program's own arguments.
     unsafe { next::_IO_file_fopen(file, path, mode, small) }
 }

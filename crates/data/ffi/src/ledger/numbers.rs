@@ -202,7 +202,8 @@ straight {
         connect 42; sendto 44; recvfrom 45; sendmsg 46; recvmsg 47; shutdown 48; bind 49; listen 50;
         getsockname 51; getpeername 52; setsockopt 54; getsockopt 55; recvmmsg 299; sendmmsg 307;
     }
-    "The new program gets no hidden descriptor; the visible ones are anchors that nobody can use." {
+    "The new program gets no hidden descriptor; the visible ones are anchors that nobody can use. A \
+        lock on a sealed file ends." {
         execve 59; execveat 322;
     }
     "Names of files and directories are not sealed." {

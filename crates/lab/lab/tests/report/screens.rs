@@ -5,7 +5,19 @@ use super::*;
 #[test]
 fn a_phone_scrolls_no_page_sideways_and_dark_differs_from_light() {
     let mut browser = opened();
-    for width in [320, 390, 768, 1280, 1400] {
+    let sizes = [320, 390, 768, 1280, 1400, 1540];
+    // Also where the machine has wide letters alone.
+    browser.evaluate("document.body.style.fontFamily = 'monospace'");
+    for width in sizes {
+        browser.size(width, 844, 1.0);
+        let scrolled = browser.evaluate("document.documentElement.scrollWidth");
+        let wide = "[...document.querySelectorAll('body *')].filter((e) => \
+                    e.getBoundingClientRect().right > innerWidth + 1).map((e) => e.tagName + '.' + \
+                    e.className).slice(0, 8).join()";
+        assert_eq!(scrolled, width, "at {width} pixels: {}", browser.evaluate(wide));
+    }
+    browser.evaluate("document.body.style.fontFamily = ''");
+    for width in sizes {
         browser.size(width, 844, 1.0);
         let [light, dark] = ["light", "dark"].map(|scheme| {
             browser.scheme(scheme);
@@ -25,7 +37,7 @@ fn a_phone_scrolls_no_page_sideways_and_dark_differs_from_light() {
 #[test]
 fn the_rows_of_the_picture_have_the_scale_of_its_axis_on_every_screen() {
     let mut browser = closed();
-    let sizes = [320, 390, 768, 1280, 1400];
+    let sizes = [320, 390, 768, 1280, 1400, 1540];
     let all = ["inherit", "monospace"].into_iter().flat_map(|font| sizes.map(|size| (font, size)));
     for (font, width) in all {
         browser.size(width, 844, 1.0);
