@@ -35,7 +35,7 @@ fn an_aligned_page_takes_one_system_call() {
 
 /// Which system calls each section of the program takes, in their order. A call more is a choice to
 /// be made, see docs/decisions/0017-small-files.md and 0019-small-writes.md.
-const CALLS: [(&str, &str); 13] = [
+const CALLS: [(&str, &str); 14] = [
     ("open and close", "openat2 statx pread64 dup3 dup3 close dup3"),
     ("sync", "openat2 statx pread64 dup3 dup3 fsync close dup3"),
     ("first read", "fcntl pread64"),
@@ -49,6 +49,7 @@ const CALLS: [(&str, &str); 13] = [
     ("pwrite of blocks", "rt_sigprocmask pwrite64 rt_sigprocmask"),
     ("a page by write", "pwrite64"),
     ("rewind and read", "pread64"),
+    ("a new file", "newfstatat openat2 statx utimensat dup3 dup3"),
 ];
 
 #[test]

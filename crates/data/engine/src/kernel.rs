@@ -67,6 +67,9 @@ pub trait Kernel {
     /// Cuts or extends; what is new reads as zeros.
     fn set_size(&self, file: Fd, size: DiskSize) -> Result<(), Errno>;
 
+    /// Gives the file the time of now as that of its last change.
+    fn touch(&self, file: Fd) -> Result<(), Errno>;
+
     /// Size and identity.
     fn stat(&self, file: Fd) -> Result<FileStat, Errno>;
 

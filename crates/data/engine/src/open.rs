@@ -473,8 +473,11 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
     fn empty(&self, fd: Fd, traits: Traits, stat: &FileStat) -> Result<(), Errno> {
         let start = self.roots.layout(traits.root()).start();
         if stat.size.is_at_most(start) {
-            // The file may be made just now: no open fails for its times, and leaves it behind.
-            let _ = self.renew_times(fd, traits);
+            // The file may be made just now: no open fails for its times, and leaves it behind. Nor
+            // is it cut, after which ext4 writes out all data at the close.
+            if self.system.touch(fd).is_err() {
+                let _ = self.renew_times(fd, traits);
+            }
             return Ok(());
         }
         let alone = Alone::take(&self.system, traits.stripe)?;
@@ -482,7 +485,7 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
         self.system.set_size(fd, DiskSize(start.get()))
     }
 
-    /// A file that is empty already gets new times by a cut.
+    /// An empty file of another user gets new times by a cut.
     fn renew_times(&self, fd: Fd, traits: Traits) -> Result<(), Errno> {
         let start = self.roots.layout(traits.root()).start();
         // Nobody makes a header meanwhile, which would be cut off.

@@ -16,7 +16,7 @@ use std::os::fd::{BorrowedFd, IntoRawFd};
 
 use rustix::fs::{
     Access, AtFlags, FallocateFlags, Mode, OFlags, ResolveFlags, SeekFrom, StatxAttributes,
-    StatxFlags,
+    StatxFlags, Timespec, Timestamps,
 };
 use tidelock_cipher::{Root, Sealed, SealedHeader};
 use tidelock_engine::{
@@ -165,6 +165,15 @@ impl Kernel for Linux {
         rustix::fs::ftruncate(borrow(file), size.0).map_err(error)
     }
 
+    fn touch(&self, file: Fd) -> Result<(), Errno> {
+        let special = |tv_nsec| Timespec { tv_sec: 0, tv_nsec };
+        let times = Timestamps {
+            last_access: special(rustix::fs::UTIME_OMIT),
+            last_modification: special(rustix::fs::UTIME_NOW),
+        };
+        rustix::fs::futimens(borrow(file), &times).map_err(error)
+    }
+
     #[inline]
     fn stat(&self, file: Fd) -> Result<FileStat, Errno> {
         // Not fstat: who has asked for a file's times makes the next write take a new time, and the
@@ -267,7 +276,7 @@ impl Kernel for Linux {
     fn pause(&self, looks: u32) {
         if !requests::look() {
             let ns = i64::from(looks.clamp(1, 100)) * 20_000;
-            let _ = rustix::thread::nanosleep(&rustix::fs::Timespec { tv_sec: 0, tv_nsec: ns });
+            let _ = rustix::thread::nanosleep(&Timespec { tv_sec: 0, tv_nsec: ns });
         }
     }
 

@@ -59,6 +59,9 @@ impl Kernel for Thread<'_> {
     ) -> Result<usize, Errno> {
         unreachable!()
     }
+    fn touch(&self, _: Fd) -> Result<(), Errno> {
+        unreachable!()
+    }
     fn set_size(&self, _: Fd, _: DiskSize) -> Result<(), Errno> {
         unreachable!()
     }
