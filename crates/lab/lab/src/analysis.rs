@@ -4,6 +4,7 @@
 //! such as a control that differs from plain: `told` has the rule. Which cells differ is decided
 //! for all cells of an experiment together (Holm), so that fifty cells do not find one by chance.
 
+mod changes;
 mod family;
 mod paired;
 

@@ -59,6 +59,7 @@ const FILES: [(&str, &str); 12] = files![
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::experiment::{Engine, Param};
 
     #[test]
     fn every_experiment_is_understood_in_every_size() {
@@ -70,6 +71,44 @@ mod tests {
                 assert!(experiment.claims.iter().all(|claim| !claim.text.is_empty()));
             }
         }
+    }
+
+    #[test]
+    fn no_server_vacuums_by_itself_where_a_trial_takes_seconds() {
+        for name in names() {
+            let small = find(name, Size::Small).unwrap();
+            if small.engine == Engine::Postgresql {
+                let set = small.settings.get("autovacuum").map(|Param(value)| value.as_str());
+                assert_eq!(set, Some("off"), "{name}");
+            }
+        }
+        // At the published size it is as it was published: nothing of it was set.
+        for name in ["cybertec-matrix", "rds-encryption"] {
+            let published = find(name, Size::Published).unwrap();
+            assert_eq!(published.settings["autovacuum"], Param::from("on"), "{name}");
+        }
+    }
+
+    /// A server may be built without libxml.
+    #[test]
+    fn nothing_asks_a_server_for_xml() {
+        let (dir, mut files) = (Path::new(env!("CARGO_MANIFEST_DIR")), 0);
+        let mut dirs = vec![dir.join("experiments"), dir.join("src"), dir.join("../servers/src")];
+        while let Some(dir) = dirs.pop() {
+            for entry in std::fs::read_dir(dir).unwrap() {
+                let path = entry.unwrap().path();
+                if path.is_dir() {
+                    dirs.push(path);
+                } else if !path.ends_with("catalogue.rs") {
+                    files += 1;
+                    let text = std::fs::read_to_string(&path).unwrap().to_lowercase();
+                    for word in ["xpath", "xmltable", "xmlparse", "xmlelement", "to_xml", "::xml"] {
+                        assert!(!text.contains(word), "{}: {word}", path.display());
+                    }
+                }
+            }
+        }
+        assert!(files > 100, "{files}");
     }
 
     #[test]

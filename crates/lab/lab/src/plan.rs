@@ -53,6 +53,21 @@ pub fn instances(experiment: &Experiment, arms: &[String]) -> Vec<Instance> {
     arms.iter().flat_map(of).collect()
 }
 
+/// `servers` in an order drawn from the run's seed, another one for each cell: in it they are made,
+/// filled, warmed up and connected to. In a fixed order plain would always be the first.
+#[must_use]
+pub fn drawn(
+    mut servers: Vec<Instance>,
+    experiment: &str,
+    cell: &Cell,
+    seed: u64,
+) -> Vec<Instance> {
+    let mut hasher = DefaultHasher::new();
+    (seed, experiment, cell, "servers").hash(&mut hasher);
+    fastrand::Rng::with_seed(hasher.finish()).shuffle(&mut servers);
+    servers
+}
+
 /// What the servers of a cell have to be; cells with equal grounds share them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Ground {
@@ -283,12 +298,16 @@ pub fn blocks(experiment: &Experiment, work: &Work, phase: Phase) -> u32 {
 ///
 /// # Errors
 /// When a parameter is no number.
-pub(crate) fn trial_seconds(work: &Work, cell: &Cell) -> Result<(f64, f64)> {
+pub(crate) fn trial_seconds(
+    experiment: &Experiment,
+    work: &Work,
+    cell: &Cell,
+) -> Result<(f64, f64)> {
     let levels = &cell.0;
     // Programs of others take whole seconds.
     let whole = |seconds: &Param| seconds.number::<u32>(levels).map(f64::from);
-    // What surrounds a trial, and the slower units, are those of the run of 2026-11-26 that is kept
-    // in lab/runs.
+    // What surrounds a trial, and the slower units, are those of the runs of 2026-11-26 and 27 that
+    // are kept in lab/runs.
     Ok(match work {
         Work::Pgbench(pgbench) if !settles(work) => (whole(&pgbench.seconds)?, 0.2),
         Work::Pgbench(pgbench) => (whole(&pgbench.seconds)?, 0.4),
@@ -297,8 +316,12 @@ pub(crate) fn trial_seconds(work: &Work, cell: &Cell) -> Result<(f64, f64)> {
         // A start of the client, and pages that are written out.
         Work::Sysbench(work) if work.script.is_oltp() => (whole(&work.seconds)?, 1.0),
         Work::Sysbench(work) => (work.rows.number::<f64>(levels)? * 2e-6, 1.0),
-        // Phases wait for the disk, at the limit that its cells have.
-        Work::Billing(billing) => (billing.records.number::<f64>(levels)? * 2.3e-4, 4.0),
+        // Phases wait for the disk, at the limit that the cell has: an operation for five records.
+        Work::Billing(billing) => {
+            let iops = experiment.limits.iops.as_ref().and_then(|it| it.number::<f64>(levels).ok());
+            let waits = iops.filter(|iops| *iops > 0.0).map_or(0.0, |iops| 0.2 / iops);
+            (billing.records.number::<f64>(levels)? * (1.3e-4 + waits), 0.2)
+        }
         Work::Crypto(crypto) => (whole(&crypto.seconds)?, 0.1),
     })
 }
@@ -310,7 +333,7 @@ pub(crate) fn trial_seconds(work: &Work, cell: &Cell) -> Result<(f64, f64)> {
 /// When a parameter is no number.
 pub fn seconds(experiment: &Experiment, cell: &Cell, servers: usize) -> Result<f64> {
     let Some(work) = experiment.workload.get(cell.workload()) else { return Ok(0.0) };
-    let (trial, around) = trial_seconds(work, cell)?;
+    let (trial, around) = trial_seconds(experiment, work, cell)?;
     if !(trial > 0.0 && trial.is_finite()) {
         let why = format!("{cell}: a trial of {trial} seconds measures nothing");
         return Err(Error::Experiment { name: experiment.name.clone(), why });
@@ -354,7 +377,7 @@ pub fn equal_work_rate(experiment: &Experiment, cell: &Cell) -> Result<f64> {
 }
 
 /// Seconds to make the servers of a ground, roughly.
-fn seconds_of_ground(ground: &Ground, servers: usize) -> f64 {
+pub(crate) fn seconds_of_ground(ground: &Ground, servers: usize) -> f64 {
     let (tables, rows) = ground.sysbench;
     let sysbench = f64::from(tables) * f64::from(rows) * 1e-5;
     (4.0 + 0.25 * f64::from(ground.scale) + sysbench) * servers as f64
@@ -477,6 +500,31 @@ mod tests {
         let first: Vec<&str> =
             steps.iter().filter(|s| s.order == 0).map(|s| s.arm.as_str()).collect();
         assert!(names.iter().all(|arm| first.contains(&arm.as_str())), "{first:?}");
+    }
+
+    #[test]
+    fn no_server_is_always_the_first_one_and_the_seed_repeats_the_order() {
+        let experiment = read("t", TEXT, Size::Small).unwrap();
+        let servers = instances(&experiment, &["plain", "control", "sealed"].map(str::to_owned));
+        let cells = cells(&experiment).unwrap();
+        let of = |cell, seed| drawn(servers.clone(), "t", cell, seed);
+        let mut first = BTreeMap::new();
+        for seed in 0..100 {
+            for cell in &cells {
+                let order = of(cell, seed);
+                assert_eq!(order, of(cell, seed));
+                *first.entry(order[0].arm.clone()).or_insert(0) += 1;
+                let mut sorted = order;
+                sorted.sort_unstable();
+                let mut all = servers.clone();
+                all.sort_unstable();
+                assert_eq!(sorted, all);
+            }
+        }
+        // 500 draws: a third of them, by six standard deviations.
+        assert_eq!(first.len(), 3);
+        assert!(first.values().all(|times| (103..=230).contains(times)), "{first:?}");
+        assert!(cells.iter().any(|cell| of(cell, 1) != of(&cells[0], 1)), "one order for all");
     }
 
     #[test]

@@ -44,7 +44,7 @@ use crate::trial::{Cell, Phase, Trial};
 pub(crate) use cell::settles;
 pub(crate) use machine::OURS;
 pub use machine::machine;
-pub use precision::MOST_BLOCKS;
+pub use precision::{MOST_BLOCKS, pre_flight_seconds, seconds};
 pub(crate) use trial::WARM;
 
 /// What a run needs to know beside its experiments.
@@ -306,7 +306,9 @@ impl Lab<'_> {
         let place = Workspace::below(&self.options.work)?;
         self.only.note(place.path())?;
         let stop = &self.options.stop;
-        let mut servers = Servers::make(&place, &planned.experiment, first, arms, stop, progress)?;
+        let experiment = &planned.experiment;
+        let arms = plan::drawn(arms, &experiment.name, first, self.manifest.seed);
+        let mut servers = Servers::make(&place, experiment, first, arms, stop, progress)?;
         for cell in cells {
             self.cell(planned, cell, &mut servers, progress)?;
         }

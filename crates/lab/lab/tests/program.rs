@@ -494,6 +494,32 @@ fn servers_get_equal_work_and_their_cpu_time_is_counted_in_nanoseconds() {
     }
 }
 
+/// Slices before the first block are not measured, and what they changed is not paid for in it.
+#[test]
+fn the_first_block_of_equal_work_begins_after_a_checkpoint_as_the_others_do() {
+    let bench = Bench::new();
+    let path = quick(&bench, |text| {
+        let custom = "script = \"custom\"\ncustom = '''\n\\set aid random(1, 100000)\nUPDATE \
+                      pgbench_accounts SET abalance = abalance + 1 WHERE aid = :aid;'''";
+        text.replace("script = \"select-only\"", custom)
+            .replace("clients = 1", "clients = 2")
+            .replace("blocks = 3", "blocks = 1\nequal_work_blocks = 2")
+    });
+    succeeded(&bench.run(&[&path, "--seed", "3"]));
+    let trials = bench.trials();
+    let images = |arm: &str, block: u64| {
+        let of_it = |t: &&Value| t["phase"] == "equal-work" && t["arm"] == arm;
+        let mut found = trials.iter().filter(of_it).filter(|t| t["block"] == block);
+        found.next().unwrap()["metrics"]["page_images"].as_f64()
+    };
+    for arm in ["plain", "control"] {
+        let Some((first, second)) = images(arm, 0).zip(images(arm, 1)) else {
+            return skip::because("this PostgreSQL does not count full-page images");
+        };
+        assert!(first > 0.0 && first > second / 2.0, "{arm}: {first} and {second}");
+    }
+}
+
 /// Whether the lab may make control groups that count CPU time.
 fn counts_groups() -> bool {
     tidelock_lab::host::Group::create("test").is_ok_and(|group| group.cpu_seconds().is_some())

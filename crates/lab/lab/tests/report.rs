@@ -135,6 +135,9 @@ fn it_begins_with_the_cost_and_every_form_says_the_same() {
     let paragraphs: Vec<&str> = markdown.split("\n\n").map(str::trim).collect();
     assert_eq!(paragraphs[1], first);
     assert!(paragraphs.contains(&said) && paragraphs.contains(&costs["claims"].as_str().unwrap()));
+    // The largest of many cells stands below the verdicts.
+    let at = |text: &str| markdown.find(text).unwrap();
+    assert!(at("\n## Verdicts on") < at("\n## Cells\n") && at("\n## Cells\n") < at(said));
     for caveat in &caveats {
         assert!(markdown.contains(&format!("* {caveat}.")), "{caveat}");
     }

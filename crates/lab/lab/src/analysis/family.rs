@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::{CONTROL, Comparison, OWN, PART, PLAIN, SEALED, because_void, is_paced, void};
+use super::{CONTROL, Comparison, OWN, PART, PLAIN, SEALED, because_void, changes, is_paced, void};
 use crate::experiment::{Experiment, Script, SysbenchScript, Work};
 use crate::metric::Better;
 use crate::statistics::{Estimate, Interval};
@@ -84,9 +84,8 @@ impl Kind {
                 Script::SelectOnly => Self::ReadOnly,
                 Script::TpcbLike => Self::TpcB,
                 Script::Custom => {
-                    let text = pgbench.custom.as_deref().unwrap_or_default().to_uppercase();
-                    let writes = ["INSERT", "UPDATE", "DELETE"].iter().any(|w| text.contains(w));
-                    if writes { Self::Wal } else { Self::ReadOnly }
+                    let script = pgbench.custom.as_deref().unwrap_or_default();
+                    if changes::rows(script) { Self::Wal } else { Self::ReadOnly }
                 }
             },
         })
@@ -394,6 +393,7 @@ mod tests {
         let of = |text| Kind::of(&pgbench(Script::Custom, Some(text)));
         assert_eq!(of("SELECT sum(a) FROM t;"), Some(Kind::ReadOnly));
         assert_eq!(of("insert into t values (1);"), Some(Kind::Wal));
+        assert_eq!(of("SELECT updated_at FROM inserts;"), Some(Kind::ReadOnly));
         let Work::Pgbench(mut work) = pgbench(Script::SelectOnly, None) else { panic!() };
         work.connect = true;
         assert_eq!(Kind::of(&Work::Pgbench(work)), Some(Kind::Connect));

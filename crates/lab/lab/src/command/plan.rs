@@ -1,7 +1,8 @@
 //! `tidelock-lab plan`: cells, arms and time of a run, without running it.
 
-use tidelock_lab::experiment::Experiment;
-use tidelock_lab::{arm, plan};
+use tidelock_lab::experiment::{Experiment, Size};
+use tidelock_lab::manifest::Planned;
+use tidelock_lab::{arm, plan, run};
 
 use super::error::Result;
 use super::which::Which;
@@ -15,8 +16,8 @@ pub(super) struct Plan {
 
 impl Plan {
     pub(super) fn run(self) -> Result<()> {
-        let mut total = 0.0;
-        let machine = tidelock_lab::run::machine(&tidelock_lab::run::default_work());
+        let mut all = Vec::new();
+        let machine = run::machine(&run::default_work());
         for experiment in self.which.experiments()? {
             let arms = arm::planned(&experiment, &machine);
             tidelock_console::print(format_args!(
@@ -33,24 +34,31 @@ impl Plan {
             }
             let here = arms.iter().filter(|arm| arm.missing.is_none());
             let here: Vec<String> = here.map(|arm| arm.name.clone()).collect();
-            total += cells(&experiment, plan::instances(&experiment, &here).len())?;
+            cells(&experiment, plan::instances(&experiment, &here).len())?;
+            all.push(Planned { experiment, arms, limits: Vec::new() });
         }
-        Ok(tidelock_console::print(format_args!("about {} in all\n", duration(total)))?)
+        let pre_flight = match self.which.size() {
+            Size::Miniature => 0.0,
+            Size::Small | Size::Published => run::pre_flight_seconds(&all)?,
+        };
+        let whole = duration(run::seconds(&all)? + pre_flight);
+        let with = match pre_flight > 0.0 {
+            true => format!(", {} of them before the first trial", duration(pre_flight)),
+            false => String::new(),
+        };
+        Ok(tidelock_console::print(format_args!("about {whole} in all{with}\n"))?)
     }
 }
 
-/// Prints the cells; seconds that all of them take with so many servers.
-fn cells(experiment: &Experiment, servers: usize) -> Result<f64> {
-    let mut total = plan::seconds_to_fill(experiment, servers)?;
+/// Prints the cells, and how long each takes with so many servers.
+fn cells(experiment: &Experiment, servers: usize) -> Result<()> {
     for cell in plan::cells(experiment)? {
-        let seconds = plan::seconds(experiment, &cell, servers)?;
-        total += seconds;
         let blocks = experiment.stop.blocks;
-        let time = duration(seconds);
+        let time = duration(plan::seconds(experiment, &cell, servers)?);
         let (blocks, servers) = (count(blocks as usize, "block"), count(servers, "server"));
         tidelock_console::print(format_args!("  cell  {cell}: {blocks} of {servers}, {time}\n"))?;
     }
-    Ok(total)
+    Ok(())
 }
 
 /// `1 block`, `2 blocks`.

@@ -8,6 +8,7 @@ use crate::error::{Error, Result};
 use crate::experiment::{Experiment, Pgbench, Script, Sysbench, SysbenchScript, Work};
 use crate::manifest::Planned;
 use crate::plan;
+use crate::results::instances;
 use crate::trial::{Cell, Phase, Trial};
 
 /// The part of the plain server's capacity at which latencies are measured.
@@ -23,6 +24,8 @@ impl Lab<'_> {
     ) -> Result<()> {
         let experiment = &planned.experiment;
         let Some(work) = experiment.workload.get(cell.workload()) else { return Ok(()) };
+        let order = plan::drawn(instances(planned), &experiment.name, cell, self.manifest.seed);
+        servers.arrange(&order);
         servers.set(&plan::ground(experiment, cell)?.settings)?;
         for server in &servers.servers {
             self.check_stop()?;

@@ -35,6 +35,8 @@ use crate::work::sysbench::{self, Paced};
 pub(super) struct Bench<'s, 'p> {
     servers: &'s Servers<'p>,
     loads: BTreeMap<Instance, Load>,
+    /// The plain server, whose capacity decides the rate.
+    base: Instance,
     rate: f64,
     rounds: u32,
     clients: u32,
@@ -64,10 +66,12 @@ struct Part {
 
 impl<'s, 'p> Bench<'s, 'p> {
     /// Connects to all servers (unless each transaction does), brings them to the same state, and
-    /// runs one round that does not count: new connections have empty caches. `capacity` is the
-    /// plain server's, in transactions a second by the tool that gave it all it could; what these
+    /// runs rounds that do not count: new connections have empty caches. `capacity` is the plain
+    /// server's, in transactions a second by the tool that gave it all it could; what these
     /// connections reach there may be less, and then that counts. `rate` is that of blocks which
     /// another sitting has measured. `first` is the first block that is measured.
+    ///
+    /// What these rounds changed is written out: the first block would pay for it.
     ///
     /// # Errors
     /// When a connection or a transaction fails.
@@ -91,6 +95,7 @@ impl<'s, 'p> Bench<'s, 'p> {
         let mut bench = Self {
             servers,
             loads,
+            base: Instance { arm: experiment.arms.first().cloned().unwrap_or_default(), number: 0 },
             rate: capacity,
             rounds: experiment.stop.equal_work_rounds,
             clients: clients(work, cell)?,
@@ -98,23 +103,46 @@ impl<'s, 'p> Bench<'s, 'p> {
             work,
             seed: hasher.finish(),
         };
+        let part = plan::equal_work_rate(experiment, cell)?;
         bench.rate = match rate {
             Some(rate) => rate,
-            None => {
-                let reached = bench.reached(capacity, stop)?.min(capacity);
-                plan::equal_work_rate(experiment, cell)? * reached
-            }
+            None => part * bench.reached(capacity, stop)?.min(capacity),
         };
-        let schedule = Schedule::draw(bench.seed, bench.rate, SLICE.1);
-        for server in &servers.servers {
-            bench.slice(&server.instance(), &schedule, stop)?;
+        let is_decided = rate.is_some() || part > LIGHT;
+        for round in 0..=MOST_STEPS {
+            let latencies = bench.unmeasured(round, stop)?;
+            if is_decided || is_light(bench.rate, &latencies, bench.clients) {
+                break;
+            }
+            if round < MOST_STEPS {
+                bench.rate *= STEP;
+            }
+        }
+        if bench.settles {
+            for server in &servers.servers {
+                server.database.write_out(stop)?;
+            }
         }
         Ok(bench)
     }
 
-    /// Transactions a second that the first server, which is plain, gives to connections that never
-    /// rest, the most of two short runs. pgbench reaches more where a transaction is short: at 40 %
-    /// of that the lab's two clients once had queues that grew for as long as a slice lasted.
+    /// A slice at the rate for each server, which does not count: latencies of the plain one.
+    fn unmeasured(&mut self, round: u32, stop: &AtomicBool) -> Result<Vec<f64>> {
+        let seed = self.seed ^ (u64::from(round) << 48);
+        let schedule = Schedule::draw(seed, self.rate, SLICE.1);
+        let mut of_base = Vec::new();
+        for server in &self.servers.servers {
+            let latencies = self.slice(&server.instance(), &schedule, stop)?;
+            if server.instance() == self.base {
+                of_base = latencies;
+            }
+        }
+        Ok(of_base)
+    }
+
+    /// Transactions a second that the plain server gives to connections that never rest, the most
+    /// of two short runs. pgbench reaches more where a transaction is short: at 40 % of that the
+    /// lab's two clients once had queues that grew for as long as a slice lasted.
     ///
     /// All servers get the same transactions, so that they stay in the same state.
     fn reached(&mut self, capacity: f64, stop: &AtomicBool) -> Result<f64> {
@@ -123,10 +151,10 @@ impl<'s, 'p> Bench<'s, 'p> {
             let transactions = (guess * SLICE.0).clamp(self.clients.into(), MOST);
             // What a transaction draws is of this and its moment: no run meets the rows of another.
             let schedule = Schedule::at_once(self.seed ^ (run << 40), transactions);
-            for (number, server) in self.servers.servers.iter().enumerate() {
+            for server in &self.servers.servers {
                 let clock = Instant::now();
                 self.slice(&server.instance(), &schedule, stop)?;
-                if number == 0 {
+                if server.instance() == self.base {
                     guess = schedule.len() as f64 / clock.elapsed().as_secs_f64();
                 }
             }
@@ -204,6 +232,15 @@ impl<'s, 'p> Bench<'s, 'p> {
             Load::Sysbench(paced) => paced.slice(schedule, stop),
         }
     }
+}
+
+/// Whether transactions at this rate, with these latencies in milliseconds, find a client that is
+/// free: by Little's law, rate times latency is how many of them there are at once. Of few
+/// transactions nothing is said.
+fn is_light(rate: f64, latencies: &[f64], clients: u32) -> bool {
+    let enough = f64::from(clients * FOR_EACH_CLIENT);
+    let Some(middle) = quantile(latencies, 0.5) else { return true };
+    (latencies.len() as f64) < enough || rate * middle / 1e3 <= f64::from(clients)
 }
 
 /// One slice for each server.
@@ -305,6 +342,11 @@ impl Part {
 
 /// The most transactions by which it is found out how many there can be in a second.
 const MOST: f64 = 100_000.0;
+/// The part of capacity up to which a load is meant to be light.
+const LIGHT: f64 = 0.4;
+/// By what a rate is lowered at which it is not, and how often at most: down to a sixth.
+const STEP: f64 = 0.8;
+const MOST_STEPS: u32 = 8;
 /// By how much longer than planned slices may take, where each client has so many transactions in a
 /// slice: at 40 % of capacity the last one explains an eightieth.
 const OVERRUN: f64 = 1.05;
@@ -313,6 +355,17 @@ const FOR_EACH_CLIENT: u32 = 32;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_load_is_light_while_fewer_transactions_are_under_way_than_there_are_clients() {
+        let light = |rate, middle, clients| is_light(rate, &[middle; 1_000], clients);
+        // Reads of CYBERTEC's matrix in the run of 27 November 2026, at scale 7 and 20.
+        assert!(light(15_923.0, 0.214, 8) && light(13_511.0, 0.228, 8));
+        assert!(!light(23_225.0, 0.338, 2) && !light(23_225.0, 0.12, 2));
+        assert!(light(23_225.0 * STEP.powi(3), 0.12, 2));
+        assert!(light(837.0, 0.674, 2), "TPC-B");
+        assert!(is_light(9.0, &[1000.0; 4], 2), "four transactions say nothing");
+    }
 
     #[test]
     fn a_drift_falls_on_all_servers_alike_and_slices_have_drawn_lengths() {

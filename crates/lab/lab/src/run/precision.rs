@@ -86,15 +86,7 @@ impl Lab<'_> {
     }
 
     fn is_long(&self) -> Result<bool> {
-        let mut seconds = 0.0;
-        for planned in &self.manifest.experiments {
-            let (experiment, servers) = (&planned.experiment, instances(planned).len());
-            seconds += plan::seconds_to_fill(experiment, servers)?;
-            for cell in plan::cells(experiment)? {
-                seconds += plan::seconds(experiment, &cell, servers)?;
-            }
-        }
-        Ok(seconds > LONG)
+        Ok(seconds(&self.manifest.experiments)? > LONG)
     }
 
     /// What plain and control differ by: in equal work with the smallest data, else in whole
@@ -106,20 +98,13 @@ impl Lab<'_> {
         phase: Phase,
         progress: &mut dyn Progress,
     ) -> Result<Spread> {
-        let mut experiment = planned.experiment.clone();
-        experiment.arms.retain(|arm| [PLAIN, CONTROL].contains(&arm.as_str()));
-        match experiment.workload.get_mut(cell.workload()) {
-            Some(Work::Pgbench(work)) if work.scale != Param::from("0") => {
-                work.scale = Param::from("1");
-            }
-            Some(Work::Sysbench(work)) if work.script.is_oltp() => work.rows = Param::from("10000"),
-            _ => {}
-        }
+        let experiment = equal_and_small(&planned.experiment, cell);
         let stop = &self.options.stop;
         let place = Workspace::below(&self.options.work)?;
         self.only.note(place.path())?;
         let both = plan::instances(&experiment, &experiment.arms);
-        let servers = Servers::make(&place, &experiment, cell, both.clone(), stop, progress)?;
+        let order = plan::drawn(both.clone(), &experiment.name, cell, self.manifest.seed);
+        let servers = Servers::make(&place, &experiment, cell, order, stop, progress)?;
         let no_work = || Error::Other(format!("there is no workload {}", cell.workload()));
         let work = experiment.workload.get(cell.workload()).ok_or_else(no_work)?;
         for server in &servers.servers {
@@ -157,13 +142,74 @@ impl Lab<'_> {
     }
 }
 
+/// The experiment with plain and control alone and the smallest data of this cell.
+fn equal_and_small(experiment: &Experiment, cell: &Cell) -> Experiment {
+    let mut experiment = experiment.clone();
+    experiment.arms.retain(|arm| [PLAIN, CONTROL].contains(&arm.as_str()));
+    match experiment.workload.get_mut(cell.workload()) {
+        Some(Work::Pgbench(work)) if work.scale != Param::from("0") => {
+            work.scale = Param::from("1");
+        }
+        Some(Work::Sysbench(work)) if work.script.is_oltp() => work.rows = Param::from("10000"),
+        _ => {}
+    }
+    experiment
+}
+
+/// Seconds that the experiments take, roughly, without the pre-flight.
+///
+/// # Errors
+/// When a parameter is no number.
+pub fn seconds(experiments: &[Planned]) -> Result<f64> {
+    let mut seconds = 0.0;
+    for planned in experiments {
+        let (experiment, servers) = (&planned.experiment, instances(planned).len());
+        seconds += plan::seconds_to_fill(experiment, servers)?;
+        for cell in plan::cells(experiment)? {
+            seconds += plan::seconds(experiment, &cell, servers)?;
+        }
+    }
+    Ok(seconds)
+}
+
+/// Seconds of the pre-flight of a new run, roughly: 0 where it has none. Miniatures have none.
+///
+/// # Errors
+/// As [`seconds`].
+pub fn pre_flight_seconds(experiments: &[Planned]) -> Result<f64> {
+    let asked = experiments.iter().any(|p| p.experiment.stop.control_precision.is_some());
+    if !asked && seconds(experiments)? <= LONG {
+        return Ok(0.0);
+    }
+    let mut all = 0.0;
+    for (load, (planned, cell)) in forecast::to_try(experiments)? {
+        if too_long(&planned.experiment, &cell, load.phase)?.is_some() {
+            continue;
+        }
+        let experiment = equal_and_small(&planned.experiment, &cell);
+        let Some(work) = experiment.workload.get(cell.workload()) else { continue };
+        let (trial, around) = plan::trial_seconds(&experiment, work, &cell)?;
+        let one_block = 2.0 * (trial + around);
+        let measured = match load.phase {
+            // Warm-up of both, the capacity of one, and the last block.
+            Phase::EqualWork => 4.0 + 2.0 + 4.0 + PRE_FLIGHT.as_secs_f64(),
+            Phase::Capacity | Phase::FixedRate => {
+                let least = one_block * LEAST_BLOCKS as f64;
+                one_block + least.max(PRE_FLIGHT.as_secs_f64())
+            }
+        };
+        all += plan::seconds_of_ground(&plan::ground(&experiment, &cell)?, 2) + measured;
+    }
+    Ok(all)
+}
+
 /// Why whole trials of a cell are not tried: the least number of them takes too long.
 fn too_long(experiment: &Experiment, cell: &Cell, phase: Phase) -> Result<Option<String>> {
     let Some(work) = experiment.workload.get(cell.workload()) else { return Ok(None) };
     if phase == Phase::EqualWork {
         return Ok(None);
     }
-    let (trial, around) = plan::trial_seconds(work, cell)?;
+    let (trial, around) = plan::trial_seconds(experiment, work, cell)?;
     let seconds = (trial + around) * 2.0 * LEAST_BLOCKS as f64;
     let minutes = (seconds / 60.0).ceil();
     Ok((seconds > MOST.as_secs_f64()).then(|| format!("it takes {minutes:.0} min to try")))
@@ -186,7 +232,7 @@ fn whole_trials(
 
 /// What plain and control differed by in these trials, and in how many blocks. Of a workload with
 /// parts, the part with the widest interval.
-fn widest(experiment: &Experiment, trials: &[Trial]) -> Result<(Estimate, usize)> {
+pub(super) fn widest(experiment: &Experiment, trials: &[Trial]) -> Result<(Estimate, usize)> {
     let mut parts: BTreeMap<&Cell, Vec<&Trial>> = BTreeMap::new();
     for trial in trials {
         parts.entry(&trial.cell).or_default().push(trial);

@@ -32,6 +32,8 @@ pub(super) struct Servers<'p> {
 pub(super) struct Server<'p> {
     pub(super) arm: Definition,
     number: u32,
+    /// Name of its directory, as long as those of the other servers.
+    directory: String,
     pub(super) database: Database<'p>,
     group: Option<Group>,
     mount: Option<GocryptfsMount>,
@@ -69,6 +71,7 @@ impl<'p> Servers<'p> {
         let ground = crate::plan::ground(experiment, cell)?;
         let caps = Caps::resolve(&experiment.limits, &cell.0)?;
         let mut servers = Vec::new();
+        let width = instances.iter().map(|one| name(&one.arm, one.number).len()).max();
         for instance in instances {
             let arm = Definition::of(experiment, &instance.arm);
             if stop.load(Ordering::Relaxed) {
@@ -76,10 +79,18 @@ impl<'p> Servers<'p> {
             }
             progress.preparing(&filling(&arm, &ground));
             let mut server = Server::new(arm, instance.number);
+            server.directory = of_length(&server.name(), width.unwrap_or_default());
             server.make(place, experiment.engine, &ground, &caps, stop)?;
             servers.push(server);
         }
         Ok(Self { servers, settings: ground.settings })
+    }
+
+    /// Puts the servers into this order: in it they are warmed up, read into the page cache and
+    /// given equal work.
+    pub(super) fn arrange(&mut self, order: &[Instance]) {
+        let place = |server: &Server<'_>| order.iter().position(|one| *one == server.instance());
+        self.servers.sort_by_key(place);
     }
 
     /// Restarts all servers if they have other settings. What an arm sets itself stays.
@@ -110,10 +121,12 @@ impl<'p> Servers<'p> {
 }
 
 impl<'p> Server<'p> {
-    const fn new(arm: Definition, number: u32) -> Self {
+    fn new(arm: Definition, number: u32) -> Self {
+        let directory = name(&arm.name, number);
         Self {
             arm,
             number,
+            directory,
             database: Database::None,
             group: None,
             mount: None,
@@ -170,12 +183,9 @@ impl<'p> Server<'p> {
         Instance { arm: self.arm.name.clone(), number: self.number }
     }
 
-    /// Its name among all servers: that of its arm, `sealed-2` for the second.
+    /// Its name among all servers.
     fn name(&self) -> String {
-        match self.number {
-            0 => self.arm.name.clone(),
-            number => format!("{}-{}", self.arm.name, number + 1),
-        }
+        name(&self.arm.name, self.number)
     }
 
     /// Makes the volume and the group that the ground asks for, as far as this machine allows.
@@ -244,7 +254,7 @@ impl<'p> Server<'p> {
             self.on = Some(made);
         }
         let dir = below.map(|below| below.join("data"));
-        let name = &self.name();
+        let name = &self.directory;
         let Definition { arm, bin, env, .. } = &self.arm;
         let mut settings = ground.settings.clone();
         if let Some(own) = &self.arm.extra {
@@ -339,6 +349,21 @@ impl<'p> Server<'p> {
         let mount = self.mount.as_ref().and_then(GocryptfsMount::process).map_or(0.0, cpu_seconds);
         Ok(server + mount)
     }
+}
+
+/// A server's name: that of its arm, `sealed-2` for the second.
+fn name(arm: &str, number: u32) -> String {
+    match number {
+        0 => arm.to_owned(),
+        number => format!("{arm}-{}", number + 1),
+    }
+}
+
+/// A name of a directory with so many letters. A server has the path in its arguments and on its
+/// stack; where these have other lengths, the same program has other addresses. No name of an arm
+/// has a dot.
+fn of_length(name: &str, width: usize) -> String {
+    format!("{name:.<width$}")
 }
 
 /// A directory for the servers' account in one of ours. That stays ours: of what a killed lab left,
@@ -475,6 +500,13 @@ const LIMIT: Duration = Duration::from_secs(24 * 3600);
 mod tests {
     use super::*;
     use crate::synthetic::experiment;
+
+    #[test]
+    fn directories_of_all_servers_have_names_of_one_length() {
+        let names = [("plain", 0), ("control", 0), ("gocryptfs", 1)].map(|(a, n)| name(a, n));
+        let all = names.each_ref().map(|name| of_length(name, 11));
+        assert_eq!(all, ["plain......", "control....", "gocryptfs-2"]);
+    }
 
     #[test]
     fn a_group_that_vanished_is_an_error_and_not_the_clock_of_the_processes() {

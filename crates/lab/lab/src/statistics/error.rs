@@ -1,6 +1,6 @@
 //! What an estimate may be wrong by: variances that are known with few degrees of freedom.
 
-use statrs::distribution::{ContinuousCDF as _, StudentsT};
+use statrs::distribution::{ChiSquared, ContinuousCDF as _, StudentsT};
 
 /// A variance and its degrees of freedom; [`NONE`] is none.
 pub(super) type Variance = (f64, f64);
@@ -45,6 +45,13 @@ fn student(df: f64) -> Option<StudentsT> {
     StudentsT::new(0.0, 1.0, df.max(1.0)).ok()
 }
 
+/// What the true variance stays below in this `part` of all cases, where values are normally
+/// distributed.
+pub(super) fn at_most((variance, df): Variance, part: f64) -> f64 {
+    let Ok(chi_squared) = ChiSquared::new(df) else { return variance };
+    variance * df / chi_squared.inverse_cdf(1.0 - part)
+}
+
 /// The sum of two independent errors of which both are known well.
 pub(super) fn sum(a: Variance, b: Variance) -> Variance {
     (a.0 + b.0, welch([a, b].into_iter()))
@@ -80,6 +87,9 @@ mod tests {
             assert!((error.below(reach) - part).abs() < 1e-9, "{part}");
             assert!((error.below(-reach) - (1.0 - part)).abs() < 1e-9, "{part}");
         }
+        // Tables of chi-square have 1.005 for 3 degrees of freedom at 0.2, and 6.251 at 0.9.
+        assert!((at_most((1.0, 3.0), 0.8) - 3.0 / 1.005).abs() < 0.002);
+        assert!((at_most((2.0, 3.0), 0.1) - 6.0 / 6.251).abs() < 0.002);
         let alone = Error([(0.0004, 2.0), NONE, NONE]);
         assert!((alone.reach(0.975) - 0.02 * 4.302_653).abs() < 1e-7, "{}", alone.reach(0.975));
         assert!((alone.below(alone.reach(0.975)) - 0.975).abs() < 1e-9);

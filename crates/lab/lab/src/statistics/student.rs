@@ -11,7 +11,7 @@
 //! blocks.
 
 use super::describe::mean;
-use super::error::{Error, NONE, Variance, sum, welch};
+use super::error::{Error, NONE, Variance, at_most, sum, welch};
 use super::interval::Interval;
 use super::replicates::Replicates;
 
@@ -146,6 +146,28 @@ impl Estimate {
     pub fn after(&self, blocks: usize, measured: usize) -> Self {
         let one = self.blocks.0 * measured as f64;
         Self::by_blocks(0.0, (one / blocks as f64, (blocks.max(2) - 1) as f64))
+    }
+
+    /// The same where blocks differ by the most that these allow in this `part` of all cases.
+    #[must_use]
+    pub fn at_most(&self, part: f64) -> Self {
+        let (variance, df) = self.blocks;
+        Self { blocks: (at_most((variance, df), part), df), ..*self }
+    }
+
+    /// The mean of all `loads`, where blocks differ by the most that was measured of them allows in
+    /// this `part` of all cases. Of each load: what was measured, and the estimates that were
+    /// reckoned from that. Several loads were measured apart, so what is known of all of them
+    /// together has more degrees of freedom than each.
+    #[must_use]
+    pub fn pooled_at_most(loads: &[(Self, Vec<Self>)], part: f64) -> Option<Self> {
+        let all: Vec<Self> = loads.iter().flat_map(|(_, cells)| cells).copied().collect();
+        let pooled = Self::pooled(&all)?;
+        let of = |(measured, cells): &(Self, Vec<Self>)| {
+            (cells.iter().map(|one| one.blocks.0).sum(), measured.blocks.1)
+        };
+        let variance = at_most((pooled.blocks.0, welch(loads.iter().map(of))), part);
+        Some(Self { blocks: (variance, pooled.blocks.1), ..pooled })
     }
 
     /// The ratio with the interval that holds the truth in this part of all cases.

@@ -264,3 +264,17 @@ fn the_error_of_saying_below_is_half_of_both_sides() {
     let none = one.less(&one);
     assert!(none.interval(0.95).holds(1.0) && width(&none) > width(&one));
 }
+
+#[test]
+fn several_loads_that_were_measured_apart_allow_less_than_each_of_them() {
+    let logs: Vec<f64> = (0..8).map(|n| if n % 2 == 0 { 0.05 } else { -0.05 }).collect();
+    let one = Estimate::of(&logs, None).unwrap();
+    let wider = |loads: usize| {
+        let at_most = Estimate::pooled_at_most(&vec![(one, vec![one]); loads], 0.8).unwrap();
+        let likely = Estimate::pooled(&vec![one; loads]).unwrap();
+        at_most.interval(0.95).high.ln() / likely.interval(0.95).high.ln()
+    };
+    // Tables of chi-square have 3.822 for 7 degrees of freedom at 0.2, and 21.588 for 28.
+    assert!((wider(1) - (7.0_f64 / 3.822).sqrt()).abs() < 1e-3, "{}", wider(1));
+    assert!((wider(4) - (28.0_f64 / 21.588).sqrt()).abs() < 1e-3, "{}", wider(4));
+}
