@@ -5,6 +5,7 @@
 //!   start      what a server is told   settings         the places that it names
 //!   unit       what a unit of systemd tells it
 //!   judge      what of that would leave rows or logs plain
+//!   by_rule    which of the files that it names a rule leaves plain
 //!   behind     one behind a wrapper, a shell or a script
 //!   scripts    what starts one and shows no options
 //!   elsewhere  tables that it keeps outside
@@ -19,6 +20,7 @@
 
 mod behind;
 mod brand;
+mod by_rule;
 mod elsewhere;
 mod galera;
 mod instance;
@@ -50,6 +52,7 @@ use crate::protected::Protected;
 use crate::run_as::RunAs;
 use crate::whereabouts::{program_name, works_in};
 pub(crate) use brand::Brand;
+use by_rule::Rules;
 pub(crate) use elsewhere::{refuse_files_elsewhere, refuse_tables_elsewhere};
 pub(crate) use instance::{Answer, Instance};
 use judge::{Datadir, check, refuse_temporary};
@@ -96,11 +99,12 @@ pub(crate) fn prepare(
     scripts::refuse(called, brand)?;
     let listed = fs::read_to_string(programs_beside(socket)).unwrap_or_default();
     let listed: Vec<String> = listed.lines().map(str::to_owned).collect();
+    let rules = Rules::beside(sockets);
     if brand_of_program(called).is_some() {
         let start = Start { brand, server: as_started(program, brand), arguments, run_as: None };
-        check(&start, &roots, Some(&listed), Datadir::Told)?;
+        check(&start, &roots, Some(&listed), &rules, Datadir::Told)?;
     } else {
-        behind::look(program, arguments, brand, &roots, &listed)?;
+        behind::look(program, arguments, brand, &roots, &listed, &rules)?;
     }
     let present = std::env::var_os("TMPDIR").map(PathBuf::from);
     let inside = present.is_some_and(|dir| dir.is_dir() && settings::is_below(&dir, &roots));
@@ -265,6 +269,7 @@ pub(crate) fn check_unit(unit: &str, dir: &Path, unseen: Unseen) -> Result<()> {
     }
     let brand = Brand::of(dir).unwrap_or_else(Brand::installed);
     let listed = listed_in(dir, brand)?;
+    let rules = Rules::to_be(dir, brand)?;
     // What a file of the unit names comes before the drop-in, and what another drop-in names may
     // come behind it. At a start it is there.
     let (temporary, inherited) = match unseen {
@@ -283,7 +288,7 @@ pub(crate) fn check_unit(unit: &str, dir: &Path, unseen: Unseen) -> Result<()> {
             || start.server != Path::new(brand.packaged());
         let temporary = temporary.as_ref().map(Path::new);
         let place = Datadir::OfUnit { unit, here: unnamed, temporary };
-        check(start, &[dir], listed.as_deref(), place)
+        check(start, &[dir], listed.as_deref(), &rules, place)
     };
     let started = Started::by(unit, inherited);
     if let (Started::Other(_), Some(dirs)) = (&started, &temporary) {

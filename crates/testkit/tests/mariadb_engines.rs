@@ -17,7 +17,8 @@ fn survives_kills(arm: Arm, settings: &[(&str, &str)]) -> Result<()> {
     let mut all = vec![("log_bin", "on"), ("innodb_flush_log_at_trx_commit", "1")];
     all.extend(settings);
     let maria = started(&place, "m", arm, &all)?;
-    maria.expect("SELECT @@innodb_use_native_aio", "1")?;
+    let native = if settings.contains(&OWN_THREADS) { "0" } else { "1" };
+    maria.expect("SELECT @@innodb_use_native_aio", native)?;
     maria.sql("CREATE DATABASE d")?;
     let tables: Vec<_> = ["InnoDB", "InnoDB", "InnoDB", "Aria TRANSACTIONAL = 1"]
         .iter()
@@ -47,6 +48,8 @@ fn survives_kills(arm: Arm, settings: &[(&str, &str)]) -> Result<()> {
 }
 
 const ROUNDS: u32 = 12;
+/// What a server that was built without libaio does too: its own threads read and write pages.
+const OWN_THREADS: (&str, &str) = ("innodb_use_native_aio", "OFF");
 
 fn acknowledged_rows_survive_kills_with_direct_writes(arm: Arm) -> Result<()> {
     survives_kills(arm, &[("innodb_flush_method", "O_DIRECT")])
@@ -67,10 +70,15 @@ fn acknowledged_rows_survive_kills_with_buffered_writes(arm: Arm) -> Result<()> 
 }
 arms!(acknowledged_rows_survive_kills_with_buffered_writes: sealed; slow);
 
+fn acknowledged_rows_survive_kills_without_native_requests(arm: Arm) -> Result<()> {
+    survives_kills(arm, &[("innodb_flush_method", "O_DIRECT"), OWN_THREADS])
+}
+arms!(acknowledged_rows_survive_kills_without_native_requests: sealed; slow);
+
 /// The same with the power of the disk cut, by a server that syncs what it acknowledges. With
 /// buffered writes (innodb_flush_method = fsync) the plain server loses rows as well
 /// (docs/decisions/0022).
-fn survives_power_cuts(arm: Arm, fs: FileSystem) -> Result<()> {
+fn survives_power_cuts(arm: Arm, fs: FileSystem, settings: &[(&str, &str)]) -> Result<()> {
     if skip::unless_root("a volume of one's own") {
         return Ok(());
     }
@@ -87,12 +95,13 @@ fn survives_power_cuts(arm: Arm, fs: FileSystem) -> Result<()> {
         ("sync_binlog", "1"),
     ];
     let small = SMALL.iter().filter(|(name, _)| !SYNCS_NOTHING.contains(name));
-    for (name, value) in small.chain(&durable) {
+    for (name, value) in small.chain(&durable).chain(settings) {
         maria.set(name, value)?;
     }
     maria.install()?;
     maria.start()?;
-    maria.expect("SELECT @@innodb_use_native_aio", "1")?;
+    let native = if settings.contains(&OWN_THREADS) { "0" } else { "1" };
+    maria.expect("SELECT @@innodb_use_native_aio", native)?;
     maria.sql("CREATE DATABASE d")?;
     let tables = ["d.a", "d.b", "d.c"];
     for table in tables {
@@ -124,14 +133,19 @@ const CUTS: u64 = 25;
 const SYNCS_NOTHING: [&str; 2] = ["innodb_flush_method", "debug_no_sync"];
 
 fn acknowledged_rows_survive_power_cuts_on_ext4(arm: Arm) -> Result<()> {
-    survives_power_cuts(arm, FileSystem::Ext4)
+    survives_power_cuts(arm, FileSystem::Ext4, &[])
 }
 arms!(acknowledged_rows_survive_power_cuts_on_ext4: plain, sealed; slow);
 
 fn acknowledged_rows_survive_power_cuts_on_xfs(arm: Arm) -> Result<()> {
-    survives_power_cuts(arm, FileSystem::Xfs)
+    survives_power_cuts(arm, FileSystem::Xfs, &[])
 }
 arms!(acknowledged_rows_survive_power_cuts_on_xfs: plain, sealed; slow);
+
+fn acknowledged_rows_survive_power_cuts_without_native_requests(arm: Arm) -> Result<()> {
+    survives_power_cuts(arm, FileSystem::Ext4, &[OWN_THREADS])
+}
+arms!(acknowledged_rows_survive_power_cuts_without_native_requests: sealed; slow);
 
 /// io_uring goes round libc, so the server is told that there is none. It goes on with libaio, if
 /// it was built with that, and else with threads of its own; its log says so.

@@ -129,6 +129,36 @@ fn a_place_for_rows_outside_the_directory_is_refused_by_name() -> Result<()> {
     search(&marker, Arm::Sealed, &[maria.dir(), &outside]).map(drop)
 }
 
+/// mariadb-upgrade's statements are plain, and their names are `sql` and six letters. A server that
+/// is told to write under such a name is not that.
+#[test]
+#[ignore = "long: make test-full"]
+fn a_log_with_the_name_of_a_plain_file_is_told_and_a_tablespace_is_refused() -> Result<()> {
+    let place = Workspace::new()?;
+    let maria = installed(&place, "m", Arm::Sealed, &[])?;
+    let spaces = "--innodb-data-file-path=ibdata1:12M;sqldata02:12M:autoextend";
+    let refused = maria.server_tool("mariadbd")?.arg(spaces).limit(60).fails()?;
+    let text = refused.text();
+    let named = text.contains("error: innodb_data_file_path is") && text.contains("sqldata02");
+    ensure(refused.status.code() == Some(3) && named, || text.clone())?;
+    let mut server = maria
+        .server_tool("mariadbd")?
+        .args(["--general-log=ON", "--general-log-file=sqlbackup", "--log-error=sqlerrors"])
+        .limit(300)
+        .spawn()?;
+    ensure(maria.wait_until_it_answers(&mut server)?, || "it ended".into())?;
+    maria.sql("SHUTDOWN")?;
+    let told = server.wait()?.text();
+    let warned = told.contains("warning: general_log_file is") && !told.contains("log_error is");
+    ensure(warned, || told.clone())?;
+    // The server adds .err itself.
+    for (name, is_sealed) in [("sqlbackup", false), ("sqlerrors.err", true)] {
+        let bytes = fs::read(maria.dir().join(name)).map_err(Error::io("reading a log"))?;
+        ensure(bytes.starts_with(b"\x89TDLK") == is_sealed, || format!("{name}: {is_sealed}"))?;
+    }
+    Ok(())
+}
+
 /// mariadbd-safe opens the error log before the server does, and its helper writes it.
 #[test]
 #[ignore = "long: make test-full"]

@@ -11,7 +11,8 @@ use std::path::{Path, PathBuf};
 use std::{env, fs};
 
 use tidelock_testkit::maria::suite::{
-    Known, Outcome, Outcomes, Suite, is_installed, list, no_longer_shown, run,
+    Known, Outcome, Outcomes, Suite, is_installed, list, no_longer_shown, passed_in_both,
+    retried_in_one, run, too_unsteady,
 };
 use tidelock_testkit::pg::{Arm, Error, Result, ensure, skip};
 
@@ -33,8 +34,11 @@ fn sealed_equals_plain(suite: Suite) -> Result<()> {
     println!("{}: {} tests; plain {}", suite.name, tests.len(), told(&plain));
     let sealed = run(suite.name, Arm::Sealed, &tests)?;
     println!("{}: sealed {}", suite.name, told(&sealed));
-    let passed = count(&plain, Outcome::Passed);
+    let passed = plain.values().filter(|it| it.passed()).count();
     ensure(passed > 2 * count(&plain, Outcome::Failed), || "the plain run is no baseline".into())?;
+    for line in retried_in_one(&plain, &sealed) {
+        println!("{}: passed when tried again: {line}", suite.name);
+    }
     let whole = every == 1 && only.is_none();
     if whole && env::var_os("TIDELOCK_BLESS").is_some() {
         fs::write(kept(suite), list(&plain, &sealed)).map_err(Error::io("writing the list"))?;
@@ -47,6 +51,7 @@ fn sealed_equals_plain(suite: Suite) -> Result<()> {
         fs::write(at(PAGE), new).map_err(Error::io("writing docs/engines/mariadb.md"))?;
     }
     let mut wrong = known.judge(&plain, &sealed);
+    wrong.extend(too_unsteady(&plain, &sealed));
     // A test that fails in both arms shows nothing. A suite that was never run has no list.
     if let Some(kept) = fs::read_to_string(kept(suite)).ok().filter(|_| whole) {
         wrong.extend(no_longer_shown(&kept, &plain));
@@ -59,9 +64,10 @@ fn count(all: &Outcomes, wanted: Outcome) -> usize {
 }
 
 fn told(all: &Outcomes) -> String {
-    let [passed, failed, skipped] =
-        [Outcome::Passed, Outcome::Failed, Outcome::Skipped].map(|it| count(all, it));
-    format!("{passed} passed, {failed} failed, {skipped} skipped")
+    use Outcome::{Failed, Passed, Retried, Skipped};
+    let [passed, retried, failed, skipped] =
+        [Passed, Retried, Failed, Skipped].map(|it| count(all, it));
+    format!("{passed} passed, {retried} when tried again, {failed} failed, {skipped} skipped")
 }
 
 fn at(name: &str) -> PathBuf {
@@ -84,7 +90,8 @@ fn counts(suite: Suite) -> String {
         return format!("| {every} | not run | | | |");
     };
     let runs = |arms: &str| list.lines().filter(|line| line.starts_with(arms)).count();
-    let same = [runs("pass pass "), runs("fail fail "), runs("skip skip ")];
+    let passed = list.lines().filter_map(passed_in_both).count();
+    let same = [passed, runs("fail fail "), runs("skip skip ")];
     let differ = list.lines().count() - same.iter().sum::<usize>();
     let [passed, failed, skipped] = same;
     format!("| {every} | {passed} | {failed} | {skipped} | {differ} |")
@@ -113,13 +120,17 @@ fn a_few_of_its_tests_pass_with_the_library() -> Result<()> {
     let few: Vec<String> = FEW.iter().map(|it| (*it).to_owned()).collect();
     for arm in [Arm::Plain, Arm::Sealed] {
         let found = run("few", arm, &few)?;
-        let all_pass = found.len() >= FEW.len() && count(&found, Outcome::Passed) == found.len();
-        ensure(all_pass, || format!("{arm}: {found:?}"))?;
+        println!("few, {arm}: {}", told(&found));
+        // One more try may be the machine's, where all tests of the project run.
+        let is_steady = count(&found, Outcome::Retried) < 2;
+        let all_pass = found.len() >= FEW.len() && found.values().all(|it| it.passed());
+        ensure(all_pass && is_steady, || format!("{arm}: {found:?}"))?;
     }
     Ok(())
 }
 
-const FEW: [&str; 7] = [
+const FEW: [&str; 9] = [
+    "binlog.binlog_drop_if_exists",
     "main.alter_table_trans",
     "main.ctype_ascii",
     "main.handler_read_last",
@@ -127,6 +138,7 @@ const FEW: [&str; 7] = [
     "innodb.innodb_stats_create_table",
     "maria.alter",
     "mariabackup.extra_lsndir",
+    "rpl.rpl_drop_db",
 ];
 
 macro_rules! suites {

@@ -340,6 +340,58 @@ fn two_hundred_clients_update_at_once(install: &Install) -> Result<()> {
 }
 mysqls!(two_hundred_clients_update_at_once);
 
+/// All of them have a statement under way at one moment: a lock holds them until they are there.
+fn a_thousand_connections_write_at_once(install: &Install) -> Result<()> {
+    let place = Workspace::new()?;
+    // One lock for tables of both engines is against the order of GTIDs.
+    let settings = [
+        ("max_connections", "1100"),
+        ("innodb_flush_method", "O_DIRECT"),
+        ("gtid_mode", "OFF"),
+        ("enforce_gtid_consistency", "OFF"),
+    ];
+    let mysql = MySql::started(&place, install, "m", Arm::Sealed, &settings)?;
+    mysql.sql(
+        "CREATE DATABASE d; USE d; CREATE TABLE i (n INT) ENGINE = InnoDB;
+         CREATE TABLE m (n INT, b TEXT) ENGINE = MyISAM",
+    )?;
+    let lock = "LOCK TABLES d.i WRITE, d.m WRITE; DO SLEEP(3600)";
+    let _locker = mysql.client()?.stdin(lock).limit(900).spawn()?;
+    let count = "SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE";
+    counted(&mysql, &format!("{count} STATE = 'User sleep'"), 1)?;
+    let slap = mysql
+        .reach("mysqlslap")
+        .args(["--concurrency=1000", "--number-of-queries=10000", "--create-schema=d"])
+        .args(["--delimiter=;", "--no-drop", "--query"])
+        .arg("INSERT INTO i VALUES (1);INSERT INTO m VALUES (1, REPEAT(SHA2(RAND(), 256), 4))")
+        .limit(900)
+        .spawn()?;
+    counted(&mysql, &format!("{count} STATE LIKE 'Waiting for table%lock'"), 1000)?;
+    let locker = "SELECT ID FROM information_schema.PROCESSLIST WHERE STATE = 'User sleep'";
+    let locker = mysql.sql(locker)?;
+    mysql.sql(&format!("KILL {locker}"))?;
+    let output = slap.wait()?;
+    ensure(output.status.success(), || output.text())?;
+    mysql.expect("SELECT (SELECT COUNT(*) FROM d.i) + (SELECT COUNT(*) FROM d.m)", "10000")?;
+    mysql.kill_nine()?;
+    mysql.start()?;
+    mysql.expect("SELECT COUNT(*) FROM d.i", "5000")
+}
+mysqls!(a_thousand_connections_write_at_once: debian);
+
+/// Waits until a query counts so many.
+fn counted(mysql: &MySql<'_>, query: &str, wanted: u32) -> Result<()> {
+    let until = Instant::now() + Duration::from_secs(600);
+    loop {
+        let found = mysql.sql(query)?;
+        if found.parse() == Ok(wanted) {
+            return Ok(());
+        }
+        ensure(Instant::now() < until, || format!("{query}: {found}"))?;
+        thread::sleep(Duration::from_millis(100));
+    }
+}
+
 /// Page compression gives its blocks back to the file system, as many as in a plain server, and
 /// rows are right afterwards.
 fn compressed_pages_punch_holes(install: &Install) -> Result<()> {
@@ -417,8 +469,46 @@ fn tools_read_sealed_files_with_keys_and_only_then(install: &Install) -> Result<
 }
 mysqls!(tools_read_sealed_files_with_keys_and_only_then: debian);
 
-/// A clone into a directory with keys of its own, one over the network that replaces a server's
-/// own data, and replicas: sealed to sealed, sealed to plain, and back.
+/// One statement copies all tables into a directory with keys of its own; a server starts on that.
+fn a_local_clone_is_sealed_under_the_keys_of_its_directory(install: &Install) -> Result<()> {
+    let place = Workspace::new()?;
+    let marker = Marker::new();
+    let (text, some) = (marker.text(), numbers(3000));
+    let settings =
+        [("plugin_load_add", "mysql_clone.so"), ("plugin_dir", "/usr/lib/mysql/plugin/")];
+    let source = MySql::installed(&place, install, "source", Arm::Sealed, &settings)?;
+    let copy = MySql::at(&place, install, "copy", Arm::Sealed, &settings)?;
+    copy.protect()?;
+    let mut both = source.mysqld()?.under(Arm::Sealed, copy.dir()).limit(600).spawn()?;
+    ensure(source.wait_until_it_answers(&mut both)?, || "it ended".into())?;
+    // MySQL makes the directory, and takes none that is there.
+    let data = copy.dir().join("data");
+    source.sql(&format!(
+        "CREATE DATABASE d; CREATE TABLE d.i (k INT PRIMARY KEY, b TEXT);
+         INSERT INTO d.i SELECT n, CONCAT('{text}', n) FROM {some};
+         CLONE LOCAL DATA DIRECTORY = '{}'",
+        data.display()
+    ))?;
+    let sum = "CHECKSUM TABLE d.i";
+    let wanted = source.sql(sum)?;
+    source.sql("SHUTDOWN")?;
+    both.wait()?;
+    search(&marker, Arm::Sealed, &[source.dir(), copy.dir()])?;
+    // By its own keys alone.
+    let own = copy.mysqld()?.arg(format!("--datadir={}", data.display()));
+    let mut cloned = own.limit(600).spawn()?;
+    ensure(copy.wait_until_it_answers(&mut cloned)?, || "the clone ended".into())?;
+    copy.expect(sum, &wanted)?;
+    copy.expect("SELECT COUNT(*) FROM d.i", "3000")?;
+    copy.sql("SHUTDOWN")?;
+    cloned.wait()?;
+    search(&marker, Arm::Sealed, &[copy.dir()])?;
+    place.tool(place.programs()?.command).args(["verify", "-D"]).arg(copy.dir()).run().map(drop)
+}
+mysqls!(a_local_clone_is_sealed_under_the_keys_of_its_directory: debian);
+
+/// A clone over the network that replaces a server's own data, and replicas: sealed to sealed,
+/// sealed to plain, and back.
 fn copies_and_replicas_have_keys_of_their_own(install: &Install) -> Result<()> {
     let place = Workspace::new()?;
     let marker = Marker::new();

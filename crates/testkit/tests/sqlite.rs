@@ -280,6 +280,16 @@ fn processes_exclude_each_other_as_on_a_plain_file() {
 }
 
 #[test]
+fn workers_of_multiprocessing_have_keys_by_fork_and_by_spawn() {
+    let Some(place) = Place::new() else { return };
+    let marker = Marker::new();
+    let mut workers = place.python("sqlite_workers.py");
+    let said = ended_well(workers.arg(&place.dir).arg(marker.text()));
+    assert_eq!(said, "fork 60 3 ok\nspawn 60 3 ok\n");
+    place.nothing_leaks(&marker);
+}
+
+#[test]
 fn temporary_files_lie_in_the_directory_and_a_map_is_read_instead() {
     let Some(place) = Place::new() else { return };
     place.sql(

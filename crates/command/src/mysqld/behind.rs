@@ -10,6 +10,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use super::brand::Brand;
+use super::by_rule::{self, Rules};
 use super::judge::{Datadir, check, judge};
 use super::settings::{self, Settings, is_below};
 use super::start::Start;
@@ -54,12 +55,13 @@ pub(super) fn look(
     brand: Brand,
     roots: &[&Path],
     listed: &[String],
+    rules: &Rules,
 ) -> Result<()> {
     let Some(found) = Found::of(program, arguments) else { return Ok(()) };
     let own = Program::find(OsStr::new(brand.server())).ok().map(|found| found.called);
     let packaged = || Some(PathBuf::from(brand.packaged())).filter(|path| path.is_file());
     let server = own.or_else(packaged);
-    found.look(&Around { brand, server: server.as_deref(), roots, listed })
+    found.look(&Around { brand, server: server.as_deref(), roots, listed, rules })
 }
 
 /// In which directories, and which server it is if nothing names one.
@@ -68,6 +70,7 @@ struct Around<'a> {
     server: Option<&'a Path>,
     roots: &'a [&'a Path],
     listed: &'a [String],
+    rules: &'a Rules,
 }
 
 /// What a shell or a script is told.
@@ -114,14 +117,14 @@ impl Found {
     }
 
     fn look(&self, around: &Around<'_>) -> Result<()> {
-        let Around { brand, roots, listed, .. } = *around;
+        let Around { brand, roots, listed, rules, .. } = *around;
         let start = |server, arguments| Start { brand, server, arguments, run_as: None };
         let options = match self {
             Self::Named(servers) => {
                 return servers.iter().try_for_each(|(program, words)| {
                     scripts::refuse(file_of(program), brand)?;
                     let start = start(as_started(program, brand), words);
-                    check(&start, roots, Some(listed), Datadir::OfScript)
+                    check(&start, roots, Some(listed), rules, Datadir::OfScript)
                 });
             }
             Self::HandsOn(options) | Self::Unknown(_, options) => options,
@@ -134,13 +137,16 @@ impl Found {
             }
             (_, server) => {
                 let one = server.map(|server| start(server, options));
-                match one.map(|start| check(&start, roots, Some(listed), Datadir::OfScript)) {
+                let judged =
+                    one.map(|start| check(&start, roots, Some(listed), rules, Datadir::OfScript));
+                match judged {
                     Some(judged @ (Ok(()) | Err(Error::Refused { .. }))) => judged,
                     // It may be no server that it starts, and the words are there.
                     _ => {
                         let settings = Settings::of(options);
                         let dir = settings.directory().unwrap_or_else(|| roots[0].to_path_buf());
-                        judge(&settings, &dir, roots, Datadir::OfScript)
+                        judge(&settings, &dir, roots, Datadir::OfScript)?;
+                        by_rule::judge(&settings, &dir, rules)
                     }
                 }
             }
@@ -237,6 +243,7 @@ mod tests {
             server: Some(&server),
             roots: &[Path::new("/d")],
             listed: &[],
+            rules: &Rules::to_be(Path::new("/d"), Brand::MariaDb).unwrap(),
         };
         let Some(found) = Found::of(&program, arguments) else { return Ok(()) };
         found.look(&around).map_err(|why| why.to_string())
@@ -297,6 +304,13 @@ mod tests {
                 why.starts_with("tmpdir is /x: rows would lie there plain"),
                 "{words:?}: {why}"
             );
+        }
+        let plain = "--innodb-data-file-path=sqldata01:12M";
+        for words in
+            [&["HOME/entry", plain][..], &["sh", "-c", "HOME/mariadbd \"$@\"", "sh", plain]]
+        {
+            let why = judged(words).unwrap_err();
+            assert!(why.contains("leaves that name plain"), "{words:?}: {why}");
         }
     }
 

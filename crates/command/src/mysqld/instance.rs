@@ -17,6 +17,7 @@ use procfs::process::{Process, Stat};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use super::brand::Brand;
+use super::by_rule::Rules;
 use super::judge::{Datadir, check};
 use super::sockets::takes_clients;
 use super::start::Start;
@@ -226,13 +227,14 @@ impl Instance {
         let Some((program, arguments)) = options.split_first() else { return Ok(()) };
         let arguments: Vec<OsString> = arguments.iter().map(OsString::from).collect();
         let listed = listed_in(&self.dir, self.brand)?;
+        let rules = Rules::to_be(&self.dir, self.brand)?;
         let start = Start {
             brand: self.brand,
             server: Path::new(program),
             arguments: &arguments,
             run_as: Some(&self.run_as),
         };
-        check(&start, &[&self.dir], listed.as_deref(), Datadir::Is(&self.dir))
+        check(&start, &[&self.dir], listed.as_deref(), &rules, Datadir::Is(&self.dir))
     }
 
     /// Ends the server in order, and waits until it and its wrapper are gone.

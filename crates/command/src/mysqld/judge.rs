@@ -6,6 +6,7 @@
 
 use std::path::{Path, PathBuf};
 
+use super::by_rule::{self, Rules};
 use super::settings::{self, Settings, Stray};
 use super::start::Start;
 use super::{DEFAULT_DIRECTORY, galera};
@@ -34,6 +35,7 @@ pub(super) fn check(
     start: &Start<'_>,
     roots: &[&Path],
     listed: Option<&[String]>,
+    rules: &Rules,
     place: Datadir<'_>,
 ) -> Result<()> {
     let settings = Settings::of(&start.options()?);
@@ -55,6 +57,7 @@ pub(super) fn check(
         (Datadir::OfUnit { .. } | Datadir::Told, None) => DEFAULT_DIRECTORY.into(),
     };
     judge(&settings, &datadir, roots, place)?;
+    by_rule::judge(&settings, &datadir, rules)?;
     galera::check(&settings, &datadir, roots, || start.of_files(&["sst"]), listed)
 }
 
@@ -206,11 +209,14 @@ mod tests {
                 arguments: &arguments,
                 run_as: None,
             };
-            check(&start, &[dir], None, Datadir::Told).map_err(|why| why.to_string())
+            let rules = Rules::to_be(dir, Brand::MariaDb).unwrap();
+            check(&start, &[dir], None, &rules, Datadir::Told).map_err(|why| why.to_string())
         };
         assert_eq!(judged(&["--log-bin=b", "--tmpdir=/d/tmp"]), Ok(()));
         let why = judged(&["--log-bin=b", "--tmpdir=/x"]).unwrap_err();
         assert!(why.starts_with("tmpdir is /x: rows"), "{why}");
+        let why = judged(&["--innodb-data-file-path=sqldata01:12M"]).unwrap_err();
+        assert!(why.starts_with("innodb_data_file_path is /d/sqldata01, and a rule"), "{why}");
     }
 
     #[test]

@@ -74,6 +74,14 @@ const LOGS: [&str; 9] = [
     "audit_log_file",
     ERROR_LOG,
 ];
+/// Those of ROWS that name a file each; the others name directories, or the first part of names.
+const FILES: [&str; 5] = [
+    "innodb_data_file_path",
+    "innodb_temp_data_file_path",
+    "master_info_file",
+    "relay_log_info_file",
+    MYISAM_LOG,
+];
 /// Without a value, and in MySQL as `stderr`, it names no place outside.
 pub(super) const ERROR_LOG: &str = "log_error";
 const MYISAM_LOG: &str = "log_isam";
@@ -103,7 +111,7 @@ const LETTERS: [(&[u8], &str); 2] = [(b"-h", DIRECTORY), (b"-t", "tmpdir")];
 /// The settings that matter here: name and last value.
 pub(super) struct Settings(Vec<(&'static str, OsString)>);
 
-/// A place outside.
+/// A place outside, or a file.
 #[derive(PartialEq, Eq, Debug)]
 pub(super) struct Stray {
     /// By which setting.
@@ -223,6 +231,25 @@ impl Settings {
             }
         }
         strays
+    }
+
+    /// Every file that is named, wherever it lies. What is relative lies below `datadir`.
+    pub(super) fn files(&self, datadir: &Path) -> Vec<Stray> {
+        let with_rows = ROWS.iter().filter(|(name, _)| FILES.contains(name));
+        let named = with_rows.flat_map(|(setting, value)| {
+            let given = self.value(setting).map(|given| self.places(given, *value));
+            given.unwrap_or_default().into_iter().map(move |place| (*setting, place, true))
+        });
+        let logs = LOGS.iter().filter_map(|setting| {
+            let mut place = PathBuf::from(self.value(setting)?);
+            if *setting == ERROR_LOG && place.extension().is_none() {
+                place.set_extension("err");
+            }
+            Some((*setting, place, false))
+        });
+        let stray = |(setting, place, rows)| Stray { setting, path: datadir.join(place), rows };
+        let is_named = |(_, place, _): &(_, PathBuf, _)| !place.as_os_str().is_empty();
+        named.chain(logs).filter(is_named).map(stray).collect()
     }
 
     fn places(&self, given: &OsStr, value: Value) -> Vec<PathBuf> {
