@@ -35,7 +35,7 @@ use tidelock_keyring::KeyringDir;
 
 pub(crate) use library::Library;
 pub(crate) use program::Program;
-pub(crate) use temporary::is_of;
+pub(crate) use temporary::{is_of, notice};
 use upgrade::Upgrade;
 pub(crate) use upgrade::outlive;
 

@@ -27,16 +27,19 @@ const FUNCTIONS: [&str; 6] = ["units", "unit", "first_tweaks", "passes", "expand
 fn no_branch_and_no_address_depends_on_a_secret() {
     let library = optimised();
     let code = functions(&library);
-    assert!(code.len() >= 3, "{}: two ways, and round keys: {code:?}", library.display());
+    let mut makers = 0;
     for (name, lines) in &code {
         let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
         let count = |mnemonic| lines.iter().filter(|line| line.starts_with(mnemonic)).count();
         let rounds = count("vaesenc") + count("vaesdec");
-        assert!(rounds >= 200 || count("vaeskeygenassist") == 26, "{name} is the cipher");
+        let makes_keys = count("vaeskeygenassist") == 26;
+        makers += usize::from(makes_keys);
+        assert!(rounds >= 200 || makes_keys, "{name} is the cipher");
         assert_eq!(ways_out(&lines), [""; 0], "{name}");
         let jumps = lines.iter().filter(|line| is_conditional_jump(line)).count();
         println!("{name}: {} instructions, {jumps} conditional jumps", lines.len());
     }
+    assert!(code.len() >= 3 && makers == 1, "{}: two ways, and round keys", library.display());
 }
 
 #[test]

@@ -17,8 +17,7 @@ fn survives_kills(arm: Arm, settings: &[(&str, &str)]) -> Result<()> {
     let mut all = vec![("log_bin", "on"), ("innodb_flush_log_at_trx_commit", "1")];
     all.extend(settings);
     let maria = started(&place, "m", arm, &all)?;
-    let native = if settings.contains(&OWN_THREADS) { "0" } else { "1" };
-    maria.expect("SELECT @@innodb_use_native_aio", native)?;
+    has_the_requests_it_was_told(&maria, settings)?;
     maria.sql("CREATE DATABASE d")?;
     let tables: Vec<_> = ["InnoDB", "InnoDB", "InnoDB", "Aria TRANSACTIONAL = 1"]
         .iter()
@@ -50,6 +49,11 @@ fn survives_kills(arm: Arm, settings: &[(&str, &str)]) -> Result<()> {
 const ROUNDS: u32 = 12;
 /// What a server that was built without libaio does too: its own threads read and write pages.
 const OWN_THREADS: (&str, &str) = ("innodb_use_native_aio", "OFF");
+
+fn has_the_requests_it_was_told(maria: &Mysqld<'_>, settings: &[(&str, &str)]) -> Result<()> {
+    let native = if settings.contains(&OWN_THREADS) { "0" } else { "1" };
+    maria.expect("SELECT @@innodb_use_native_aio", native)
+}
 
 fn acknowledged_rows_survive_kills_with_direct_writes(arm: Arm) -> Result<()> {
     survives_kills(arm, &[("innodb_flush_method", "O_DIRECT")])
@@ -100,8 +104,7 @@ fn survives_power_cuts(arm: Arm, fs: FileSystem, settings: &[(&str, &str)]) -> R
     }
     maria.install()?;
     maria.start()?;
-    let native = if settings.contains(&OWN_THREADS) { "0" } else { "1" };
-    maria.expect("SELECT @@innodb_use_native_aio", native)?;
+    has_the_requests_it_was_told(&maria, settings)?;
     maria.sql("CREATE DATABASE d")?;
     let tables = ["d.a", "d.b", "d.c"];
     for table in tables {

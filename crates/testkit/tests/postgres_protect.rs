@@ -90,6 +90,30 @@ fn a_running_server_is_sealed_and_made_plain_again_by_one_command_each() -> Resu
     place.tool("pg_checksums").arg("--check").arg("-D").arg(cluster.dir()).run().map(drop)
 }
 
+/// The links of a copy lead to what belongs to its original.
+#[test]
+fn places_outside_of_a_stopped_server_are_converted_only_if_somebody_says_whose_they_are()
+-> Result<()> {
+    let place = Workspace::new()?;
+    let (cluster, space) = filled(&place, "main")?;
+    cluster.stop("fast")?;
+    let refused = |tool: Tool<'_>| -> Result<()> {
+        let output = tool.fails()?;
+        let said = output.stderr.contains("nobody has said that the places are its own");
+        ensure(output.status.code() == Some(3) && said, || output.text())
+    };
+    refused(protect(&place, cluster.dir())?)?;
+    ensure(!cluster.dir().join(".tidelock").exists(), || "a keyring was made".into())?;
+    ensure(seen(&[&space])? > 0, || "the tablespace is sealed".into())?;
+    protect(&place, cluster.dir())?.arg("--outside").run()?;
+    ensure(seen(&[cluster.dir(), &space])? == 0, || "the marker is seen".into())?;
+    refused(unprotect(&place, cluster.dir())?)?;
+    ensure(seen(&[&space])? == 0, || "the tablespace is plain".into())?;
+    unprotect(&place, cluster.dir())?.arg("--outside").run()?;
+    cluster.start()?;
+    same_rows(&cluster)
+}
+
 /// Who may read a server's environment (superusers, by COPY FROM PROGRAM) gets no key by that.
 #[test]
 fn a_server_has_no_credentials_of_whoever_protects_it_or_takes_it_back() -> Result<()> {

@@ -179,10 +179,26 @@ fn a_server_with_140_tablespaces_starts_again(arm: Arm) -> Result<()> {
     cluster.stop("fast")?;
     if arm == Arm::Sealed {
         cluster.tidelock(&["verify", "-D"])?.arg(cluster.dir()).run()?;
+        // A file without a name behind a link would be plain.
+        let links = cluster.dir().join("pg_tblspc");
+        let opened = place.tool("python3").args(["-c", UNNAMED]).arg(&links);
+        let opened = opened.under(Arm::Sealed, cluster.dir()).run()?;
+        ensure(opened.stdout == "ENFILE,ENOTSUP\n", || opened.text())?;
     }
     Ok(())
 }
 arms!(a_server_with_140_tablespaces_starts_again: plain, sealed);
+
+const UNNAMED: &str = "\
+import errno, os, sys
+found = set()
+for link in os.listdir(sys.argv[1]):
+    try:
+        os.open(f'{sys.argv[1]}/{link}', os.O_TMPFILE | os.O_RDWR, 0o600)
+        found.add(link)
+    except OSError as error:
+        found.add(errno.errorcode[error.errno])
+print(','.join(sorted(found)))";
 
 /// What was a tablespace when the server started, and names that begin like a tablespace's folder.
 #[test]

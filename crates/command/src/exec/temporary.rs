@@ -40,9 +40,12 @@ pub(super) fn choose(directories: &[Protected], sockets: &[PathBuf]) -> Option<P
 /// Is this the agent of a directory of that profile? By the policy that it shows to programs
 /// without keys: the keyring is not open here.
 pub(crate) fn is_of(profile: &str, socket: &Path) -> bool {
-    let notice = std::fs::read(notice_beside(socket)).ok();
-    let notice = notice.and_then(|bytes| Notice::decode(&bytes).ok());
-    notice.is_some_and(|notice| notice.policy.profile() == profile)
+    notice(socket).is_some_and(|notice| notice.policy.profile() == profile)
+}
+
+/// What an agent shows to programs without keys.
+pub(crate) fn notice(socket: &Path) -> Option<Notice> {
+    Notice::decode(&std::fs::read(notice_beside(socket)).ok()?).ok()
 }
 
 /// SQLite goes on to TMPDIR and /var/tmp, without a word, where it may not write.

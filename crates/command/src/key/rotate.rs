@@ -202,17 +202,16 @@ impl Rotate {
         // A name alone says nothing: a secret has versions, an alias and a label move.
         let is_of_kind = provider.kind() == kind;
         let opens = || slot.check(&*provider);
-        let before = is_of_kind.then(opens);
         // Of a service that fails, the next call says why.
         let is_another =
-            matches!(before, None | Some(Err(tidelock_keyring::Error::WrongKey { .. })));
+            !is_of_kind || matches!(opens(), Err(tidelock_keyring::Error::WrongKey { .. }));
         if (self.to.is_some() || self.may_ask()) && is_another {
             self.renewal.refuse_early(&self.opening, session)?;
         }
         let new = session.keyring.replace_slot(id, &*provider)?;
-        // A passphrase is known by now.
-        let same_key = matches!(before, Some(Ok(_)))
-            || is_of_kind && !choice.is_unattended() && opens().is_ok();
+        // The secret may have another version by now; a passphrase was asked for meanwhile.
+        let is_known = is_another && choice.is_unattended();
+        let same_key = is_of_kind && !is_known && opens().is_ok();
         // Where the service wraps, what has the name may hold the old key too.
         let reference = provider.reference();
         let same_name = !reference.is_empty() && slot.terms.reference == reference;

@@ -171,7 +171,7 @@ fn try_open(
     Err(failure.into())
 }
 
-/// The agent of this directory that has opened just these bytes.
+/// An agent of this keyring that has opened just these bytes, perhaps for a copy of the directory.
 fn agent_with(keyring: &SealedKeyring, bytes: &[u8], dir: &Path) -> Option<i32> {
     let digest = tidelock_keyring::digest(bytes);
     let agents = Found::of_keyring(dir, keyring.id(), &Programs::of(dir));

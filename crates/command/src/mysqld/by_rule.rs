@@ -8,14 +8,15 @@
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
-use tidelock_contract::control::{FOLDER, notice_beside};
-use tidelock_contract::{Decision, Notice, Origin, Policy};
+use tidelock_contract::control::FOLDER;
+use tidelock_contract::{Decision, Origin, Policy};
 use tidelock_keyring::Profile;
 
 use super::brand::Brand;
 use super::settings::{Settings, Stray};
 use crate::console;
 use crate::error::{Error, Result};
+use crate::exec::notice;
 use crate::links::{goes_up, without_links};
 
 /// The rules of protected directories, as far as they are known before keys are there.
@@ -24,11 +25,8 @@ pub(super) struct Rules(Vec<(PathBuf, Policy)>);
 impl Rules {
     /// Of the directories whose agents listen at `sockets`.
     pub(super) fn beside(sockets: &[PathBuf]) -> Self {
-        let notice = |socket: &PathBuf| {
-            let notice = Notice::decode(&std::fs::read(notice_beside(socket)).ok()?).ok()?;
-            Some((notice.directory, notice.policy))
-        };
-        Self(sockets.iter().filter_map(notice).collect())
+        let notices = sockets.iter().filter_map(|socket| notice(socket));
+        Self(notices.map(|notice| (notice.directory, notice.policy)).collect())
     }
 
     /// Of one that is to be sealed. The keyring of a sealed one has its rules, and is not open.
@@ -85,6 +83,8 @@ pub(super) fn judge(settings: &Settings, datadir: &Path, rules: &Rules) -> Resul
 mod tests {
     use std::ffi::OsString;
 
+    use tidelock_contract::Notice;
+    use tidelock_contract::control::notice_beside;
     use tidelock_format::Layout;
 
     use super::*;
@@ -128,7 +128,8 @@ mod tests {
             "--log-error",
             "--log-isam",
             "--innodb-data-file-path=ibdata1:12M:autoextend",
-            // The first part of names, and the place of a map that no rows are in.
+            // The first part of names, a directory, and a map that no rows are in.
+            "--rocksdb-log-dir=sqllogdir",
             "--log-bin=sqlbinary",
             "--log-tc=tc.log",
         ] {

@@ -67,14 +67,15 @@ const LOGS: [&str; 9] = [
     SLOW_LOG.1,
     "server_audit_file_path",
     "sql_error_log_filename",
-    "rocksdb_log_dir",
+    LOG_FOLDER,
     "mroonga_log_file",
     "mroonga_query_log_file",
     // MySQL's plugin.
     "audit_log_file",
     ERROR_LOG,
 ];
-/// Those of ROWS that name a file each; the others name directories, or the first part of names.
+/// Those of ROWS that name a file each; the others name directories, the first part of names, or a
+/// map without rows.
 const FILES: [&str; 5] = [
     "innodb_data_file_path",
     "innodb_temp_data_file_path",
@@ -85,6 +86,7 @@ const FILES: [&str; 5] = [
 /// Without a value, and in MySQL as `stderr`, it names no place outside.
 pub(super) const ERROR_LOG: &str = "log_error";
 const MYISAM_LOG: &str = "log_isam";
+const LOG_FOLDER: &str = "rocksdb_log_dir";
 /// Where MySQL archives its redo log while a backup runs.
 const ARCHIVES: &str = "innodb_redo_log_archive_dirs";
 /// `file`, or `syslog`, which has no place of its own.
@@ -240,7 +242,7 @@ impl Settings {
             let given = self.value(setting).map(|given| self.places(given, *value));
             given.unwrap_or_default().into_iter().map(move |place| (*setting, place, true))
         });
-        let logs = LOGS.iter().filter_map(|setting| {
+        let logs = LOGS.iter().filter(|setting| **setting != LOG_FOLDER).filter_map(|setting| {
             let mut place = PathBuf::from(self.value(setting)?);
             if *setting == ERROR_LOG && place.extension().is_none() {
                 place.set_extension("err");

@@ -61,7 +61,7 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
     }
 
     /// The same; false if there was no room for a tablespace.
-    fn follow(&self, at: Fd, path: &[u8]) -> Result<bool, Errno> {
+    pub(crate) fn follow(&self, at: Fd, path: &[u8]) -> Result<bool, Errno> {
         let (mut here, mut rest) = (PathBuffer::new(), PathBuffer::new());
         rest.set(path.strip_suffix(b"\0").unwrap_or(path))?;
         if self.begin(at, rest.as_bytes(), &mut here).is_err() {

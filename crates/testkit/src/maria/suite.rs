@@ -221,6 +221,27 @@ pub fn list(plain: &Outcomes, sealed: &Outcomes) -> String {
     })
 }
 
+/// What a kept list has of the plain run, and of the sealed one.
+#[must_use]
+pub fn runs_of(kept: &str) -> (Outcomes, Outcomes) {
+    let outcome = |word| match word {
+        "pass" => Some(Outcome::Passed),
+        "retry" => Some(Outcome::Retried),
+        "fail" => Some(Outcome::Failed),
+        "skip" => Some(Outcome::Skipped),
+        _ => None,
+    };
+    let (mut plain, mut sealed) = (Outcomes::new(), Outcomes::new());
+    for line in kept.lines() {
+        let mut words = line.splitn(3, ' ');
+        let (without, with) = (words.next().and_then(outcome), words.next().and_then(outcome));
+        let name = words.next().unwrap_or_default();
+        plain.extend(without.map(|outcome| (name.to_owned(), outcome)));
+        sealed.extend(with.map(|outcome| (name.to_owned(), outcome)));
+    }
+    (plain, sealed)
+}
+
 /// The name in a line of a kept list, if that test passed in both arms.
 #[must_use]
 pub fn passed_in_both(line: &str) -> Option<&str> {
@@ -450,6 +471,7 @@ mod tests {
             (Retried, Failed, "retry fail main.a 'row'\n", false),
         ] {
             assert_eq!(list(&run(plain), &run(sealed)), line);
+            assert_eq!(runs_of(line), (run(plain), run(sealed)));
             let name = both.then_some("main.a 'row'\n");
             assert_eq!(passed_in_both(line), name, "{line}");
             assert!(no_longer_shown(line, &run(Retried)).is_empty());
