@@ -82,7 +82,7 @@ mod tests {
                 assert_eq!(set, Some("off"), "{name}");
             }
         }
-        // At the published size it is as it was published: nothing of it was set.
+        // At the published size it is on, as a server has it that does not set it.
         for name in ["cybertec-matrix", "rds-encryption"] {
             let published = find(name, Size::Published).unwrap();
             assert_eq!(published.settings["autovacuum"], Param::from("on"), "{name}");

@@ -53,8 +53,9 @@ pub fn instances(experiment: &Experiment, arms: &[String]) -> Vec<Instance> {
     arms.iter().flat_map(of).collect()
 }
 
-/// `servers` in an order drawn from the run's seed, another one for each cell: in it they are made,
-/// filled, warmed up and connected to. In a fixed order plain would always be the first.
+/// `servers` in an order drawn from the run's seed, another one for each cell. In that of a cell
+/// they are warmed up and connected to; in that of the first cell that shares them they are made
+/// and filled. In a fixed order plain would always be the first.
 #[must_use]
 pub fn drawn(
     mut servers: Vec<Instance>,

@@ -56,7 +56,8 @@ pub enum Phase {
     /// As much as the arm can do.
     Capacity,
     /// Equal work at a part of what the plain server can do, 40 % where the experiment says
-    /// nothing, in short slices: CPU time for a unit of work, and latencies.
+    /// nothing, or less, where clients would have a queue. In short slices: CPU time for a unit of
+    /// work, and latencies.
     EqualWork,
     /// A fixed rate, for latencies: 70 % of what the plain server can do.
     FixedRate,
@@ -152,6 +153,8 @@ pub enum WarningKind {
     ColdCache,
     /// Slices of equal work took longer than planned, since transactions waited for each other.
     Queue,
+    /// Equal work has a lower rate than was asked for: at that, transactions would wait.
+    LoweredRate,
     /// Another row of the same trial says something else. No lab writes it: it is found by reading.
     Contradicted,
 }

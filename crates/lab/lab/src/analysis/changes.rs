@@ -2,7 +2,8 @@
 //!
 //! A statement begins a script, or follows a semicolon or a parenthesis, as in `WITH gone AS
 //! (DELETE FROM ...) SELECT ...`. The same words in names, literals, comments and elsewhere in a
-//! statement say nothing. What a function does that a query calls is not seen.
+//! statement say nothing. A query that locks rows writes to their pages, and to the log. CALL and
+//! DO count, since nothing shows what they do. What a function does that a query calls is not seen.
 
 /// Whether one of its statements changes rows.
 pub(super) fn rows(script: &str) -> bool {
@@ -15,12 +16,40 @@ pub(super) fn rows(script: &str) -> bool {
         Some(Part::Word(word)) => Some(word.as_str()),
         _ => None,
     };
-    (0..parts.len()).filter(|at| begins(*at)).any(|at| match (word(at), word(at + 1)) {
+    let changes = |at: usize| match (word(at), word(at + 1)) {
         (Some("INSERT" | "MERGE"), Some("INTO")) | (Some("DELETE"), Some("FROM")) => true,
-        (Some("UPDATE" | "TRUNCATE"), Some(_)) => true,
-        (Some("UPDATE" | "TRUNCATE"), None) => matches!(parts.get(at + 1), Some(Part::Quoted)),
+        (Some("UPDATE" | "TRUNCATE" | "CREATE" | "CALL" | "DO"), Some(_)) => true,
+        (Some("UPDATE" | "TRUNCATE" | "CALL" | "DO"), None) => {
+            matches!(parts.get(at + 1), Some(Part::Quoted))
+        }
+        (Some("COPY"), _) => copies_into(&parts[at + 1..]),
         _ => false,
-    })
+    };
+    let locks = |at: usize| {
+        matches!(
+            [0, 1, 2, 3].map(|more| word(at + more)),
+            [Some("FOR"), Some("UPDATE" | "SHARE"), ..]
+                | [Some("FOR"), Some("KEY"), Some("SHARE"), _]
+                | [Some("FOR"), Some("NO"), Some("KEY"), Some("UPDATE")]
+        )
+    };
+    (0..parts.len()).any(|at| (begins(at) && changes(at)) || locks(at))
+}
+
+/// Whether what follows COPY is a table, its columns maybe, and FROM.
+fn copies_into(parts: &[Part]) -> bool {
+    let mut depth = 0_i32;
+    for part in parts {
+        match part {
+            Part::Mark('(') => depth += 1,
+            Part::Mark(')') => depth -= 1,
+            Part::Mark(';') => return false,
+            Part::Word(word) if depth == 0 && word == "FROM" => return true,
+            Part::Word(word) if depth == 0 && word == "TO" => return false,
+            _ => {}
+        }
+    }
+    false
 }
 
 #[derive(Debug)]
@@ -45,6 +74,10 @@ fn parts(script: &str) -> Vec<Part> {
             '\'' | '"' => {
                 parts.push(Part::Quoted);
                 beyond(after, &first.to_string())
+            }
+            'e' | 'E' if after.starts_with('\'') => {
+                parts.push(Part::Quoted);
+                beyond_escapes(&after[1..])
             }
             '$' => match after.split_once('$').filter(|(tag, _)| tag.chars().all(is_of_word)) {
                 Some((tag, body)) => {
@@ -73,6 +106,23 @@ fn beyond<'t>(text: &'t str, mark: &str) -> &'t str {
     text.split_once(mark).map_or("", |(_, after)| after)
 }
 
+/// What follows the quote that ends a literal in which a backslash escapes.
+fn beyond_escapes(text: &str) -> &str {
+    let mut escaped = false;
+    let end = text.find(|c| match c {
+        _ if escaped => {
+            escaped = false;
+            false
+        }
+        '\\' => {
+            escaped = true;
+            false
+        }
+        c => c == '\'',
+    });
+    end.map_or("", |end| &text[end + 1..])
+}
+
 fn is_of_word(c: char) -> bool {
     c.is_alphanumeric() || c == '_'
 }
@@ -94,6 +144,12 @@ mod tests {
             "SELECT sum(delete) FROM t;",
             "SELECT a FROM t WHERE b IN (SELECT c FROM update_log);",
             "\\set delete random(1, 2)\nSELECT :delete;",
+            "SELECT E'it\\'s; DELETE FROM t';",
+            "SELECT E'\\\\', e'; UPDATE t';",
+            "COPY t TO STDOUT;",
+            "COPY (SELECT a FROM t) TO STDOUT; SELECT a FROM t;",
+            "SELECT substring(a FROM 1 FOR 2) FROM t;",
+            "SELECT for_update, created, call FROM t;",
             "",
         ] {
             assert!(!rows(query), "{query}");
@@ -111,6 +167,17 @@ mod tests {
             "WITH new AS (SELECT 1 AS a) INSERT INTO t SELECT a FROM new;",
             "SELECT 'it''s'; merge into t USING s ON t.a = s.a WHEN MATCHED THEN DO NOTHING;",
             "TRUNCATE t;",
+            "SELECT E'it\\'s'; DELETE FROM t;",
+            "SELECT E'\\\\'; DELETE FROM t;",
+            "SELECT a FROM t WHERE a = 1 FOR UPDATE;",
+            "SELECT a FROM t FOR NO KEY UPDATE;",
+            "SELECT a FROM t for share;",
+            "SELECT a FROM t FOR KEY SHARE SKIP LOCKED;",
+            "COPY t (a, b) FROM STDIN;",
+            "COPY \"T\" FROM '/tmp/rows';",
+            "CREATE TABLE u AS SELECT a FROM t;",
+            "CALL change(1);",
+            "DO $$ BEGIN DELETE FROM t; END $$;",
         ] {
             assert!(rows(change), "{change}");
         }

@@ -1,6 +1,6 @@
 //! `tidelock-lab plan`: cells, arms and time of a run, without running it.
 
-use tidelock_lab::experiment::{Experiment, Size};
+use tidelock_lab::experiment::Experiment;
 use tidelock_lab::manifest::Planned;
 use tidelock_lab::{arm, plan, run};
 
@@ -32,15 +32,19 @@ impl Plan {
                     arm.name, arm.title
                 ))?;
             }
+            // A run is refused, or ends when it wants the base's capacity.
+            if arms.first().is_some_and(|arm| arm.missing.is_some()) {
+                tidelock_console::print(
+                    "  no cell is planned: the first arm is missing, with which others are compared\n",
+                )?;
+                continue;
+            }
             let here = arms.iter().filter(|arm| arm.missing.is_none());
             let here: Vec<String> = here.map(|arm| arm.name.clone()).collect();
             cells(&experiment, plan::instances(&experiment, &here).len())?;
             all.push(Planned { experiment, arms, limits: Vec::new() });
         }
-        let pre_flight = match self.which.size() {
-            Size::Miniature => 0.0,
-            Size::Small | Size::Published => run::pre_flight_seconds(&all)?,
-        };
+        let pre_flight = run::pre_flight_seconds(&all, self.which.size())?;
         let whole = duration(run::seconds(&all)? + pre_flight);
         let with = match pre_flight > 0.0 {
             true => format!(", {} of them before the first trial", duration(pre_flight)),

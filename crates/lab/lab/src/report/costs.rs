@@ -16,7 +16,7 @@ use crate::manifest::Planned;
 use crate::metric::Better;
 use crate::phrase::{self, ENDED_BY_HAND, LEAST_FOR_PUBLICATION};
 use crate::results::Results;
-use crate::trial::{Cell, Phase};
+use crate::trial::{Cell, Phase, Warning, WarningKind};
 use crate::verdict::Conclusion;
 
 /// What the run says of the cost.
@@ -266,7 +266,9 @@ impl Costs {
                 cells(blocks.len())
             ));
         }
-        let warned = results.trials.iter().filter(|trial| !trial.warnings.is_empty()).count();
+        // A rate that was lowered is a choice of the lab.
+        let disturbs = |warning: &Warning| warning.kind != WarningKind::LoweredRate;
+        let warned = results.trials.iter().filter(|t| t.warnings.iter().any(disturbs)).count();
         if warned > 0 {
             let all = results.trials.len();
             caveats.push(format!(

@@ -1,6 +1,6 @@
 //! One cell: settings, warm-up, blocks at full speed, blocks of equal work, blocks at a fixed rate.
 
-use super::equal_work::Bench;
+use super::equal_work::{Bench, Rate};
 use super::servers::Servers;
 use super::warm_up::{self, PageCache};
 use super::{Lab, Progress, trial};
@@ -9,7 +9,7 @@ use crate::experiment::{Experiment, Pgbench, Script, Sysbench, SysbenchScript, W
 use crate::manifest::Planned;
 use crate::plan;
 use crate::results::instances;
-use crate::trial::{Cell, Phase, Trial};
+use crate::trial::{Cell, Phase, Trial, Warning, WarningKind};
 
 /// The part of the plain server's capacity at which latencies are measured.
 const RATE: f64 = 0.7;
@@ -144,12 +144,15 @@ impl Lab<'_> {
         Ok(())
     }
 
-    /// Transactions a second of equal work, where some blocks of it were measured.
-    fn rate(&self, experiment: &Experiment, cell: &Cell) -> Option<f64> {
+    /// The rate of equal work, where some blocks of it were measured.
+    fn rate(&self, experiment: &Experiment, cell: &Cell) -> Option<Rate> {
         let of_cell = |t: &&Trial| {
             t.experiment == experiment.name && t.phase == Phase::EqualWork && t.cell == *cell
         };
-        self.trials.iter().find(of_cell).and_then(|t| t.metrics.get("rate").copied())
+        let trial = self.trials.iter().find(of_cell)?;
+        let is_lowered = |warning: &&Warning| warning.kind == WarningKind::LoweredRate;
+        let lowered = trial.warnings.iter().find(is_lowered).cloned();
+        Some(Rate { per_second: *trial.metrics.get("rate")?, lowered })
     }
 
     /// Transactions a second of the base: the median of its trials.

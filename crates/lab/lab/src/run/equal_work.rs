@@ -23,6 +23,7 @@ use super::trial::{self, Counters, Measured};
 use crate::error::{Error, Result};
 use crate::experiment::{Experiment, Work};
 use crate::host::{CpuTimes, Sampler};
+use crate::phrase;
 use crate::plan::{self, Instance, SLICE, Step};
 use crate::statistics::quantile;
 use crate::trial::{Cell, Warning, WarningKind};
@@ -31,18 +32,27 @@ use crate::work::pace::{Connections, Schedule};
 use crate::work::script::Script;
 use crate::work::sysbench::{self, Paced};
 
-/// The servers of a cell with their connections. `rate` is in transactions a second.
+/// The servers of a cell with their connections.
 pub(super) struct Bench<'s, 'p> {
     servers: &'s Servers<'p>,
     loads: BTreeMap<Instance, Load>,
     /// The plain server, whose capacity decides the rate.
     base: Instance,
-    rate: f64,
+    rate: Rate,
     rounds: u32,
     clients: u32,
     settles: bool,
     work: &'s Work,
     seed: u64,
+}
+
+/// A rate of equal work.
+#[derive(Clone, Debug)]
+pub(super) struct Rate {
+    /// Transactions a second.
+    pub(super) per_second: f64,
+    /// What is said of it in each trial, where it is lower than was asked for.
+    pub(super) lowered: Option<Warning>,
 }
 
 /// What gives a server its transactions, over connections that are kept.
@@ -79,7 +89,7 @@ impl<'s, 'p> Bench<'s, 'p> {
         servers: &'s Servers<'p>,
         experiment: &'s Experiment,
         cell: &Cell,
-        (capacity, rate): (f64, Option<f64>),
+        (capacity, rate): (f64, Option<Rate>),
         (seed, first): (u64, u32),
         stop: &AtomicBool,
     ) -> Result<Self> {
@@ -96,7 +106,7 @@ impl<'s, 'p> Bench<'s, 'p> {
             servers,
             loads,
             base: Instance { arm: experiment.arms.first().cloned().unwrap_or_default(), number: 0 },
-            rate: capacity,
+            rate: Rate { per_second: capacity, lowered: None },
             rounds: experiment.stop.equal_work_rounds,
             clients: clients(work, cell)?,
             settles: settles(work),
@@ -105,19 +115,18 @@ impl<'s, 'p> Bench<'s, 'p> {
         };
         let part = plan::equal_work_rate(experiment, cell)?;
         bench.rate = match rate {
-            Some(rate) => rate,
-            None => part * bench.reached(capacity, stop)?.min(capacity),
+            Some(rate) => {
+                bench.unmeasured(0, rate.per_second, stop)?;
+                rate
+            }
+            None => {
+                let capacity = bench.reached(capacity, stop)?.min(capacity);
+                let clients = bench.clients;
+                light_rate(part, capacity, clients, |step, rate| {
+                    bench.unmeasured(step, rate, stop)
+                })?
+            }
         };
-        let is_decided = rate.is_some() || part > LIGHT;
-        for round in 0..=MOST_STEPS {
-            let latencies = bench.unmeasured(round, stop)?;
-            if is_decided || is_light(bench.rate, &latencies, bench.clients) {
-                break;
-            }
-            if round < MOST_STEPS {
-                bench.rate *= STEP;
-            }
-        }
         if bench.settles {
             for server in &servers.servers {
                 server.database.write_out(stop)?;
@@ -126,15 +135,17 @@ impl<'s, 'p> Bench<'s, 'p> {
         Ok(bench)
     }
 
-    /// A slice at the rate for each server, which does not count: latencies of the plain one.
-    fn unmeasured(&mut self, round: u32, stop: &AtomicBool) -> Result<Vec<f64>> {
-        let seed = self.seed ^ (u64::from(round) << 48);
-        let schedule = Schedule::draw(seed, self.rate, SLICE.1);
+    /// Slices at a rate for each server, which do not count: latencies of the plain one in each.
+    fn unmeasured(&mut self, step: u32, rate: f64, stop: &AtomicBool) -> Result<Vec<Vec<f64>>> {
         let mut of_base = Vec::new();
-        for server in &self.servers.servers {
-            let latencies = self.slice(&server.instance(), &schedule, stop)?;
-            if server.instance() == self.base {
-                of_base = latencies;
+        for number in 0..UNMEASURED {
+            let seed = self.seed ^ (u64::from(step * UNMEASURED + number) << 48);
+            let schedule = Schedule::draw(seed, rate, SLICE.0);
+            for server in &self.servers.servers {
+                let latencies = self.slice(&server.instance(), &schedule, stop)?;
+                if server.instance() == self.base {
+                    of_base.push(latencies);
+                }
             }
         }
         Ok(of_base)
@@ -189,7 +200,7 @@ impl<'s, 'p> Bench<'s, 'p> {
         let before = servers.iter().map(|s| s.cpu_seconds()).collect::<Result<Vec<f64>>>()?;
         let mut parts: BTreeMap<usize, Part> = BTreeMap::new();
         for round in rounds(&mut random, self.rounds, steps.len()) {
-            let schedule = Schedule::draw(round.seed, self.rate, round.length);
+            let schedule = Schedule::draw(round.seed, self.rate.per_second, round.length);
             for at in &round.order {
                 let part = parts.entry(*at).or_default();
                 let (clock, cpu) = (Instant::now(), CpuTimes::now());
@@ -212,7 +223,8 @@ impl<'s, 'p> Bench<'s, 'p> {
             let part = parts.remove(&at).unwrap_or_default();
             let mut warnings = samples.warnings.clone();
             warnings.extend(part.queue(self.rounds * self.clients));
-            let done = part.done(cpu, self.rate);
+            warnings.extend(self.rate.lowered.clone());
+            let done = part.done(cpu, self.rate.per_second);
             warnings.extend(server.unlimited.iter().chain(&server.coarse).cloned());
             let units = done.units;
             let mut trial = Measured::of(started, done, warnings);
@@ -234,13 +246,62 @@ impl<'s, 'p> Bench<'s, 'p> {
     }
 }
 
-/// Whether transactions at this rate, with these latencies in milliseconds, find a client that is
-/// free: by Little's law, rate times latency is how many of them there are at once. Of few
-/// transactions nothing is said.
-fn is_light(rate: f64, latencies: &[f64], clients: u32) -> bool {
-    let enough = f64::from(clients * FOR_EACH_CLIENT);
-    let Some(middle) = quantile(latencies, 0.5) else { return true };
-    (latencies.len() as f64) < enough || rate * middle / 1e3 <= f64::from(clients)
+/// The rate that is `part` of `capacity`, lowered until the load is light. `slices` gives the
+/// latencies of unmeasured slices at a rate, in milliseconds; its first argument is how often the
+/// rate was lowered. A part beyond [`LIGHT`] stays as it was asked for.
+fn light_rate(
+    part: f64,
+    capacity: f64,
+    clients: u32,
+    mut slices: impl FnMut(u32, f64) -> Result<Vec<Vec<f64>>>,
+) -> Result<Rate> {
+    let (mut step, mut used) = (0, part);
+    loop {
+        let per_second = used * capacity;
+        let slices = slices(step, per_second)?;
+        if part > LIGHT {
+            return Ok(Rate { per_second, lowered: None });
+        }
+        let is_light = is_light(per_second, &slices, clients);
+        if is_light || step == MOST_STEPS {
+            let lowered = (step > 0).then(|| lowered((part, used), is_light));
+            return Ok(Rate { per_second, lowered });
+        }
+        step += 1;
+        used *= STEP;
+    }
+}
+
+/// Whether no more transactions are under way at this rate than there are clients, by the median of
+/// the slices. By Little's law, rate times mean latency is how many of them there are at once. Of
+/// few transactions nothing is said.
+fn is_light(rate: f64, slices: &[Vec<f64>], clients: u32) -> bool {
+    let transactions: usize = slices.iter().map(Vec::len).sum();
+    if (transactions as f64) < f64::from(clients * FOR_EACH_CLIENT) {
+        return true;
+    }
+    let mean = |latencies: &Vec<f64>| latencies.iter().sum::<f64>() / latencies.len() as f64;
+    let under_way: Vec<f64> = slices
+        .iter()
+        .filter(|latencies| !latencies.is_empty())
+        .map(|latencies| rate * mean(latencies) / 1e3)
+        .collect();
+    quantile(&under_way, 0.5).is_none_or(|middle| middle <= f64::from(clients))
+}
+
+/// What trials say at a part of capacity below the one that was asked for.
+fn lowered((asked, used): (f64, f64), is_light: bool) -> Warning {
+    let (asked, used) = (phrase::part(asked), phrase::part(used));
+    let text = match is_light {
+        true => format!(
+            "the rate is {used} % of capacity and not {asked} %: at more, transactions waited for a client"
+        ),
+        false => format!(
+            "the rate is {used} % of capacity and not {asked} %, the lowest that is tried, and transactions \
+             waited for a client all the same"
+        ),
+    };
+    Warning { kind: WarningKind::LoweredRate, text }
 }
 
 /// One slice for each server.
@@ -347,6 +408,8 @@ const LIGHT: f64 = 0.4;
 /// By what a rate is lowered at which it is not, and how often at most: down to a sixth.
 const STEP: f64 = 0.8;
 const MOST_STEPS: u32 = 8;
+/// Slices at each rate that do not count: the median of three is not that of a single hiccup.
+const UNMEASURED: u32 = 3;
 /// By how much longer than planned slices may take, where each client has so many transactions in a
 /// slice: at 40 % of capacity the last one explains an eightieth.
 const OVERRUN: f64 = 1.05;
@@ -358,13 +421,50 @@ mod tests {
 
     #[test]
     fn a_load_is_light_while_fewer_transactions_are_under_way_than_there_are_clients() {
-        let light = |rate, middle, clients| is_light(rate, &[middle; 1_000], clients);
+        let slice = |latency: f64| vec![latency; 400];
+        let light = |rate, mean, clients| is_light(rate, &[(); 3].map(|()| slice(mean)), clients);
         // Reads of CYBERTEC's matrix in the run of 27 November 2026, at scale 7 and 20.
         assert!(light(15_923.0, 0.214, 8) && light(13_511.0, 0.228, 8));
         assert!(!light(23_225.0, 0.338, 2) && !light(23_225.0, 0.12, 2));
         assert!(light(23_225.0 * STEP.powi(3), 0.12, 2));
         assert!(light(837.0, 0.674, 2), "TPC-B");
-        assert!(is_light(9.0, &[1000.0; 4], 2), "four transactions say nothing");
+        assert!(is_light(9.0, &[vec![1000.0; 4]], 2), "four transactions say nothing");
+        // A mean, since Little's law is of means; and one slice of three does not decide.
+        let mut queue = slice(0.1);
+        queue[..100].fill(2.0);
+        assert!(!is_light(5_000.0, &[slice(0.1), queue.clone(), queue.clone()], 2));
+        assert!(is_light(5_000.0, &[slice(0.1), queue, slice(0.1)], 2));
+    }
+
+    #[test]
+    fn a_rate_is_lowered_until_no_queue_grows_and_the_trials_say_to_what() {
+        // A server whose clients get a queue beyond 15,000 a second.
+        let two_clients = |capacity: f64, beyond: f64, part: f64| {
+            let mut tried = Vec::new();
+            let slices = |step: u32, rate: f64| {
+                assert_eq!(step as usize, tried.len());
+                tried.push(rate);
+                let latency = if rate > beyond { 5.0 } else { 0.1 };
+                Ok(vec![vec![latency; 400]; 3])
+            };
+            let rate = light_rate(part, capacity, 2, slices).unwrap();
+            assert_eq!(tried.last(), Some(&rate.per_second));
+            (rate.per_second / capacity, rate.lowered.map(|warning| warning.text), tried.len())
+        };
+        assert_eq!(two_clients(30_000.0, 15_000.0, 0.4), (0.4, None, 1));
+        let (part, said, tried) = two_clients(58_000.0, 15_000.0, 0.4);
+        let said = said.unwrap();
+        assert!((part - 0.4 * STEP.powi(2)).abs() < 1e-9 && tried == 3, "{part}");
+        assert!(
+            said.starts_with("the rate is 25.6 % of capacity and not 40.0 %: at more"),
+            "{said}"
+        );
+        // What the experiment asks for beyond a light load, it gets.
+        assert_eq!(two_clients(58_000.0, 15_000.0, 0.7), (0.7, None, 1));
+        // Where no step is enough, the trials say that.
+        let (part, said, tried) = two_clients(58_000.0, 1.0, 0.4);
+        assert!((part - 0.4 * STEP.powi(8)).abs() < 1e-9 && tried == 9, "{part}");
+        assert!(said.unwrap().ends_with("transactions waited for a client all the same"));
     }
 
     #[test]

@@ -25,7 +25,7 @@ pub(super) struct Spread {
     pub(super) estimate: Estimate,
     /// Blocks that it rests on.
     pub(super) measured: usize,
-    /// Seconds of one of these blocks, with two servers.
+    /// Seconds of one server's part of one of these blocks.
     pub(super) seconds: f64,
 }
 
@@ -91,8 +91,10 @@ impl Forecast {
     ) -> Result<Self> {
         let reach = (1.0 + wanted).ln();
         let mut families: BTreeMap<Kind, Vec<Result<Known<'_>, Lack>>> = BTreeMap::new();
-        // So far: with the blocks that are needed, as planned, and as it will be.
-        let (mut needs, mut as_planned, mut now) = (0.0, 0.0, 0.0);
+        // So far: with the blocks that are needed, and as planned; as it will be, where blocks
+        // differ as in the pre-flight, and where they differ by the most.
+        let (mut needs, mut as_planned) = (0.0, 0.0);
+        let (mut likely, mut at_most) = (0.0, 0.0);
         let over = left.map_or(f64::INFINITY, |left| left.as_secs_f64());
         for planned in experiments {
             let experiment = &planned.experiment;
@@ -101,7 +103,7 @@ impl Forecast {
                 continue;
             }
             let fill = plan::seconds_to_fill(experiment, servers)?;
-            for sum in [&mut needs, &mut as_planned, &mut now] {
+            for sum in [&mut needs, &mut as_planned, &mut likely, &mut at_most] {
                 *sum += fill;
             }
             for cell in plan::cells(experiment)? {
@@ -111,32 +113,32 @@ impl Forecast {
                 let paced = |work| f64::from(blocks) * plan::equal_work_seconds(experiment, work);
                 let work = experiment.workload.get(cell.workload());
                 let others = whole - work.map_or(0.0, paced) * servers as f64;
-                needs += others;
-                now += others;
+                for sum in [&mut needs, &mut likely, &mut at_most] {
+                    *sum += others;
+                }
                 let Some(load) = Load::of(experiment, &cell) else { continue };
                 let (kind, phase) = (load.kind, load.phase);
                 let found = match spreads.get(&load) {
                     _ if !has_control(planned) => Err(Lack::Control),
                     Some(Ok(spread)) if phase == Phase::Capacity => {
                         match experiment.stop.blocks as usize {
-                            blocks if blocks >= LEAST_BLOCKS => Ok(spread.after(blocks)),
+                            blocks if blocks >= LEAST_BLOCKS => Ok(spread.after(blocks, blocks)),
                             _ => Err(Lack::Blocks),
                         }
                     }
                     Some(Ok(spread)) => {
-                        let block = spread.seconds / 2.0 * servers as f64;
+                        let block = spread.seconds * servers as f64;
                         needs += spread.blocks_for(reach) as f64 * block;
-                        let most = spread.at_most().blocks_for(reach);
-                        let wished = match experiment.stop.control_precision {
-                            Some(_) => most.min(MOST_BLOCKS as usize),
+                        let wished = |spread: &Spread| match experiment.stop.control_precision {
+                            Some(_) => spread.blocks_for(reach).min(MOST_BLOCKS as usize),
                             None => blocks as usize,
                         };
-                        let fits = |n: &usize| now + (n + 1) as f64 * block <= over;
-                        let blocks = (0..wished).take_while(fits).count();
-                        now += blocks as f64 * block;
-                        match blocks {
-                            blocks if blocks >= LEAST_BLOCKS => Ok(spread.after(blocks)),
-                            blocks if blocks < wished => Err(Lack::Time),
+                        let (fewer, more) = (wished(spread), wished(&spread.at_most()));
+                        let these = fitting(fewer, block, &mut likely, over);
+                        let least = fitting(more, block, &mut at_most, over);
+                        match these {
+                            these if these >= LEAST_BLOCKS => Ok(spread.after(these, least)),
+                            these if these < fewer => Err(Lack::Time),
                             _ => Err(Lack::Blocks),
                         }
                     }
@@ -225,19 +227,33 @@ impl Forecast {
     }
 }
 
+/// How many of so many blocks end in time, when each takes `block` seconds. `now` is when they
+/// begin, and then when they end.
+fn fitting(wished: usize, block: f64, now: &mut f64, over: f64) -> usize {
+    let begin = *now;
+    let blocks = (1..=wished).take_while(|n| begin + *n as f64 * block <= over).count();
+    *now = begin + blocks as f64 * block;
+    blocks
+}
+
 /// What a cell will be known by.
 #[derive(Clone, Copy, Debug)]
 struct Known<'s> {
-    /// Where its blocks differ as those of the pre-flight did.
+    /// Where blocks differ as those of the pre-flight did.
     likely: Estimate,
+    /// The same after the blocks that are measured where they differ by the most: with a precision
+    /// these are more, and with minutes too they may be fewer. `None` of too few to conclude.
+    at_most: Option<Estimate>,
     /// What the pre-flight measured; cells of one load share it.
     spread: &'s Spread,
 }
 
 impl Spread {
-    /// What it will be known by after so many blocks.
-    fn after(&self, blocks: usize) -> Known<'_> {
-        Known { likely: self.estimate.after(blocks, self.measured), spread: self }
+    /// What it will be known by after so many blocks, `at_most` where they differ by the most.
+    fn after(&self, blocks: usize, at_most: usize) -> Known<'_> {
+        let of = |blocks| self.estimate.after(blocks, self.measured);
+        let is_enough = at_most >= LEAST_BLOCKS;
+        Known { likely: of(blocks), at_most: is_enough.then(|| of(at_most)), spread: self }
     }
 
     /// The same where blocks differ by the most that is to be reckoned with.
@@ -285,8 +301,9 @@ fn outlook(
     let known: Vec<Known<'_>> = cells.iter().filter_map(|cell| cell.ok()).collect();
     let all: Vec<Estimate> = known.iter().map(|cell| cell.likely).collect();
     let likely = half_width(Estimate::pooled(&all));
+    let late = known.iter().filter(|cell| cell.at_most.is_none()).count();
     let at_most = half_width(Estimate::pooled_at_most(&by_load(&known), CASES));
-    if at_most <= reach {
+    if late == 0 && at_most <= reach {
         return Outlook::Decided;
     }
     let of = match cells.len() {
@@ -295,19 +312,26 @@ fn outlook(
     };
     let give = |half: f64| format!("{} %", part(half.exp() - 1.0));
     let blocks = format!("the blocks of {of} give {}", give(likely));
-    match likely <= reach {
-        true => Outlook::Doubtful(format!("{blocks}, {} at most", give(at_most))),
-        false => Outlook::Open(blocks),
+    if likely > reach {
+        return Outlook::Open(blocks);
     }
+    Outlook::Doubtful(match late {
+        0 => format!("{blocks}, {} at most", give(at_most)),
+        late => {
+            let those = if cells.len() == 1 { "it".into() } else { format!("{late} of them") };
+            format!("{blocks}; for {those} no time may be left of the minutes given")
+        }
+    })
 }
 
-/// The cells of each load, with what was measured of it.
+/// The cells of each load, after the blocks that they have where these differ by the most, with
+/// what was measured of it.
 fn by_load(known: &[Known<'_>]) -> Vec<(Estimate, Vec<Estimate>)> {
     let mut loads: Vec<(&Spread, Vec<Estimate>)> = Vec::new();
-    for cell in known {
+    for (cell, at_most) in known.iter().filter_map(|cell| Some((cell, cell.at_most?))) {
         match loads.iter_mut().find(|(spread, _)| std::ptr::eq(*spread, cell.spread)) {
-            Some((_, cells)) => cells.push(cell.likely),
-            None => loads.push((cell.spread, vec![cell.likely])),
+            Some((_, cells)) => cells.push(at_most),
+            None => loads.push((cell.spread, vec![at_most])),
         }
     }
     loads.into_iter().map(|(spread, cells)| (spread.estimate, cells)).collect()
@@ -347,7 +371,8 @@ impl Load {
 /// When a parameter is no number.
 pub(super) fn to_try(experiments: &[Planned]) -> Result<BTreeMap<Load, (&Planned, Cell)>> {
     let mut first = BTreeMap::new();
-    for planned in experiments.iter().filter(|planned| has_control(planned)) {
+    let is_measured = |planned: &&Planned| has_control(planned) && !instances(planned).is_empty();
+    for planned in experiments.iter().filter(is_measured) {
         for cell in plan::cells(&planned.experiment)? {
             if let Some(load) = Load::of(&planned.experiment, &cell) {
                 first.entry(load).or_insert((planned, cell));

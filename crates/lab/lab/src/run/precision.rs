@@ -136,7 +136,8 @@ impl Lab<'_> {
             }
             count += 1;
         }
-        let seconds = start.elapsed().as_secs_f64() / count as f64;
+        let of_each = (count * both.len()) as f64;
+        let seconds = start.elapsed().as_secs_f64() / of_each;
         let (estimate, measured) = widest(&experiment, &trials)?;
         Ok(Spread { estimate, measured, seconds })
     }
@@ -172,13 +173,15 @@ pub fn seconds(experiments: &[Planned]) -> Result<f64> {
     Ok(seconds)
 }
 
-/// Seconds of the pre-flight of a new run, roughly: 0 where it has none. Miniatures have none.
+/// Seconds of the pre-flight of a new run, roughly: 0 where it has none. Miniatures have one only
+/// where a precision was asked for.
 ///
 /// # Errors
 /// As [`seconds`].
-pub fn pre_flight_seconds(experiments: &[Planned]) -> Result<f64> {
+pub fn pre_flight_seconds(experiments: &[Planned], size: Size) -> Result<f64> {
     let asked = experiments.iter().any(|p| p.experiment.stop.control_precision.is_some());
-    if !asked && seconds(experiments)? <= LONG {
+    let is_miniature = size == Size::Miniature;
+    if !asked && (is_miniature || seconds(experiments)? <= LONG) {
         return Ok(0.0);
     }
     let mut all = 0.0;
@@ -188,17 +191,25 @@ pub fn pre_flight_seconds(experiments: &[Planned]) -> Result<f64> {
         }
         let experiment = equal_and_small(&planned.experiment, &cell);
         let Some(work) = experiment.workload.get(cell.workload()) else { continue };
+        let servers = plan::instances(&experiment, &experiment.arms).len();
         let (trial, around) = plan::trial_seconds(&experiment, work, &cell)?;
-        let one_block = 2.0 * (trial + around);
-        let measured = match load.phase {
-            // Warm-up of both, the capacity of one, and the last block.
-            Phase::EqualWork => 4.0 + 2.0 + 4.0 + PRE_FLIGHT.as_secs_f64(),
-            Phase::Capacity | Phase::FixedRate => {
-                let least = one_block * LEAST_BLOCKS as f64;
-                one_block + least.max(PRE_FLIGHT.as_secs_f64())
+        // One block of all servers, and what is done before the first.
+        let (block, before) = match load.phase {
+            Phase::EqualWork => {
+                let block = plan::equal_work_seconds(&experiment, work);
+                // Two seconds of warm-up, and slices that do not count; the capacity of one server.
+                (block, 2.0 + 1.2 + 2.0 / servers as f64)
             }
+            Phase::Capacity | Phase::FixedRate => (trial + around, trial + around),
         };
-        all += plan::seconds_of_ground(&plan::ground(&experiment, &cell)?, 2) + measured;
+        let (block, before) = (block * servers as f64, before * servers as f64);
+        // It ends with the first block that is over after that time.
+        let measured = match block * LEAST_BLOCKS as f64 {
+            least if least > PRE_FLIGHT.as_secs_f64() => least,
+            _ => PRE_FLIGHT.as_secs_f64() + block / 2.0,
+        };
+        let ground = plan::ground(&experiment, &cell)?;
+        all += plan::seconds_of_ground(&ground, servers) + before + measured;
     }
     Ok(all)
 }
@@ -210,7 +221,9 @@ fn too_long(experiment: &Experiment, cell: &Cell, phase: Phase) -> Result<Option
         return Ok(None);
     }
     let (trial, around) = plan::trial_seconds(experiment, work, cell)?;
-    let seconds = (trial + around) * 2.0 * LEAST_BLOCKS as f64;
+    let experiment = equal_and_small(experiment, cell);
+    let servers = plan::instances(&experiment, &experiment.arms).len();
+    let seconds = (trial + around) * servers as f64 * LEAST_BLOCKS as f64;
     let minutes = (seconds / 60.0).ceil();
     Ok((seconds > MOST.as_secs_f64()).then(|| format!("it takes {minutes:.0} min to try")))
 }

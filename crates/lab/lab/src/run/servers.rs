@@ -71,15 +71,15 @@ impl<'p> Servers<'p> {
         let ground = crate::plan::ground(experiment, cell)?;
         let caps = Caps::resolve(&experiment.limits, &cell.0)?;
         let mut servers = Vec::new();
-        let width = instances.iter().map(|one| name(&one.arm, one.number).len()).max();
-        for instance in instances {
+        let directories = directories(&instances);
+        for (instance, directory) in instances.into_iter().zip(directories) {
             let arm = Definition::of(experiment, &instance.arm);
             if stop.load(Ordering::Relaxed) {
                 return Err(Error::Interrupted);
             }
             progress.preparing(&filling(&arm, &ground));
             let mut server = Server::new(arm, instance.number);
-            server.directory = of_length(&server.name(), width.unwrap_or_default());
+            server.directory = directory;
             server.make(place, experiment.engine, &ground, &caps, stop)?;
             servers.push(server);
         }
@@ -359,11 +359,13 @@ fn name(arm: &str, number: u32) -> String {
     }
 }
 
-/// A name of a directory with so many letters. A server has the path in its arguments and on its
-/// stack; where these have other lengths, the same program has other addresses. No name of an arm
-/// has a dot.
-fn of_length(name: &str, width: usize) -> String {
-    format!("{name:.<width$}")
+/// Names of the servers' directories, all of one length. A server has the path in its arguments and
+/// on its stack; where these have other lengths, the same program has other addresses. No name of
+/// an arm has a dot.
+fn directories(instances: &[Instance]) -> Vec<String> {
+    let names = || instances.iter().map(|one| name(&one.arm, one.number));
+    let width = names().map(|name| name.len()).max().unwrap_or_default();
+    names().map(|name| format!("{name:.<width$}")).collect()
 }
 
 /// A directory for the servers' account in one of ours. That stays ours: of what a killed lab left,
@@ -503,9 +505,11 @@ mod tests {
 
     #[test]
     fn directories_of_all_servers_have_names_of_one_length() {
-        let names = [("plain", 0), ("control", 0), ("gocryptfs", 1)].map(|(a, n)| name(a, n));
-        let all = names.each_ref().map(|name| of_length(name, 11));
-        assert_eq!(all, ["plain......", "control....", "gocryptfs-2"]);
+        let servers = [("plain", 0), ("control", 0), ("gocryptfs", 1)]
+            .map(|(arm, number)| Instance { arm: arm.into(), number });
+        assert_eq!(directories(&servers), ["plain......", "control....", "gocryptfs-2"]);
+        assert_eq!(directories(&servers[..2]), ["plain..", "control"]);
+        assert!(directories(&[]).is_empty());
     }
 
     #[test]

@@ -82,6 +82,11 @@ fn an_arm_without_its_programs_stops_nothing_but_a_run_of_itself_alone() {
     assert_eq!(output.status.code(), Some(2), "{}", told(&output));
     assert!(told(&output).contains("`ghost`: its bin, "), "{}", told(&output));
     assert!(!bench.path("other").exists());
+    // Nor is there time for it in a plan.
+    let output = lab(&["plan", &ghost("\"ghost\", \"plain\"")]).output().unwrap();
+    succeeded(&output);
+    assert!(told(&output).contains("no cell is planned"), "{}", told(&output));
+    assert!(told(&output).contains("about 0 s in all\n"), "{}", told(&output));
 }
 
 /// A peer is an arm of the file: initdb's arguments, SQL, a directory.

@@ -86,6 +86,7 @@ fn warnings(trials: &[&Trial]) -> Vec<WarningView> {
             WarningKind::CoarseClock => "CPU time in ticks of the clock",
             WarningKind::ColdCache => "files not read into the page cache before the block",
             WarningKind::Queue => "a queue where the load should be light",
+            WarningKind::LoweredRate => "a rate of equal work below the one that was asked for",
             WarningKind::Contradicted => "two rows of one trial that differ",
         },
         trials: count,
