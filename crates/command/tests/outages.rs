@@ -192,6 +192,15 @@ fn a_new_version_of_a_secret_renews_the_keyring_key() {
     );
     let said = place.run(&rotate);
     assert!(said.contains(", as before") && said.contains("its own key is not renewed"), "{said}");
+    // A service that fails once, at whichever question, has no other key by that.
+    let said = [0, 1, 2, 3, 4, 5, 6, 7].map(|answers| {
+        vault.set(Mood::Fails(answers));
+        place.run(&format!("{rotate} --no-renew --yes"))
+    });
+    assert!(said.iter().all(|said| !said.contains("destroy the old principal key")), "{said:#?}");
+    let in_doubt = |said: &&String| !said.contains("[exit") && !said.contains(", as before");
+    assert_eq!(said.iter().filter(in_doubt).count(), 1, "{said:#?}");
+    assert!(said.last().is_some_and(|said| said.contains(", as before")), "{said:#?}");
     vault.set(Mood::Raw(NEW));
     let said = place.run(&rotate);
     assert!(!said.contains(", as before"), "{said}");

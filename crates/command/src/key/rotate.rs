@@ -202,20 +202,23 @@ impl Rotate {
         // A name alone says nothing: a secret has versions, an alias and a label move.
         let is_of_kind = provider.kind() == kind;
         let opens = || slot.check(&*provider);
-        // Of a service that fails, the next call says why.
-        let is_another =
-            !is_of_kind || matches!(opens(), Err(tidelock_keyring::Error::WrongKey { .. }));
+        // Only this error says so: a service fails for a moment, or lets nobody decrypt.
+        let is_wrong =
+            |why: &tidelock_keyring::Error| matches!(why, tidelock_keyring::Error::WrongKey { .. });
+        let is_another = !is_of_kind || opens().is_err_and(|why| is_wrong(&why));
         if (self.to.is_some() || self.may_ask()) && is_another {
             self.renewal.refuse_early(&self.opening, session)?;
         }
         let new = session.keyring.replace_slot(id, &*provider)?;
         // The secret may have another version by now; a passphrase was asked for meanwhile.
-        let is_known = is_another && choice.is_unattended();
-        let same_key = is_of_kind && !is_known && opens().is_ok();
+        let is_surely_another = is_another && choice.is_unattended();
+        let answer = (is_of_kind && !is_surely_another).then(opens);
+        let same_key = matches!(answer, Some(Ok(_)));
         // Where the service wraps, what has the name may hold the old key too.
         let reference = provider.reference();
         let same_name = !reference.is_empty() && slot.terms.reference == reference;
-        let keep = same_key || same_name && is_of_kind && provider.wrapping() == Wrapping::Remote;
+        let keep = answer.is_some_and(|answer| !answer.is_err_and(|why| is_wrong(&why)))
+            || same_name && is_of_kind && provider.wrapping() == Wrapping::Remote;
         if !choice.is_unattended() && unattended::depends_on(session, kind)? {
             unattended::confirm(&Session::name(slot), self.yes)?;
         }

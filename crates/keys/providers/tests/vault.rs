@@ -240,6 +240,17 @@ fn the_namespace_goes_with_every_request() {
     assert_eq!(fault(without.wrap(&terms, &payload())).0, ServiceFault::NotFound);
 }
 
+/// Whether to try again is the caller's.
+#[test]
+fn a_vault_that_fails_once_is_told_and_the_next_call_is_answered() {
+    let (double, home) = (Double::start(), Home::new());
+    let on = double.prepared();
+    let provider = home.provider(&on.address, &on.good, TRANSIT);
+    double.set(Mood::Fails(0));
+    assert_eq!(fault(provider.wrap(&terms(&*provider), &payload())).0, ServiceFault::Locked);
+    provider.wrap(&terms(&*provider), &payload()).unwrap();
+}
+
 #[test]
 fn a_vault_that_is_slow_or_away_is_given_up_with_its_place() {
     let (double, home) = (Double::start(), Home::new());

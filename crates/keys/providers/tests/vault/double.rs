@@ -24,6 +24,8 @@ pub(crate) enum Mood {
     Fine,
     Sealed,
     Slow,
+    /// Fails once, behind so many good answers.
+    Fails(usize),
     Namespace(&'static str),
     Raw(&'static str),
 }
@@ -121,7 +123,16 @@ impl Double {
 /// One request, one answer; a client that breaks off is no failure of the double.
 fn converse(stream: &mut (impl Read + Write), state: &Mutex<State>) {
     let Some(asked) = read(stream) else { return };
-    let mood = state.lock().unwrap().mood;
+    let mood = {
+        let mut state = state.lock().unwrap();
+        let mood = state.mood;
+        match mood {
+            Mood::Fails(0) => state.mood = Mood::Fine,
+            Mood::Fails(left) => state.mood = Mood::Fails(left - 1),
+            _ => {}
+        }
+        mood
+    };
     let (status, body) = match mood {
         Mood::Raw(text) => {
             let _ = stream.write_all(text.as_bytes()).and_then(|()| stream.flush());
@@ -131,13 +142,15 @@ fn converse(stream: &mut (impl Read + Write), state: &Mutex<State>) {
             std::thread::sleep(Duration::from_secs(300));
             return;
         }
-        Mood::Sealed => (503, errors("Vault is sealed")),
+        Mood::Sealed | Mood::Fails(0) => (503, errors("Vault is sealed")),
         Mood::Namespace(name)
             if asked.headers.get("x-vault-namespace").map(String::as_str) != Some(name) =>
         {
             (404, errors("no handler for route"))
         }
-        Mood::Namespace(_) | Mood::Fine => answer(&asked, &mut state.lock().unwrap()),
+        Mood::Namespace(_) | Mood::Fails(_) | Mood::Fine => {
+            answer(&asked, &mut state.lock().unwrap())
+        }
     };
     let body = if body.is_null() { String::new() } else { body.to_string() };
     let length = body.len();
