@@ -140,11 +140,17 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
     fn open_unnamed(&self, at: Fd, path: &[u8], flags: i32, mode: u32) -> Result<i32, Errno> {
         match self.decide(at, path, LastLink::Follow)? {
             Decided::Outside => {
-                // The directory itself may be opened, a file in it may not.
-                if !self.follow(at, path)? {
-                    return self.refuse(path, Refusal::TooManyLinks);
-                }
-                let directory = self.system.open(at, path, PATH_DIRECTORY, 0, Self::AS_FLAGS)?;
+                let open = |links| self.system.open(at, path, PATH_DIRECTORY, 0, links);
+                let directory = match open(Links::Refuse) {
+                    Err(Errno::LOOP | Errno::NOSYS) => {
+                        // The directory itself may be opened, a file in it may not.
+                        if !self.follow(at, path)? {
+                            return self.refuse(path, Refusal::TooManyLinks);
+                        }
+                        open(Self::AS_FLAGS)?
+                    }
+                    opened => opened?,
+                };
                 let judged = self.judge_in(directory, b"", path);
                 // An O_PATH descriptor: closing it cannot lose anything.
                 let _ = self.system.close(directory);
