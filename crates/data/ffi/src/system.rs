@@ -6,6 +6,7 @@
 #![expect(unsafe_code, reason = "descriptors by number")]
 
 mod directory;
+mod stat;
 
 use core::ffi::CStr;
 use core::sync::atomic::{
@@ -16,7 +17,7 @@ use std::os::fd::{BorrowedFd, IntoRawFd};
 
 use rustix::fs::{
     Access, AtFlags, FallocateFlags, Mode, OFlags, ResolveFlags, SeekFrom, StatxAttributes,
-    StatxFlags, Timespec, Timestamps,
+    StatxFlags, Timespec,
 };
 use tidelock_cipher::{Root, Sealed, SealedHeader};
 use tidelock_engine::{
@@ -32,8 +33,6 @@ use crate::scratch::{self, Scratch};
 use crate::{futex, requests, sys};
 
 const SPARES: usize = 8;
-/// What the engine wants to know of a file.
-const WITHOUT_TIMES: StatxFlags = StatxFlags::TYPE.union(StatxFlags::INO).union(StatxFlags::SIZE);
 /// What open(2) knows. O_LARGEFILE is missing: all files are large here.
 const KNOWN: OFlags = OFlags::ACCMODE
     .union(OFlags::APPEND)
@@ -166,26 +165,12 @@ impl Kernel for Linux {
     }
 
     fn touch(&self, file: Fd) -> Result<(), Errno> {
-        let special = |tv_nsec| Timespec { tv_sec: 0, tv_nsec };
-        let times = Timestamps {
-            last_access: special(rustix::fs::UTIME_OMIT),
-            last_modification: special(rustix::fs::UTIME_NOW),
-        };
-        rustix::fs::futimens(borrow(file), &times).map_err(error)
+        stat::touch(borrow(file)).map_err(error)
     }
 
     #[inline]
     fn stat(&self, file: Fd) -> Result<FileStat, Errno> {
-        // Not fstat: who has asked for a file's times makes the next write take a new time, and the
-        // file system write the inode, with each call (Linux 6.13 and later).
-        match rustix::fs::statx(borrow(file), c"", AtFlags::EMPTY_PATH, WITHOUT_TIMES) {
-            Ok(stat) => Ok(file_statx(&stat)),
-            // A sandbox that does not have it.
-            Err(rustix::io::Errno::NOSYS | rustix::io::Errno::PERM) => {
-                rustix::fs::fstat(borrow(file)).map(|stat| file_stat(&stat)).map_err(error)
-            }
-            Err(why) => Err(error(why)),
-        }
+        stat::of(borrow(file)).map_err(error)
     }
 
     fn allocate(&self, file: Fd, mode: i32, at: DiskOffset, len: u64) -> Result<(), Errno> {
@@ -418,9 +403,7 @@ impl System for Linux {
     }
 
     fn stat_at(&self, at: Fd, path: &[u8]) -> Result<FileStat, Errno> {
-        rustix::fs::statat(borrow(at), text(path)?, AtFlags::SYMLINK_NOFOLLOW)
-            .map(|stat| file_stat(&stat))
-            .map_err(error)
+        stat::at(borrow(at), text(path)?).map_err(error)
     }
 
     fn may_only_write(&self, at: Fd, path: &[u8]) -> bool {
@@ -525,32 +508,6 @@ const LOOK_AFTER_NS: i64 = 100_000;
 fn half_of_the_limit() -> i32 {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
     limit.and_then(|limit| i32::try_from(limit / 2).ok()).unwrap_or(i32::MAX)
-}
-
-fn file_statx(stat: &rustix::fs::Statx) -> FileStat {
-    let kind = rustix::fs::FileType::from_raw_mode(stat.stx_mode.into());
-    FileStat {
-        device: rustix::fs::makedev(stat.stx_dev_major, stat.stx_dev_minor),
-        inode: stat.stx_ino,
-        size: DiskSize(stat.stx_size),
-        regular: kind.is_file(),
-        directory: kind.is_dir(),
-        symlink: kind.is_symlink(),
-        block: kind.is_block_device(),
-    }
-}
-
-fn file_stat(stat: &rustix::fs::Stat) -> FileStat {
-    let kind = rustix::fs::FileType::from_raw_mode(stat.st_mode);
-    FileStat {
-        device: stat.st_dev,
-        inode: stat.st_ino,
-        size: DiskSize(u64::try_from(stat.st_size).unwrap_or(0)),
-        regular: kind.is_file(),
-        directory: kind.is_dir(),
-        symlink: kind.is_symlink(),
-        block: kind.is_block_device(),
-    }
 }
 
 /// Asks the kernel for the working directory again, after chdir or fchdir.
