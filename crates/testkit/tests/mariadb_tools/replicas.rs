@@ -2,14 +2,13 @@
 //! files.
 
 use std::fs;
-use std::net::TcpListener;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use tidelock_testkit::maria::{installed, search, started};
 use tidelock_testkit::marker::Marker;
 use tidelock_testkit::pg::mysqld::Mysqld;
-use tidelock_testkit::pg::{Arm, Error, Result, Tool, Workspace, ensure};
+use tidelock_testkit::pg::{Arm, Error, Result, Tool, Workspace, ensure, unused_port};
 use tidelock_testkit::tools::Sees;
 
 use super::{
@@ -31,7 +30,7 @@ fn a_stream_goes_from_sealed_to_sealed_and_the_copy_replicates_both_ways() -> Re
     }
     let place = Workspace::new()?;
     let marker = Marker::new();
-    let port = free_port()?;
+    let port = unused_port().map_err(Error::io("looking for a port"))?.to_string();
     let settings = [
         ("log_bin", "on"),
         ("server_id", "1"),
@@ -125,7 +124,7 @@ fn a_stream_goes_from_sealed_to_sealed_and_the_copy_replicates_both_ways() -> Re
     }
     loaded_rows_wait_in_sealed_files(&maria, [&copy, &plain], &marker)?;
     // And back: the plain one becomes the source of the sealed one.
-    let back = free_port()?;
+    let back = unused_port().map_err(Error::io("looking for a port"))?.to_string();
     for (name, value) in
         [("skip_networking", "OFF"), ("bind_address", "127.0.0.1"), ("port", &*back)]
     {
@@ -223,11 +222,4 @@ fn arrived(source: &Mysqld<'_>, replica: &Mysqld<'_>) -> Result<()> {
         ensure(begin.elapsed() < Duration::from_secs(100), || format!("{at}: {status}"))?;
         thread::sleep(Duration::from_millis(20));
     }
-}
-
-fn free_port() -> Result<String> {
-    let listener =
-        TcpListener::bind("127.0.0.1:0").map_err(Error::io("looking for a free port"))?;
-    let address = listener.local_addr().map_err(Error::io("looking for a free port"))?;
-    Ok(address.port().to_string())
 }

@@ -4,6 +4,8 @@ use std::io::Read as _;
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
 
+use tidelock_servers::unused_port;
+
 use super::*;
 
 /// A server with the databases `lab` and `lab2` of a user `lab`, whose name is not that of the
@@ -295,7 +297,7 @@ fn tls_server<'p>(place: &'p Workspace, name: &str) -> Option<(Cluster<'p>, Stri
         return None;
     }
     server.stop("fast").unwrap();
-    let port = free_port();
+    let port = unused_port().unwrap().to_string();
     let settings = [("ssl", "on"), ("listen_addresses", "127.0.0.1"), ("port", port.as_str())];
     for (name, value) in settings {
         server.set(name, value).unwrap();
@@ -396,9 +398,4 @@ fn certificate(place: &Workspace, file: &Path) {
     let subject = format!("/O={name}/CN=localhost");
     let openssl = openssl.args(["-subj", &subject, "-out"]).arg(file.with_extension("crt"));
     openssl.arg("-keyout").arg(file.with_extension("key")).run().unwrap();
-}
-
-fn free_port() -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.local_addr().unwrap().port().to_string()
 }
