@@ -263,7 +263,7 @@ fn light_rate(
             return Ok(Rate { per_second, lowered: None });
         }
         let is_light = is_light(per_second, &slices, clients);
-        if is_light || step == MOST_STEPS {
+        if is_light != Some(false) || step == MOST_STEPS {
             let lowered = (step > 0).then(|| lowered((part, used), is_light));
             return Ok(Rate { per_second, lowered });
         }
@@ -273,12 +273,12 @@ fn light_rate(
 }
 
 /// Whether no more transactions are under way at this rate than there are clients, by the median of
-/// the slices. By Little's law, rate times mean latency is how many of them there are at once. Of
-/// few transactions nothing is said.
-fn is_light(rate: f64, slices: &[Vec<f64>], clients: u32) -> bool {
+/// the slices. By Little's law, rate times mean latency is how many of them there are at once.
+/// `None` if there were too few to say.
+fn is_light(rate: f64, slices: &[Vec<f64>], clients: u32) -> Option<bool> {
     let transactions: usize = slices.iter().map(Vec::len).sum();
     if (transactions as f64) < f64::from(clients * FOR_EACH_CLIENT) {
-        return true;
+        return None;
     }
     let mean = |latencies: &Vec<f64>| latencies.iter().sum::<f64>() / latencies.len() as f64;
     let under_way: Vec<f64> = slices
@@ -286,21 +286,20 @@ fn is_light(rate: f64, slices: &[Vec<f64>], clients: u32) -> bool {
         .filter(|latencies| !latencies.is_empty())
         .map(|latencies| rate * mean(latencies) / 1e3)
         .collect();
-    quantile(&under_way, 0.5).is_none_or(|middle| middle <= f64::from(clients))
+    quantile(&under_way, 0.5).map(|middle| middle <= f64::from(clients))
 }
 
 /// What trials say at a part of capacity below the one that was asked for.
-fn lowered((asked, used): (f64, f64), is_light: bool) -> Warning {
+fn lowered((asked, used): (f64, f64), is_light: Option<bool>) -> Warning {
     let (asked, used) = (phrase::part(asked), phrase::part(used));
-    let text = match is_light {
-        true => format!(
-            "the rate is {used} % of capacity and not {asked} %: at more, transactions waited for a client"
-        ),
-        false => format!(
-            "the rate is {used} % of capacity and not {asked} %, the lowest that is tried, and transactions \
-             waited for a client all the same"
-        ),
+    let why = match is_light {
+        Some(true) => ": at more, transactions waited for a client",
+        Some(false) => {
+            ", the lowest that is tried, and transactions waited for a client all the same"
+        }
+        None => ": at more, transactions waited for a client; of so few nothing is known",
     };
+    let text = format!("the rate is {used} % of capacity and not {asked} %{why}");
     Warning { kind: WarningKind::LoweredRate, text }
 }
 
@@ -413,6 +412,7 @@ const UNMEASURED: u32 = 3;
 /// By how much longer than planned slices may take, where each client has so many transactions in a
 /// slice: at 40 % of capacity the last one explains an eightieth.
 const OVERRUN: f64 = 1.05;
+/// With fewer transactions for each client, nothing is said of how long they wait.
 const FOR_EACH_CLIENT: u32 = 32;
 
 #[cfg(test)]
@@ -422,18 +422,19 @@ mod tests {
     #[test]
     fn a_load_is_light_while_fewer_transactions_are_under_way_than_there_are_clients() {
         let slice = |latency: f64| vec![latency; 400];
-        let light = |rate, mean, clients| is_light(rate, &[(); 3].map(|()| slice(mean)), clients);
+        let light =
+            |rate, mean, clients| is_light(rate, &[(); 3].map(|()| slice(mean)), clients).unwrap();
         // Reads of CYBERTEC's matrix in the run of 27 November 2026, at scale 7 and 20.
         assert!(light(15_923.0, 0.214, 8) && light(13_511.0, 0.228, 8));
         assert!(!light(23_225.0, 0.338, 2) && !light(23_225.0, 0.12, 2));
         assert!(light(23_225.0 * STEP.powi(3), 0.12, 2));
         assert!(light(837.0, 0.674, 2), "TPC-B");
-        assert!(is_light(9.0, &[vec![1000.0; 4]], 2), "four transactions say nothing");
+        assert_eq!(is_light(9.0, &[vec![1000.0; 4]], 2), None, "four transactions say nothing");
         // A mean, since Little's law is of means; and one slice of three does not decide.
         let mut queue = slice(0.1);
         queue[..100].fill(2.0);
-        assert!(!is_light(5_000.0, &[slice(0.1), queue.clone(), queue.clone()], 2));
-        assert!(is_light(5_000.0, &[slice(0.1), queue, slice(0.1)], 2));
+        assert_eq!(is_light(5_000.0, &[slice(0.1), queue.clone(), queue.clone()], 2), Some(false));
+        assert_eq!(is_light(5_000.0, &[slice(0.1), queue, slice(0.1)], 2), Some(true));
     }
 
     #[test]
@@ -465,6 +466,13 @@ mod tests {
         let (part, said, tried) = two_clients(58_000.0, 1.0, 0.4);
         assert!((part - 0.4 * STEP.powi(8)).abs() < 1e-9 && tried == 9, "{part}");
         assert!(said.unwrap().ends_with("transactions waited for a client all the same"));
+        // Eight clients with 270 transactions in all at the first step, and too few at the second.
+        let slices = |_, rate: f64| {
+            let each = if rate > 0.35 * 1_000.0 { 90 } else { 80 };
+            Ok(vec![vec![50.0; each]; 3])
+        };
+        let said = light_rate(0.4, 1_000.0, 8, slices).unwrap().lowered.unwrap().text;
+        assert!(said.ends_with("of so few nothing is known"), "{said}");
     }
 
     #[test]

@@ -78,8 +78,7 @@ impl<'p> Servers<'p> {
                 return Err(Error::Interrupted);
             }
             progress.preparing(&filling(&arm, &ground));
-            let mut server = Server::new(arm, instance.number);
-            server.directory = directory;
+            let mut server = Server::new(arm, instance.number, directory);
             server.make(place, experiment.engine, &ground, &caps, stop)?;
             servers.push(server);
         }
@@ -121,8 +120,7 @@ impl<'p> Servers<'p> {
 }
 
 impl<'p> Server<'p> {
-    fn new(arm: Definition, number: u32) -> Self {
-        let directory = name(&arm.name, number);
+    fn new(arm: Definition, number: u32, directory: String) -> Self {
         Self {
             arm,
             number,
@@ -140,7 +138,8 @@ impl<'p> Server<'p> {
     /// A server that others made.
     #[cfg(test)]
     pub(super) fn over(arm: Definition, database: Database<'p>) -> Self {
-        let mut server = Self::new(arm, 0);
+        let directory = name(&arm.name, 0);
+        let mut server = Self::new(arm, 0, directory);
         server.database = database;
         server
     }

@@ -322,10 +322,10 @@ fn the_kept_forecast_of_27_november_would_not_promise_the_log_again() {
     }
     let said = Forecast::of(experiments, &spreads, 0.02, None).unwrap().families();
     let promised = said.iter().find(|line| line.contains("will be known")).unwrap();
-    // What the control's interval reached in the end, in percent. TPC-B was known to 2.5 because
+    // The control's intervals reached 4.1 and 3.3 % in the end. TPC-B was known to 2.5 because
     // autovacuum worked in single trials of one cell; no block of another cell shows that.
-    for (kind, reached) in [(Kind::Wal, 4.1), (Kind::Batch, 3.3)] {
-        assert!(reached > 2.0 && !promised.contains(kind.title()), "{}: {said:?}", kind.title());
+    for kind in [Kind::Wal, Kind::Batch] {
+        assert!(!promised.contains(kind.title()), "{}: {said:?}", kind.title());
     }
     assert!(promised.contains("read only"), "{said:?}");
 }
