@@ -12,8 +12,10 @@ use crate::links::{goes_up, without_links};
 /// What a setting's value is.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Value {
-    /// A directory, or the first part of file names.
+    /// A directory, the first part of file names, or a map without rows.
     Place,
+    /// A file.
+    File,
     /// Several, with colons between them.
     Places,
     /// Several, with semicolons between them.
@@ -22,6 +24,12 @@ enum Value {
     Labelled,
     /// InnoDB's `file:size:autoextend;file:size`, below innodb_data_home_dir.
     Tablespaces,
+}
+
+impl Value {
+    fn names_files(self) -> bool {
+        matches!(self, Self::File | Self::Tablespaces)
+    }
 }
 
 /// Settings that name places for rows, and statements with rows in them: MariaDB's and MySQL's.
@@ -38,8 +46,8 @@ const ROWS: [(&str, Value); 28] = [
     (BINARY_LOG, Value::Place),
     ("relay_log", Value::Place),
     // With the password of the replication user.
-    ("master_info_file", Value::Place),
-    ("relay_log_info_file", Value::Place),
+    ("master_info_file", Value::File),
+    ("relay_log_info_file", Value::File),
     ("log_tc", Value::Place),
     // All logs begin with it.
     (ALL_LOGS, Value::Place),
@@ -53,7 +61,7 @@ const ROWS: [(&str, Value); 28] = [
     ("rocksdb_persistent_cache_path", Value::Place),
     ("mroonga_database_path_prefix", Value::Place),
     // What MyISAM changes, row by row.
-    (MYISAM_LOG, Value::Place),
+    (MYISAM_LOG, Value::File),
     // MySQL's own.
     ("innodb_directories", Value::Listed),
     ("replica_load_tmpdir", Value::Place),
@@ -73,15 +81,6 @@ const LOGS: [&str; 9] = [
     // MySQL's plugin.
     "audit_log_file",
     ERROR_LOG,
-];
-/// Those of ROWS that name a file each; the others name directories, the first part of names, or a
-/// map without rows.
-const FILES: [&str; 5] = [
-    "innodb_data_file_path",
-    "innodb_temp_data_file_path",
-    "master_info_file",
-    "relay_log_info_file",
-    MYISAM_LOG,
 ];
 /// Without a value, and in MySQL as `stderr`, it names no place outside.
 pub(super) const ERROR_LOG: &str = "log_error";
@@ -237,7 +236,7 @@ impl Settings {
 
     /// Every file that is named, wherever it lies. What is relative lies below `datadir`.
     pub(super) fn files(&self, datadir: &Path) -> Vec<Stray> {
-        let with_rows = ROWS.iter().filter(|(name, _)| FILES.contains(name));
+        let with_rows = ROWS.iter().filter(|(_, value)| value.names_files());
         let named = with_rows.flat_map(|(setting, value)| {
             let given = self.value(setting).map(|given| self.places(given, *value));
             given.unwrap_or_default().into_iter().map(move |place| (*setting, place, true))
@@ -258,7 +257,7 @@ impl Settings {
         let pieces = |by: u8| given.as_bytes().split(move |byte| *byte == by);
         let path = |bytes: &[u8]| PathBuf::from(OsStr::from_bytes(bytes));
         match value {
-            Value::Place => vec![PathBuf::from(given)],
+            Value::Place | Value::File => vec![PathBuf::from(given)],
             Value::Places => pieces(b':').map(path).collect(),
             Value::Listed => pieces(b';').map(path).collect(),
             Value::Labelled => {
