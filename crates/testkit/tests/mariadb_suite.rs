@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 use std::{env, fs};
 
 use tidelock_testkit::maria::suite::{
-    Known, Outcome, Outcomes, Suite, is_installed, list, no_longer_shown, passed_in_both,
-    retried_in_one, run, runs_of, too_unsteady,
+    Known, Outcome, Outcomes, Suite, is_installed, list, no_longer_shown, retried_in_one, run,
+    runs_of, too_unsteady,
 };
 use tidelock_testkit::pg::{Arm, Error, Result, ensure, skip};
 
@@ -89,9 +89,13 @@ fn counts(suite: Suite) -> String {
     let Ok(list) = fs::read_to_string(kept(suite)) else {
         return format!("| {every} | not run | | | |");
     };
-    let runs = |arms: &str| list.lines().filter(|line| line.starts_with(arms)).count();
-    let passed = list.lines().filter_map(passed_in_both).count();
-    let same = [passed, runs("fail fail "), runs("skip skip ")];
+    let (plain, sealed) = runs_of(&list);
+    let both = |ended: fn(Outcome) -> bool| {
+        let ended = |all: &Outcomes, name: &String| all.get(name).is_some_and(|it| ended(*it));
+        plain.keys().filter(|name| ended(&plain, name) && ended(&sealed, name)).count()
+    };
+    let failed = both(|it| it == Outcome::Failed);
+    let same = [both(Outcome::passed), failed, both(|it| it == Outcome::Skipped)];
     let differ = list.lines().count() - same.iter().sum::<usize>();
     let [passed, failed, skipped] = same;
     format!("| {every} | {passed} | {failed} | {skipped} | {differ} |")
