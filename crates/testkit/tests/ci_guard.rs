@@ -106,8 +106,17 @@ const CLEANUP: [(&str, &str); 4] = [
     ("vault", "the server of the provider's tests"),
 ];
 
+/// The name in a crate's Cargo.toml.
+fn package(folder: &Path) -> String {
+    let manifest = fs::read_to_string(folder.join("Cargo.toml")).unwrap();
+    let name = manifest.lines().find_map(|line| line.strip_prefix("name = "));
+    name.unwrap().trim_matches('"').to_owned()
+}
+
+/// Not those that a crate has below `src`, which are a part of its own program.
 fn is_of_tests(source: &Path) -> bool {
-    source.strip_prefix(ours("crates")).unwrap().iter().any(|part| part == "tests")
+    let below = source.strip_prefix(ours("crates")).unwrap();
+    below.iter().take_while(|part| *part != "src").any(|part| part == "tests")
 }
 
 /// Each source below `crates`, sessions of the command too, with the name of the test program that
@@ -124,14 +133,18 @@ fn sources() -> Vec<(String, PathBuf)> {
             } else if path.extension().is_some_and(|it| it == "rs" || it == "session") {
                 // What follows `tests` is the program, or the directory of its modules.
                 let below = path.strip_prefix(&crates).unwrap();
-                let mut parts = below.iter().skip_while(|part| *part != "tests").skip(1);
-                if let Some(program) = parts.next().and_then(|part| part.to_str()) {
-                    let program = if program == "cmd" { "cases" } else { program };
-                    found.push((program.trim_end_matches(".rs").to_owned(), path.clone()));
-                } else if let Some(at) = below.iter().position(|part| part == "src") {
-                    let folder = below.iter().nth(at - 1).unwrap().to_str().unwrap();
-                    found.push((format!("tidelock_{folder}"), path.clone()));
-                }
+                let part = |at: usize| below.iter().nth(at).and_then(|part| part.to_str());
+                let first = below.iter().position(|part| part == "src" || part == "tests");
+                let Some(first) = first else { continue };
+                let program = match part(first + 1) {
+                    _ if part(first) == Some("src") => {
+                        let above: PathBuf = below.iter().take(first).collect();
+                        package(&crates.join(above)).replace('-', "_")
+                    }
+                    Some("cmd") => "cases".to_owned(),
+                    program => program.unwrap().trim_end_matches(".rs").to_owned(),
+                };
+                found.push((program, path.clone()));
             }
         }
     }
@@ -177,7 +190,7 @@ fn a_test_that_ci_may_not_skip_is_named() {
          _and_another_does_not: the secret of this machine needs root",
     ] {
         let (code, said) = skipped(&format!("{listed}{line}\n"));
-        assert_eq!((code, said), (Some(1), format!("CI has to run this: {line}\n")));
+        assert_eq!((code, said), (Some(1), format!("this has to run: {line}\n")));
     }
 }
 
@@ -197,12 +210,14 @@ fn a_test_that_the_long_run_may_not_skip_is_named() {
          _allowed: no core file",
     ] {
         let (code, said) = long(&format!("{walg}{line}\n"));
-        assert_eq!((code, said), (Some(1), format!("make test-full has to run this: {line}\n")));
+        assert_eq!((code, said), (Some(1), format!("this has to run: {line}\n")));
     }
     let makefile = fs::read_to_string(ours("Makefile")).unwrap();
     let (_, verb) = makefile.split_once("\ntest-full:").unwrap();
     let (verb, _) = verb.split_once("\n\n").unwrap();
-    assert!(verb.contains("ci/skipped --long $(SKIPPED)"), "{verb}");
+    for judged in ["ci/skipped $(SKIPPED)", "ci/skipped --long $(SKIPPED)"] {
+        assert!(verb.contains(judged), "{judged}: {verb}");
+    }
 }
 
 /// One that was renamed would be skipped for ever, or fail where it may be skipped.

@@ -43,7 +43,7 @@ pub(crate) fn is_of(profile: &str, socket: &Path) -> bool {
     notice(socket).is_some_and(|notice| notice.policy.profile() == profile)
 }
 
-/// What an agent shows to programs without keys.
+/// What an agent shows to programs without keys. It is there before the agent listens.
 pub(crate) fn notice(socket: &Path) -> Option<Notice> {
     Notice::decode(&std::fs::read(notice_beside(socket)).ok()?).ok()
 }
