@@ -204,7 +204,7 @@ impl Remove {
     fn run(&self) -> Result<()> {
         let record = self.named.installed()?;
         let mut text = tell_removed(&record.remove(&self.named.unit, &self.named.root)?);
-        text.push_str("next          systemctl daemon-reload; the data stays sealed\n");
+        text.push_str("next          systemctl daemon-reload; no file of the data has changed\n");
         console::print(text)
     }
 }

@@ -200,6 +200,8 @@ fn a_new_version_of_a_secret_renews_the_keyring_key() {
     assert!(said.iter().all(|said| !said.contains("destroy the old principal key")), "{said:#?}");
     let in_doubt = |said: &&String| !said.contains("[exit") && !said.contains(", as before");
     assert_eq!(said.iter().filter(in_doubt).count(), 1, "{said:#?}");
+    let kept = said.iter().find(in_doubt).is_some_and(|said| said.contains("may need it"));
+    assert!(kept, "{said:#?}");
     assert!(said.last().is_some_and(|said| said.contains(", as before")), "{said:#?}");
     vault.set(Mood::Raw(NEW));
     let said = place.run(&rotate);

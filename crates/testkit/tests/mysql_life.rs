@@ -1,5 +1,5 @@
 //! A MySQL server's life, for upstream's 8.0 and Debian's newest: install, every engine, crashes,
-//! changes of tables, tools, copies, conversion, and who is refused meanwhile.
+//! changes of tables, tools, conversion, and who is refused meanwhile.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;

@@ -278,7 +278,7 @@ fn what_becomes_of_keys(rotated: &[(String, String, bool)]) -> String {
         of.map(|(_, old, _)| old.as_str()).collect::<Vec<_>>().join(", ")
     };
     let (kept, replaced) = (names(true), names(false));
-    let keep = format!("keep the principal key of {kept}: it opens the new slot too");
+    let keep = format!("keep the principal key of {kept}: the new slot may need it");
     let destroy = format!(
         "destroy the old principal key of {replaced} when no backup, no other slot and no other \
          keyring needs it"

@@ -12,7 +12,7 @@ use crate::links::{goes_up, without_links};
 /// What a setting's value is.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Value {
-    /// A directory, the first part of file names, or a map without rows.
+    /// A directory, the first part of file names, or `log_tc`, a map without rows.
     Place,
     /// A file.
     File,

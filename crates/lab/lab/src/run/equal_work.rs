@@ -246,7 +246,8 @@ impl<'s, 'p> Bench<'s, 'p> {
     }
 }
 
-/// The rate that is `part` of `capacity`, lowered until the load is light. `slices` gives the
+/// The rate that is `part` of `capacity`, lowered until the load is light, or has too few
+/// transactions to tell. `slices` gives the
 /// latencies of unmeasured slices at a rate, in milliseconds; its first argument is how often the
 /// rate was lowered. A part beyond [`LIGHT`] stays as it was asked for.
 fn light_rate(
@@ -297,7 +298,7 @@ fn lowered((asked, used): (f64, f64), is_light: Option<bool>) -> Warning {
         Some(false) => {
             ", the lowest that is tried, and transactions waited for a client all the same"
         }
-        None => ": at more, transactions waited for a client; of so few nothing is known",
+        None => ": at more, transactions waited for a client; here there were too few of them to tell",
     };
     let text = format!("the rate is {used} % of capacity and not {asked} %{why}");
     Warning { kind: WarningKind::LoweredRate, text }
