@@ -298,7 +298,9 @@ fn lowered((asked, used): (f64, f64), is_light: Option<bool>) -> Warning {
         Some(false) => {
             ", the lowest that is tried, and transactions waited for a client all the same"
         }
-        None => ": at more, transactions waited for a client; here there were too few of them to tell",
+        None => {
+            ": at more, transactions waited for a client; here there were too few of them to tell"
+        }
     };
     let text = format!("the rate is {used} % of capacity and not {asked} %{why}");
     Warning { kind: WarningKind::LoweredRate, text }
