@@ -99,9 +99,10 @@ def of_running(first):
 
 def measured(server, work):
     """CPU seconds of the server and seconds of the clock."""
-    began, before = time.perf_counter(), cpu(server)
+    before, began = cpu(server), time.perf_counter()
     work()
-    return {"cpu": cpu(server) - before, "seconds": time.perf_counter() - began}
+    seconds = time.perf_counter() - began
+    return {"cpu": cpu(server) - before, "seconds": seconds}
 
 
 def loop(session, tables, statement):

@@ -247,9 +247,9 @@ impl<'s, 'p> Bench<'s, 'p> {
 }
 
 /// The rate that is `part` of `capacity`, lowered until the load is light, or has too few
-/// transactions to tell. `slices` gives the
-/// latencies of unmeasured slices at a rate, in milliseconds; its first argument is how often the
-/// rate was lowered. A part beyond [`LIGHT`] stays as it was asked for.
+/// transactions to tell. `slices` gives the latencies of unmeasured slices at a rate, in
+/// milliseconds; its first argument is how often the rate was lowered. A part beyond [`LIGHT`] stays
+/// as it was asked for.
 fn light_rate(
     part: f64,
     capacity: f64,
@@ -475,7 +475,7 @@ mod tests {
             Ok(vec![vec![50.0; each]; 3])
         };
         let said = light_rate(0.4, 1_000.0, 8, slices).unwrap().lowered.unwrap().text;
-        assert!(said.ends_with("of so few nothing is known"), "{said}");
+        assert!(said.ends_with("here there were too few of them to tell"), "{said}");
     }
 
     #[test]
