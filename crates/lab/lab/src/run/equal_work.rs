@@ -248,8 +248,8 @@ impl<'s, 'p> Bench<'s, 'p> {
 
 /// The rate that is `part` of `capacity`, lowered until the load is light, or has too few
 /// transactions to tell. `slices` gives the latencies of unmeasured slices at a rate, in
-/// milliseconds; its first argument is how often the rate was lowered. A part beyond [`LIGHT`] stays
-/// as it was asked for.
+/// milliseconds; its first argument is how often the rate was lowered. A part beyond [`LIGHT`]
+/// stays as it was asked for.
 fn light_rate(
     part: f64,
     capacity: f64,
