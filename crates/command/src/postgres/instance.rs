@@ -357,6 +357,11 @@ mod tests {
             let mut command = Command::new("/bin/sh");
             command.args(["-c", "read line"]).args(words).current_dir(&dir);
             let child = command.stdin(Stdio::piped()).spawn().unwrap();
+            // Its words are there a moment after it has become the program.
+            let line = format!("/proc/{}/cmdline", child.id());
+            while fs::read(&line).unwrap().is_empty() {
+                sleep(Duration::from_millis(1));
+            }
             fs::write(dir.join("postmaster.pid"), format!("{}\n", child.id())).unwrap();
             child
         };
