@@ -365,9 +365,7 @@ impl Error {
                  key with --recovery-file"
                     .to_owned()
             }
-            Self::Locked { source, .. }
-                if matches!(source.telling(), tidelock_keyring::Error::WrongKey { .. }) =>
-            {
+            Self::Locked { source, .. } if source.telling().is_wrong_key() => {
                 format!(
                     "{}; if `key rotate` has taken the key of an older copy or standby out of the \
                      configuration: --provider file:OLD",

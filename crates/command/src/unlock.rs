@@ -325,10 +325,9 @@ pub(crate) fn may_open(choice: &ProviderChoice, protected: &Protected) -> bool {
     if choice.key_file().is_none() {
         return slots.peek().is_some();
     }
-    let wrong = |why| matches!(why, tidelock_keyring::Error::WrongKey { .. });
-    choice
-        .open(&protected.path, None)
-        .is_ok_and(|provider| slots.any(|slot| !slot.check(&*provider).is_err_and(wrong)))
+    choice.open(&protected.path, None).is_ok_and(|provider| {
+        slots.any(|slot| !slot.check(&*provider).is_err_and(|why| why.is_wrong_key()))
+    })
 }
 
 /// True if a unit of systemd can open a keyring with it: no person is asked, and nothing is needed

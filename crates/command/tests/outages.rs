@@ -212,6 +212,22 @@ fn a_new_version_of_a_secret_renews_the_keyring_key() {
     assert!(said.contains("0 problems") && !said.contains("[exit"), "{said}");
 }
 
+/// Two engines of one service wrap in two ways; neither opens what the other one wrapped.
+#[test]
+fn a_secret_that_becomes_a_transit_key_is_another_key() {
+    let (vault, place) = (Double::start(), Shell::new());
+    let token = vault.prepared().good;
+    let begin = format!("export VAULT_ADDR={} VAULT_TOKEN={token};", vault.prepared().address);
+    let said = place.run(&format!(
+        "{begin} tidelock init data --profile generic --recovery-file r --provider \
+         vault:kv/db/pg > out 2>&1; tidelock key rotate -D data --recovery-file r --to \
+         vault:transit/pg --slot $(tidelock key list -D data | grep vault | cut -c1-8)"
+    ));
+    assert!(said.contains("only sealing the data again under other data keys"), "{said}");
+    assert!(said.contains("destroy the old principal key of slot [SLOT] (vault)"), "{said}");
+    assert!(!said.contains(", as before") && !said.contains("keep the"), "{said}");
+}
+
 #[test]
 fn a_check_and_a_start_agree_while_kms_is_down() {
     let home = tempfile::tempdir().unwrap();

@@ -136,13 +136,12 @@ fn sources() -> Vec<(String, PathBuf)> {
                 let part = |at: usize| below.iter().nth(at).and_then(|part| part.to_str());
                 let first = below.iter().position(|part| part == "src" || part == "tests");
                 let Some(first) = first else { continue };
-                let program = match part(first + 1) {
-                    _ if part(first) == Some("src") => {
-                        let above: PathBuf = below.iter().take(first).collect();
-                        package(&crates.join(above)).replace('-', "_")
-                    }
-                    Some("cmd") => "cases".to_owned(),
-                    program => program.unwrap().trim_end_matches(".rs").to_owned(),
+                let program = if part(first) == Some("src") {
+                    let above: PathBuf = below.iter().take(first).collect();
+                    package(&crates.join(above)).replace('-', "_")
+                } else {
+                    let program = part(first + 1).unwrap().trim_end_matches(".rs");
+                    if program == "cmd" { "cases" } else { program }.to_owned()
                 };
                 found.push((program, path.clone()));
             }

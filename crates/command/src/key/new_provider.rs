@@ -87,9 +87,10 @@ pub(super) fn forget(protected: &Protected, keyring: &Keyring, kind: SlotKind) -
     for choice in choices.iter().filter(|choice| choice.kind().slot == kind) {
         let opened_what_is_gone = || {
             let Ok(provider) = choice.open(dir, None) else { return false };
-            let wrong = |why| matches!(why, tidelock_keyring::Error::WrongKey { .. });
             gone.iter().any(|slot| slot.check(&*provider).is_ok())
-                && left.iter().all(|slot| slot.check(&*provider).is_err_and(wrong))
+                && left
+                    .iter()
+                    .all(|slot| slot.check(&*provider).is_err_and(|why| why.is_wrong_key()))
         };
         let is_over = left.is_empty() || choice.is_unattended() && opened_what_is_gone();
         if !is_over {

@@ -35,6 +35,17 @@ pub(crate) struct Rotate {
     renewal: Renewal,
 }
 
+/// What the principal key of a slot is to the slot in its place.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum OldKey {
+    /// It opens that too.
+    OpensToo,
+    /// It may be needed: the service did not say, or keeps several keys under one name.
+    InDoubt,
+    /// Another one opens that.
+    Replaced,
+}
+
 /// A slot that was replaced.
 struct Rotated {
     change: Change,
@@ -42,10 +53,7 @@ struct Rotated {
     line: String,
     /// `slot 1a2b3c4d (file)`.
     old: String,
-    /// The principal key of the old slot opens the new one too.
-    same_key: bool,
-    /// It may be needed for the new slot.
-    keep: bool,
+    old_key: OldKey,
     /// To be configured, and what it makes; nothing if what opened the old slot wraps again.
     new: Option<Made>,
 }
@@ -53,8 +61,7 @@ struct Rotated {
 /// What is in the place of a slot.
 struct Replaced {
     id: SlotId,
-    same_key: bool,
-    keep: bool,
+    old_key: OldKey,
     made: Made,
 }
 
@@ -95,7 +102,7 @@ impl Rotate {
                 "do for each slot what is said above; the recovery key has `tidelock key recovery`",
             ));
         }
-        let renewed = match done.iter().all(|one| one.same_key) {
+        let renewed = match done.iter().all(|one| one.old_key == OldKey::OpensToo) {
             true => None,
             false => {
                 let new = done.iter().filter_map(|one| one.new.as_ref());
@@ -105,12 +112,12 @@ impl Rotate {
         };
         let is_renewed = renewed.is_some();
         let (mut changes, mut rotated) = (Vec::new(), Vec::new());
-        for Rotated { change, line, old, keep, new, .. } in done {
+        for Rotated { change, line, old, old_key, new } in done {
             if let Some((choice, _)) = new {
                 new_provider::configure(&mut session, &choice)?;
             }
             changes.push(change);
-            rotated.push((line, old, keep));
+            rotated.push((line, old, old_key));
         }
         changes.extend(renewed);
         let told = session.write(&changes)?;
@@ -158,17 +165,16 @@ impl Rotate {
             (None, Some(Rotation::Named)) => return Err(Self::not_named(session, id, kind)),
             (None, _) => None,
         };
-        let (new, describe, same_key, keep, made) = match choice {
+        let (new, describe, old_key, made) = match choice {
             Some(choice) => {
-                let Replaced { id, same_key, keep, made } =
-                    self.replace(session, slot, &choice, line)?;
-                (id, made.1.describe(), same_key, keep, Some(made))
+                let Replaced { id, old_key, made } = self.replace(session, slot, &choice, line)?;
+                (id, made.1.describe(), old_key, Some(made))
             }
             None => {
                 let found = self.configured(session, slot)?;
                 let provider = found.as_ref().unwrap_or(&session.opener);
                 let new = session.keyring.replace_slot(id, &**provider)?;
-                (new, provider.describe(), true, true, None)
+                (new, provider.describe(), OldKey::OpensToo, None)
             }
         };
         let line = format!(
@@ -176,11 +182,11 @@ impl Rotate {
             short(id),
             short(new),
             describe,
-            if same_key { ", as before" } else { "" }
+            if old_key == OldKey::OpensToo { ", as before" } else { "" }
         );
         let opened_by = made.as_ref().map_or(kind, |(_, provider)| provider.kind());
         let change = Change::slot(Event::SlotRotate, new, opened_by);
-        Ok(Rotated { change, line, old: Session::name(slot), same_key, keep, new: made })
+        Ok(Rotated { change, line, old: Session::name(slot), old_key, new: made })
     }
 
     /// By the slot of another provider.
@@ -200,29 +206,30 @@ impl Rotate {
         }
         let (choice, provider) = new_provider::make(choice, session, &new)?;
         // A name alone says nothing: a secret has versions, an alias and a label move.
-        let is_of_kind = provider.kind() == kind;
+        let is_of_kind = provider.kind() == kind && provider.wrapping() == slot.terms.wrapping;
         let opens = || slot.check(&*provider);
         // Only this error says so: a service fails for a moment, or lets nobody decrypt.
-        let is_wrong =
-            |why: &tidelock_keyring::Error| matches!(why, tidelock_keyring::Error::WrongKey { .. });
-        let is_another = !is_of_kind || opens().is_err_and(|why| is_wrong(&why));
+        let is_another = !is_of_kind || opens().is_err_and(|why| why.is_wrong_key());
         if (self.to.is_some() || self.may_ask()) && is_another {
             self.renewal.refuse_early(&self.opening, session)?;
         }
         let new = session.keyring.replace_slot(id, &*provider)?;
-        // The secret may have another version by now; a passphrase was asked for meanwhile.
-        let is_surely_another = is_another && choice.is_unattended();
-        let answer = (is_of_kind && !is_surely_another).then(opens);
-        let same_key = matches!(answer, Some(Ok(_)));
         // Where the service wraps, what has the name may hold the old key too.
         let reference = provider.reference();
         let same_name = !reference.is_empty() && slot.terms.reference == reference;
-        let keep = answer.is_some_and(|answer| !answer.is_err_and(|why| is_wrong(&why)))
-            || same_name && is_of_kind && provider.wrapping() == Wrapping::Remote;
+        let may_hold_both = same_name && is_of_kind && provider.wrapping() == Wrapping::Remote;
+        // The secret may have another version by now; a passphrase was asked for meanwhile.
+        let is_surely_another = is_another && (choice.is_unattended() || !is_of_kind);
+        let old_key = match (!is_surely_another).then(opens) {
+            Some(Ok(_)) => OldKey::OpensToo,
+            Some(Err(why)) if !why.is_wrong_key() => OldKey::InDoubt,
+            _ if may_hold_both => OldKey::InDoubt,
+            _ => OldKey::Replaced,
+        };
         if !choice.is_unattended() && unattended::depends_on(session, kind)? {
             unattended::confirm(&Session::name(slot), self.yes)?;
         }
-        Ok(Replaced { id: new, same_key, keep, made: (choice, provider) })
+        Ok(Replaced { id: new, old_key, made: (choice, provider) })
     }
 
     /// True if a person is there, or has given new passphrases.
@@ -272,20 +279,20 @@ fn rotation(kind: SlotKind) -> Option<Rotation> {
 }
 
 /// A key that still opens a slot must not be destroyed on our advice.
-fn what_becomes_of_keys(rotated: &[(String, String, bool)]) -> String {
-    let names = |kept: bool| {
-        let of = rotated.iter().filter(|(_, _, keep)| *keep == kept);
-        of.map(|(_, old, _)| old.as_str()).collect::<Vec<_>>().join(", ")
-    };
-    let (kept, replaced) = (names(true), names(false));
-    let keep = format!("keep the principal key of {kept}: the new slot may need it");
-    let destroy = format!(
-        "destroy the old principal key of {replaced} when no backup, no other slot and no other \
-         keyring needs it"
-    );
-    match (kept.is_empty(), replaced.is_empty()) {
-        (true, _) => destroy,
-        (false, true) => keep,
-        (false, false) => format!("{keep}; {destroy}"),
-    }
+fn what_becomes_of_keys(rotated: &[(String, String, OldKey)]) -> String {
+    let said = [
+        (OldKey::OpensToo, "keep the principal key of ", ": it opens the new slot too"),
+        (OldKey::InDoubt, "keep the principal key of ", ": the new slot may need it"),
+        (
+            OldKey::Replaced,
+            "destroy the old principal key of ",
+            " when no backup, no other slot and no other keyring needs it",
+        ),
+    ];
+    let said = said.into_iter().filter_map(|(what, before, behind)| {
+        let of = rotated.iter().filter(|(_, _, old_key)| *old_key == what);
+        let names: Vec<&str> = of.map(|(_, old, _)| old.as_str()).collect();
+        (!names.is_empty()).then(|| format!("{before}{}{behind}", names.join(", ")))
+    });
+    said.collect::<Vec<_>>().join("; ")
 }

@@ -359,7 +359,10 @@ mod tests {
             let child = command.stdin(Stdio::piped()).spawn().unwrap();
             // Its words are there a moment after it has become the program.
             let line = format!("/proc/{}/cmdline", child.id());
-            while fs::read(&line).unwrap().is_empty() {
+            for _ in 0..10_000 {
+                if !fs::read(&line).unwrap().is_empty() {
+                    break;
+                }
                 sleep(Duration::from_millis(1));
             }
             fs::write(dir.join("postmaster.pid"), format!("{}\n", child.id())).unwrap();

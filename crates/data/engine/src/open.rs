@@ -141,7 +141,7 @@ impl<S: System, C: UnitCipher, P: Decide> Process<S, C, P> {
         match self.decide(at, path, LastLink::Follow)? {
             Decided::Outside => {
                 let open = |links| self.system.open(at, path, PATH_DIRECTORY, 0, links);
-                // A path without links needs one opening.
+                // Where no link is in the way, none has to be followed.
                 let directory = match open(Links::Refuse) {
                     Err(Errno::LOOP | Errno::NOSYS) => {
                         // The directory itself may be opened, a file in it may not.

@@ -428,6 +428,13 @@ impl Error {
         move |source| Self::Io { what, path, source }
     }
 
+    /// Whether a principal key is proven to be another one than a slot needs. Any other error may
+    /// be that of a service, which says nothing of its keys.
+    #[must_use]
+    pub const fn is_wrong_key(&self) -> bool {
+        matches!(self, Self::WrongKey { .. })
+    }
+
     /// An [`Error::NoPassphrase`] of a slot that exists.
     #[must_use]
     pub const fn no_passphrase(why: &'static str) -> Self {

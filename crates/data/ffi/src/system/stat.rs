@@ -1,5 +1,7 @@
 //! What the kernel says of a file, and its time.
 
+#![forbid(unsafe_code)]
+
 use core::ffi::CStr;
 use std::os::fd::BorrowedFd;
 
