@@ -34,7 +34,8 @@ tests = @rm -f $(SKIPPED); ended=0; \
 
 .PHONY: build debug library portable deb deb-check boot-check container-check packages
 .PHONY: reachable sqlite-packages test-packages demo demo-sqlite fetch test test-full check fmt
-.PHONY: bench bench-calls bench-scale bench-latency bench-files bench-conversion bench-sqlcipher
+.PHONY: bench bench-calls bench-scale bench-latency bench-files bench-parts \
+    bench-conversion bench-sqlcipher
 .PHONY: lab install fips
 build:
 	$(CARGO) build --release --locked -p tidelock -p tidelock-lab
@@ -223,6 +224,11 @@ bench-latency: build
 # machine, as another user than root. BENCH="--parts backup" and others.
 bench-files: build
 	python3 crates/testkit/benches/files.py $(BENCH)
+
+# A plain and a sealed server's CPU time by part: cipher, library, kernel, server. Ten minutes on a
+# quiet machine, as another user than root, with perf. BENCH="--loads scan --shared-buffers 1MB".
+bench-parts: build
+	python3 crates/testkit/benches/parts.py $(BENCH)
 
 # Conversion beside cp: 100,000 files of 8 KiB, then 16 of 64 MiB.
 bench-conversion: build

@@ -5,7 +5,8 @@ Four arms get pgbench's load at a fixed rate, one after the other, in slices who
 a plain server, another one as control, a sealed one, and `busier`. That is a plain server at a rate
 that is higher by a factor R, with each latency multiplied by R. A queue whose every service takes R
 times as long is such a queue, only slower. So `busier` shows what CPU time alone does to latencies,
-and sealed over busier is what remains for anything else: waits, wake-ups, page faults.
+and sealed over busier is what remains for anything else: waits, wake-ups, page faults. `idle` is
+the share of all CPUs' time that was left: the less of it, the more a queue grows by the same work.
 
 A transaction's latency counts from its scheduled moment. The middle of each slice counts: its ends
 have new connections in them. For that time the kernel says, of the server's backends, the time on a
@@ -73,6 +74,13 @@ def used(pids):
     return total
 
 
+def machine():
+    """Ticks of all CPUs since the start: those without work, and all of them."""
+    ticks = [int(word) for word in Path("/proc/stat").read_text().split("\n")[0].split()[1:9]]
+    # After user, nice and system come idle and the wait for a disk.
+    return ticks[3] + ticks[4], sum(ticks)
+
+
 def ended_between(logs, begin, end):
     """Microseconds that each transaction of that time took, in their order by length."""
     latencies = []
@@ -127,9 +135,9 @@ def slice_of(server, options, scale, rate, seconds, logs):
     )  # fmt: skip
     time.sleep(0.5)
     pids = backends(server)
-    begin, before = time.time(), used(pids)
+    begin, before, (idle, ticks) = time.time(), used(pids), machine()
     time.sleep(seconds - 1.2)
-    end, after = time.time(), used(pids)
+    end, after, (idle_then, ticks_then) = time.time(), used(pids), machine()
     text = bench.communicate()[0].decode()
     if bench.returncode != 0:
         sys.exit(f"error: pgbench ended with {bench.returncode}: {text}")
@@ -137,6 +145,7 @@ def slice_of(server, options, scale, rate, seconds, logs):
     if len(latencies) < 100:
         sys.exit(f"error: {len(latencies)} transactions in a slice say nothing")
     found = {key: (after[key] - before[key]) / len(latencies) for key in COUNTED}
+    found["idle"] = (idle_then - idle) / (ticks_then - ticks)
     found["mean"] = statistics.fmean(latencies)
     for share in (50, 95, 99):
         found[f"p{share}"] = latencies[min(len(latencies) - 1, len(latencies) * share // 100)]
@@ -185,7 +194,7 @@ def measure(servers, given, load, share, keep, logs):
                 named = {"load": load, "share": share, "block": block, "arm": arm, **row}
                 print(json.dumps(named), file=keep, flush=True)
     print(f"{'':12}" + "".join(f"{arm:>12}" for arm in found))
-    keys = ["mean", "p50", "p95", "p99", "elsewhere", *COUNTED]
+    keys = ["mean", "p50", "p95", "p99", "elsewhere", "idle", *COUNTED]
     for key in keys:
         medians = [statistics.median(row[key] for row in rows) for rows in found.values()]
         print(f"{key:12}" + "".join(f"{value:12.3f}" for value in medians))

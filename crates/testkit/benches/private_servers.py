@@ -98,6 +98,42 @@ def servers_of(given, settings):
         yield place, servers
 
 
+def postmaster(server):
+    return int((server.data / "postmaster.pid").read_text().split()[0])
+
+
+def fields(pid):
+    # The name of the program is in brackets and may have blanks.
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+
+
+def cpu(server):
+    """Seconds of a CPU that the server's processes have used, those that ended included."""
+    first = postmaster(server)
+    while True:
+        ended, running = of_ended(first), of_running(first)
+        # One that ends between the two would be counted nowhere.
+        if running.keys() == of_running(first).keys() and ended == of_ended(first):
+            return ended + sum(running.values()) / 1e9
+
+
+def of_ended(first):
+    """Seconds of those processes that the postmaster has waited for."""
+    return sum(map(int, fields(first)[13:15])) / os.sysconf("SC_CLK_TCK")
+
+
+def of_running(first):
+    """Nanoseconds of the postmaster and each of its children, by number."""
+    found = {}
+    for entry in Path("/proc").iterdir():
+        try:
+            if entry.name.isdigit() and first in (int(entry.name), int(fields(entry.name)[1])):
+                found[entry.name] = int((entry / "schedstat").read_text().split()[0])
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+    return found
+
+
 def add_options(options):
     """Those that each of these benchmarks has."""
     options.add_argument("--tidelock", default="target/release/tidelock")
