@@ -24,9 +24,8 @@ import statistics
 import subprocess
 import sys
 import time
-from pathlib import Path
 
-from private_servers import add_options, cpu, fields, interval, postmaster, servers_of
+from private_servers import add_options, cpu, interval, of_running, postmaster, servers_of
 
 FEW, SCALE = 2_000, 60
 PR_SET_CHILD_SUBREAPER = 36
@@ -92,29 +91,19 @@ def small_tables(server):
 def kill(server):
     """As the end of a machine, but for what the kernel has."""
     first = postmaster(server)
-    children = [
-        int(entry.name)
-        for entry in Path("/proc").iterdir()
-        if entry.name.isdigit() and parent(entry.name) == first
-    ]
-    for pid in [first, *children]:
+    # The postmaster first, or it would answer for its children.
+    pids = sorted(map(int, of_running(first)), key=lambda pid: pid != first)
+    for pid in pids:
         try:
             os.kill(pid, signal.SIGKILL)
         except ProcessLookupError:
             pass
-    for pid in [first, *children]:
+    for pid in pids:
         # They have become ours. What is not reaped holds its lock file.
         try:
             os.waitpid(pid, 0)
         except ChildProcessError:
             pass
-
-
-def parent(pid):
-    try:
-        return int(fields(pid)[1])
-    except (FileNotFoundError, ProcessLookupError):
-        return 0
 
 
 def start_again(server):
