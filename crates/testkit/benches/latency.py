@@ -1,19 +1,20 @@
 #!/usr/bin/env python3
 """Where the latency of a sealed PostgreSQL comes from.
 
-Four arms get pgbench's load at a fixed rate, one after the other, in slices whose order is drawn:
-a plain server, another one as control, a sealed one, and `busier`. That is a plain server at a rate
+Four arms get pgbench's load at a fixed rate, one after the other, in slices whose order is drawn: a
+plain server, another one as control, a sealed one, and `busier`. That is a plain server at a rate
 that is higher by a factor R, with each latency multiplied by R. A queue whose every service takes R
 times as long is such a queue, only slower. So `busier` shows what CPU time alone does to latencies,
 and sealed over busier is what remains for anything else: waits, wake-ups, page faults. `idle` is
-the share of all CPUs' time that was left: the less of it, the more a queue grows by the same work.
+the share of all CPUs' time that was left: the less of it, the longer the queue that more work
+makes.
 
 A transaction's latency counts from its scheduled moment. The middle of each slice counts: its ends
 have new connections in them. For that time the kernel says, of the server's backends, the time on a
 CPU, the time in which they were ready and had none, and how often they slept, were put aside and
-met page faults. Prints ratios: geometric means over
-the rounds, with Student's 95 % interval of their logarithms. `--rows FILE` keeps each slice as a
-line of JSON: times of a transaction in microseconds.
+met page faults. Prints ratios: geometric means over the rounds, with Student's 95 % interval of
+their logarithms. `--rows FILE` keeps each slice as a line of JSON: times of a transaction in
+microseconds.
 """
 
 import argparse

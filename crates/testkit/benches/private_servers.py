@@ -7,6 +7,7 @@ import argparse
 import contextlib
 import math
 import os
+import random
 import statistics
 import subprocess
 import sys
@@ -78,6 +79,7 @@ class Server:
 def servers_of(given, settings):
     """A plain server, another as control, and a sealed one, by name; and the folder they lie in.
 
+    They are made in an order that is drawn, and are to be filled in that of the dictionary.
     `given` has what `add_options` adds.
     """
     if os.geteuid() == 0:
@@ -89,10 +91,14 @@ def servers_of(given, settings):
             (place / name).mkdir(mode=0o700)
         kept = {name: os.environ[name] for name in ("PATH", "LANG") if name in os.environ}
         environment = dict(kept, HOME=f"{place}/home", TIDELOCK_RUN_DIR=f"{place}/run")
+        # Servers that are made in one order, or have names of another length, are not equal.
+        names = ["plain", "control", "sealed"]
+        random.shuffle(names)
         servers = {}
-        for name in ("plain", "control", "sealed"):
+        for number, name in enumerate(names):
             own = tidelock if name == "sealed" else None
-            server = Server(place, name, Path(given.bin), environment, settings, own)
+            place_of = f"server{number}"
+            server = Server(place, place_of, Path(given.bin), environment, settings, own)
             ends.callback(server.stop)
             servers[name] = server
         yield place, servers
