@@ -72,8 +72,12 @@ def used(server, given, work):
     work(server, given)
     seconds = time.perf_counter() - began
     # Backends end after their clients.
-    while of_running(first).keys() - pids:
+    for _ in range(3_000):
+        if not of_running(first).keys() - pids:
+            break
         time.sleep(0.01)
+    else:
+        sys.exit(f"error: backends of {server.data} do not end")
     return {"counted": (cpu(server) - before) * 1e3, "clock": seconds * 1e3}
 
 
@@ -212,7 +216,7 @@ def main():
     add_options(options)
     options.add_argument("--rounds", type=int, default=12)
     options.add_argument("--scale", type=int, default=10, help="of pgbench's tables")
-    options.add_argument("--loads", default=",".join(LOADS))
+    options.add_argument("--loads", default="scan,read_only,tpcb,bulk")
     options.add_argument("--shared-buffers", default="8MB")
     no = argparse.BooleanOptionalAction
     options.add_argument("--parts", action=no, default=True, help="without perf: the count alone")
