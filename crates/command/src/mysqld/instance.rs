@@ -471,8 +471,16 @@ mod tests {
     /// A stand-in for a server that works in `dir`, once it is seen there.
     fn stand_in(program: &Path, dir: &Path) -> std::process::Child {
         let child = Command::new(program).arg("60").current_dir(dir).spawn().unwrap();
-        while server_on(dir) != Some(child.id()) {
-            sleep(LOOK);
+        // Its words are whole a moment after it has become the program.
+        let line = format!("/proc/{}/cmdline", child.id());
+        let is_seen = || {
+            server_on(dir) == Some(child.id()) && fs::read(&line).unwrap().ends_with(b"\x0060\0")
+        };
+        for _ in 0..10_000 {
+            if is_seen() {
+                break;
+            }
+            sleep(Duration::from_millis(1));
         }
         child
     }

@@ -357,10 +357,11 @@ mod tests {
             let mut command = Command::new("/bin/sh");
             command.args(["-c", "read line"]).args(words).current_dir(&dir);
             let child = command.stdin(Stdio::piped()).spawn().unwrap();
-            // Its words are there a moment after it has become the program.
+            // Its words are whole a moment after it has become the program.
             let line = format!("/proc/{}/cmdline", child.id());
             for _ in 0..10_000 {
-                if !fs::read(&line).unwrap().is_empty() {
+                let ends = fs::read(&line).unwrap().iter().filter(|byte| **byte == 0).count();
+                if ends == 3 + words.len() {
                     break;
                 }
                 sleep(Duration::from_millis(1));
