@@ -136,9 +136,10 @@ mod tests {
 
     #[test]
     fn this_machine_can_be_read() {
-        let machine = Machine::read(Path::new("/"), BTreeMap::new());
+        // What a chroot has as its root need not be mounted in it.
+        let machine = Machine::read(Path::new("/proc"), BTreeMap::new());
         assert!(machine.cpus > 0 && machine.memory_mib > 0 && !machine.kernel.is_empty());
-        assert!(!machine.file_system.is_empty(), "{machine:?}");
+        assert_eq!(machine.file_system, "proc", "{machine:?}");
         let plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
         assert!(machine.name.chars().all(plain), "{}", machine.name);
     }
