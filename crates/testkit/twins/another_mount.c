@@ -68,7 +68,7 @@ int main(int argc, char **argv)
         return 1;
     show("mkdir", mkdir("sub", 0755));
     if (unshare(CLONE_NEWNS) < 0 || mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0) {
-        fprintf(stderr, "a mount of one's own needs root\n");
+        fprintf(stderr, "mounts of one's own need root, and a root directory that is a mount\n");
         return 2;
     }
     show("bind", mount(here, other, NULL, MS_BIND, NULL));
