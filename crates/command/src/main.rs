@@ -64,6 +64,8 @@ mod service;
 mod space;
 mod starter;
 mod status;
+#[cfg(test)]
+mod testing;
 mod this_program;
 mod unlock;
 mod verify;

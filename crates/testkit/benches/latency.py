@@ -75,7 +75,7 @@ def used(pids):
     return total
 
 
-def machine():
+def ticks_of_cpus():
     """Ticks of all CPUs since the start: those without work, and all of them."""
     ticks = [int(word) for word in Path("/proc/stat").read_text().split("\n")[0].split()[1:9]]
     # After user, nice and system come idle and the wait for a disk.
@@ -136,9 +136,9 @@ def slice_of(server, options, scale, rate, seconds, logs):
     )  # fmt: skip
     time.sleep(0.5)
     pids = backends(server)
-    begin, before, (idle, ticks) = time.time(), used(pids), machine()
+    begin, before, (idle, ticks) = time.time(), used(pids), ticks_of_cpus()
     time.sleep(seconds - 1.2)
-    end, after, (idle_then, ticks_then) = time.time(), used(pids), machine()
+    end, after, (idle_then, ticks_then) = time.time(), used(pids), ticks_of_cpus()
     text = bench.communicate()[0].decode()
     if bench.returncode != 0:
         sys.exit(f"error: pgbench ended with {bench.returncode}: {text}")

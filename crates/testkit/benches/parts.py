@@ -24,10 +24,10 @@ kernel.perf_event_paranoid of 1 or less.
 import argparse
 import collections
 import json
-import math
 import os
 import random
 import re
+import shutil
 import signal
 import statistics
 import subprocess
@@ -35,7 +35,7 @@ import sys
 import time
 from pathlib import Path
 
-from private_servers import T, add_options, cpu, interval, of_running, postmaster, servers_of
+from private_servers import add_options, cpu, interval, mean, of_running, postmaster, servers_of
 
 HERTZ = 1999
 SETTINGS = """
@@ -91,6 +91,8 @@ def sampled(server, given, place, work):
     perf = subprocess.Popen([*record, "-p", pids], stdout=quiet, stderr=quiet)
     try:
         time.sleep(0.5)
+        if perf.poll() is not None:
+            sys.exit("error: perf cannot sample the server: see kernel.perf_event_paranoid")
         found = used(server, given, work)
     finally:
         perf.send_signal(signal.SIGINT)
@@ -160,10 +162,8 @@ LOADS = {
 
 def difference(pairs):
     """Mean of the differences with its 95 % interval."""
-    values = [one - other for one, other in pairs]
-    middle = statistics.fmean(values)
-    half = T[min(len(values), len(T) + 1) - 2] * statistics.stdev(values) / math.sqrt(len(values))
-    return f"{middle:9.1f} [{middle - half:.1f}, {middle + half:.1f}]"
+    low, middle, high = mean([one - other for one, other in pairs])
+    return f"{middle:9.1f} [{low:.1f}, {high:.1f}]"
 
 
 def measure(servers, given, settings, load, place):
@@ -199,7 +199,7 @@ def measure(servers, given, settings, load, place):
         medians = "".join(f"{statistics.median(value[name]):9.1f}" for name in ARMS)
         control = difference([*zip(value["control"], value["plain"])])
         sealed = difference([*zip(value["sealed"], base)])
-        ratio = interval([(one, mean) for one, mean in zip(value["sealed"], base)])
+        ratio = interval([*zip(value["sealed"], base)])
         print(f"    {part:10}{medians} {control}  {sealed}  {ratio}", flush=True)
 
 
@@ -227,6 +227,8 @@ def main():
     loads = given.loads.split(",")
     if given.rounds < 2 or set(loads) - set(LOADS):
         options.error(f"--rounds is 2 at least, --loads are of {', '.join(LOADS)}")
+    if given.parts and not shutil.which("perf"):
+        options.error("perf is not installed; --no-parts counts without it")
     random.seed(given.seed)
     settings = f"shared_buffers={given.shared_buffers},{given.settings}".rstrip(",")
     lines = settings.replace(",", "\n") + "\n"

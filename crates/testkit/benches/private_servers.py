@@ -155,7 +155,12 @@ def interval(pairs):
     logs = [math.log(one / other) for one, other in pairs if one > 0 and other > 0]
     if len(logs) < max(2, len(pairs)):
         return "-"
-    mean = statistics.fmean(logs)
-    half = T[min(len(logs), len(T) + 1) - 2] * statistics.stdev(logs) / math.sqrt(len(logs))
-    low, middle, high = (math.exp(mean + off) for off in (-half, 0, half))
+    low, middle, high = (math.exp(log) for log in mean(logs))
     return f"{middle:.3f} [{low:.3f}, {high:.3f}]"
+
+
+def mean(values):
+    """Of two values or more, between the ends of Student's 95 % interval."""
+    middle = statistics.fmean(values)
+    half = T[min(len(values), len(T) + 1) - 2] * statistics.stdev(values) / math.sqrt(len(values))
+    return middle - half, middle, middle + half

@@ -427,6 +427,7 @@ fn last_lines(log: &Path) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::until_words_are_whole;
 
     #[test]
     fn words_that_mean_another_place_elsewhere_are_seen() {
@@ -471,17 +472,10 @@ mod tests {
     /// A stand-in for a server that works in `dir`, once it is seen there.
     fn stand_in(program: &Path, dir: &Path) -> std::process::Child {
         let child = Command::new(program).arg("60").current_dir(dir).spawn().unwrap();
-        // Its words are whole a moment after it has become the program.
-        let line = format!("/proc/{}/cmdline", child.id());
-        let is_seen = || {
-            server_on(dir) == Some(child.id()) && fs::read(&line).unwrap().ends_with(b"\x0060\0")
-        };
-        for _ in 0..10_000 {
-            if is_seen() {
-                break;
-            }
-            sleep(Duration::from_millis(1));
+        while server_on(dir) != Some(child.id()) {
+            sleep(LOOK);
         }
+        until_words_are_whole(&child, 2);
         child
     }
 

@@ -331,6 +331,7 @@ mod tests {
     use std::process::Stdio;
 
     use super::*;
+    use crate::testing::until_words_are_whole;
 
     #[test]
     fn options_of_the_last_start_come_without_the_directory() {
@@ -357,15 +358,7 @@ mod tests {
             let mut command = Command::new("/bin/sh");
             command.args(["-c", "read line"]).args(words).current_dir(&dir);
             let child = command.stdin(Stdio::piped()).spawn().unwrap();
-            // Its words are whole a moment after it has become the program.
-            let line = format!("/proc/{}/cmdline", child.id());
-            for _ in 0..10_000 {
-                let ends = fs::read(&line).unwrap().iter().filter(|byte| **byte == 0).count();
-                if ends == 3 + words.len() {
-                    break;
-                }
-                sleep(Duration::from_millis(1));
-            }
+            until_words_are_whole(&child, 3 + words.len());
             fs::write(dir.join("postmaster.pid"), format!("{}\n", child.id())).unwrap();
             child
         };
