@@ -565,23 +565,27 @@ fn is_missing_in_aws_lc() -> bool {
 
 /// The test at start: what this file makes of bytes is what AWS-LC makes of them, both ways.
 fn agrees() -> bool {
-    let key: [u8; 64] = core::array::from_fn(|at| 0x5a ^ u8::try_from(at).unwrap_or(0));
-    let plain: [u8; TESTED] = core::array::from_fn(|at| (at % 251).to_le_bytes()[0]);
     let mut keys = Keys::new();
-    if !keys.set(&key) {
-        return false;
-    }
+    keys.set(&TEST_KEY)
+        && agrees_with_aws_lc(|way, unit, bytes| {
+            let place = bytes.as_mut_ptr();
+            // SAFETY: the key is set; both places are the same bytes.
+            unsafe { keys.run(way, unit, place.cast_const(), place, bytes.len()) };
+        })
+}
+
+/// True if `run` seals, under [`TEST_KEY`], as AWS-LC does, and opens what it has sealed.
+fn agrees_with_aws_lc(run: impl Fn(Way, UnitNumber, &mut [u8])) -> bool {
+    let plain: [u8; TESTED] = core::array::from_fn(|at| (at % 251).to_le_bytes()[0]);
     // A whole unit, lengths on both sides of a pass, and numbers that reach into each byte.
     for (unit, len) in [(0, TESTED), (1, 16), (0x0102_0304_0506_0708, 240), (u64::MAX, 272)] {
         let (mut ours, mut theirs) = (plain, plain);
-        let place = ours.as_mut_ptr();
-        // SAFETY: the key is set; both places are the same array, which is longer.
-        unsafe { keys.run(Way::Seal, UnitNumber(unit), place.cast_const(), place, len) };
-        if !by_aws_lc(&key, UnitNumber(unit), &mut theirs[..len]) || ours != theirs {
+        run(Way::Seal, UnitNumber(unit), &mut ours[..len]);
+        if !by_aws_lc(Way::Seal, &TEST_KEY, UnitNumber(unit), &mut theirs[..len]) || ours != theirs
+        {
             return false;
         }
-        // SAFETY: as above.
-        unsafe { keys.run(Way::Open, UnitNumber(unit), place.cast_const(), place, len) };
+        run(Way::Open, UnitNumber(unit), &mut ours[..len]);
         if ours != plain {
             return false;
         }
@@ -589,5 +593,63 @@ fn agrees() -> bool {
     true
 }
 
+/// Its halves differ.
+const TEST_KEY: [u8; 64] = {
+    let mut key = [0; 64];
+    let mut at = 0;
+    while at < 64 {
+        key[at as usize] = 0x5a ^ at;
+        at += 1;
+    }
+    key
+};
+
 /// Bytes of the test at start: one unit, since a longer run would be two.
 const TESTED: usize = UNIT_USIZE;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A path with a fault; `wrong` spoils what it made of bytes.
+    fn faulty(wrong: impl Fn(Way, u64, &mut [u8])) -> bool {
+        agrees_with_aws_lc(|way, unit, bytes| {
+            assert!(by_aws_lc(way, &TEST_KEY, unit, bytes), "memory");
+            wrong(way, unit.0, bytes);
+        })
+    }
+
+    #[test]
+    fn a_path_with_one_wrong_bit_is_not_taken() {
+        assert!(faulty(|_, _, _| {}), "AWS-LC agrees with itself");
+        // In the last byte of each length, in one direction alone.
+        for wrong_len in [TESTED, 16, 240, 272] {
+            for wrong_way in [Way::Seal, Way::Open] {
+                let taken = faulty(|way, _, bytes| {
+                    if way == wrong_way && bytes.len() == wrong_len {
+                        bytes[wrong_len - 1] ^= 0x80;
+                    }
+                });
+                assert!(!taken, "{wrong_way:?}, {wrong_len} bytes");
+            }
+        }
+    }
+
+    /// Opening undoes such a fault, so that a file would look whole until another CPU reads it.
+    #[test]
+    fn a_path_that_opens_what_it_seals_and_is_another_cipher_is_not_taken() {
+        let other = |change: fn(&mut [u8; 64], &mut u64)| {
+            agrees_with_aws_lc(|way, unit, bytes| {
+                let (mut key, mut number) = (TEST_KEY, unit.0);
+                change(&mut key, &mut number);
+                assert!(by_aws_lc(way, &key, UnitNumber(number), bytes), "memory");
+            })
+        };
+        assert!(other(|_, _| {}));
+        assert!(!other(|key, _| key[31] ^= 1));
+        assert!(!other(|key, _| key.rotate_left(32)));
+        assert!(!other(|_, number| *number &= u64::from(u32::MAX)));
+        assert!(!other(|_, number| *number = number.swap_bytes()));
+        assert!(!agrees_with_aws_lc(|_, _, _| {}), "nothing is sealed");
+    }
+}

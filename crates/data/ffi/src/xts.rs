@@ -173,11 +173,16 @@ impl Cell {
     }
 }
 
-/// Seals units in place by AWS-LC, whatever is chosen; false if there is no memory. For the test at
-/// start.
+/// Seals or opens units in place by AWS-LC, whatever is chosen; false if there is no memory. For the
+/// test at start.
 #[cfg(not(feature = "fips"))]
-pub(crate) fn by_aws_lc(key: &[u8; 64], unit: UnitNumber, bytes: &mut [u8]) -> bool {
-    let Some(mut own) = Context::new(1) else { return false };
+pub(crate) fn by_aws_lc(
+    way: vaes::Way,
+    key: &[u8; 64],
+    unit: UnitNumber,
+    bytes: &mut [u8],
+) -> bool {
+    let Some(mut own) = Context::new(i32::from(way == vaes::Way::Seal)) else { return false };
     *own.owner.get_mut() = sys::thread();
     let owned = Owned(&own);
     owned.set_key(key);
