@@ -10,7 +10,7 @@ mod paired;
 
 use std::collections::BTreeMap;
 
-pub use family::{Aspect, Family, Kind, families, families_beside_own};
+pub use family::{Aspect, Family, Kind, families, families_beside_peer};
 pub(crate) use family::{of_aspect, of_trials};
 pub(crate) use paired::{Paired, absolute, noise, paired};
 
@@ -161,15 +161,14 @@ pub fn compare(experiment: &Experiment, trials: &[Trial]) -> Vec<Comparison> {
     against(experiment, trials, base, others)
 }
 
-/// The same of the sealed server against the engine's own encryption, where the experiment has
-/// both.
+/// The same of the sealed server against another encryption, where the experiment has both: the
+/// engine's own, or the peer that the experiment is named after.
 #[must_use]
-pub fn beside_own(experiment: &Experiment, trials: &[Trial]) -> Vec<Comparison> {
-    let others = experiment.arms.iter().skip(1);
-    let (own, sealed): (Vec<_>, Vec<_>) =
-        others.filter(|arm| [OWN, SEALED].contains(&arm.as_str())).partition(|arm| *arm == OWN);
-    match (own[..].first(), sealed[..].first()) {
-        (Some(own), Some(_)) => against(experiment, trials, own, &[SEALED.to_owned()]),
+pub fn beside_peer(experiment: &Experiment, trials: &[Trial]) -> Vec<Comparison> {
+    let mut others = experiment.arms.iter().skip(1);
+    let peer = others.clone().find(|arm| *arm == OWN || **arm == experiment.name);
+    match (peer, others.any(|arm| arm == SEALED)) {
+        (Some(peer), true) => against(experiment, trials, peer, &[SEALED.to_owned()]),
         _ => Vec::new(),
     }
 }

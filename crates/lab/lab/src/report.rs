@@ -68,10 +68,10 @@ pub fn write(results: &Results, out: &Path) -> Result<Vec<PathBuf>> {
         .map(|p| analysis::compare(&p.experiment, &results.trials))
         .collect();
     let view = view::View::of(results, &compared);
-    let beside_own = |p: &Planned| analysis::beside_own(&p.experiment, &results.trials);
+    let beside_peer = |p: &Planned| analysis::beside_peer(&p.experiment, &results.trials);
     let mut compared = compared;
     for (all, planned) in compared.iter_mut().zip(&results.manifest.experiments) {
-        all.extend(beside_own(planned));
+        all.extend(beside_peer(planned));
     }
     let [html, markdown, json, csv] = FILES;
     let files = [

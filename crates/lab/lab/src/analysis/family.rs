@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::{CONTROL, Comparison, OWN, PART, PLAIN, SEALED, because_void, changes, is_paced, void};
+use super::{CONTROL, Comparison, PART, PLAIN, SEALED, because_void, changes, is_paced, void};
 use crate::experiment::{Experiment, Script, SysbenchScript, Work};
 use crate::metric::Better;
 use crate::statistics::{Estimate, Interval};
@@ -181,24 +181,27 @@ pub(crate) fn of_aspect<'c>(
 /// The families of `arm` against plain in all experiments, those that have a cell.
 #[must_use]
 pub fn families(compared: &[(&Experiment, &[Comparison])], arm: &str) -> Vec<Family> {
-    against(compared, arm, PLAIN)
+    against(compared, arm, |base| base == PLAIN)
 }
 
-/// The families of the sealed server against the engine's own encryption; see
-/// [`super::beside_own`].
+/// The families of the sealed server against another encryption; see [`super::beside_peer`].
 #[must_use]
-pub fn families_beside_own(compared: &[(&Experiment, &[Comparison])]) -> Vec<Family> {
-    against(compared, SEALED, OWN)
+pub fn families_beside_peer(compared: &[(&Experiment, &[Comparison])]) -> Vec<Family> {
+    against(compared, SEALED, |base| base != PLAIN)
 }
 
-fn against(compared: &[(&Experiment, &[Comparison])], arm: &str, base: &str) -> Vec<Family> {
+fn against(
+    compared: &[(&Experiment, &[Comparison])],
+    arm: &str,
+    is_base: fn(&str) -> bool,
+) -> Vec<Family> {
     let mut families = Vec::new();
     for kind in Kind::ORDER {
         for aspect in Aspect::ORDER {
             let (mut estimates, mut controls) = (Vec::new(), Vec::new());
             let (mut cells, mut left_out) = (0, 0);
             for (experiment, all) in compared {
-                let of_arm = |c: &&Comparison| c.arm == arm && c.base == base;
+                let of_arm = |c: &&Comparison| c.arm == arm && is_base(&c.base);
                 let of_arm: Vec<&Comparison> = all.iter().filter(of_arm).collect();
                 let Members { trials, left_out: out } =
                     of_experiment(experiment, &of_arm, kind, aspect);

@@ -18,7 +18,7 @@ use super::forest::{self, Forest};
 use super::heat::{self, Heat};
 use super::layout::{self, Pair};
 use super::words;
-use crate::analysis::{self, Comparison, SEALED, families, families_beside_own};
+use crate::analysis::{self, Comparison, SEALED, families, families_beside_peer};
 use crate::experiment::{Experiment, Size};
 use crate::manifest::Planned;
 use crate::results::{MANIFEST, RESULTS, Results};
@@ -37,8 +37,8 @@ pub(super) struct View {
     pub(super) costs: Costs,
     /// Kinds of load beside what others published.
     pub(super) forest: Forest,
-    /// The same beside the engine's own encryption; empty without that arm.
-    pub(super) beside_own: Forest,
+    /// The same beside another encryption; empty without that arm.
+    pub(super) beside_peer: Forest,
     /// Every cell.
     pub(super) heat: Vec<Heat>,
     pub(super) started: String,
@@ -75,9 +75,9 @@ pub(super) struct Section {
     pub(super) latencies: ValueTable,
     pub(super) equal_work: ValueTable,
     pub(super) ratio_figures: Vec<Figure>,
-    /// Sealed against the engine's own encryption.
-    pub(super) beside_own: Vec<RatioRow>,
-    pub(super) beside_own_figures: Vec<Figure>,
+    /// Sealed against another encryption.
+    pub(super) beside_peer: Vec<RatioRow>,
+    pub(super) beside_peer_figures: Vec<Figure>,
     pub(super) factor_figures: Vec<Figure>,
     pub(super) latency_figures: Vec<Figure>,
     pub(super) time_figures: Vec<Figure>,
@@ -115,17 +115,17 @@ impl View {
         let all: Vec<(&Experiment, &[Comparison])> =
             experiments().zip(compared.iter().map(Vec::as_slice)).collect();
         // A picture of costs would say what a miniature does not.
-        let (forest, beside_own) = match manifest.size {
+        let (forest, beside_peer) = match manifest.size {
             Size::Miniature => Default::default(),
             Size::Small | Size::Published => {
                 let elsewhere = forest::elsewhere(experiments());
-                (Forest::of(&[families(&all, SEALED)], &elsewhere), beside_own(results))
+                (Forest::of(&[families(&all, SEALED)], &elsewhere), beside_peer(results))
             }
         };
         Self {
             title: format!("The cost of encryption on {}", manifest.machine.name),
             forest,
-            beside_own,
+            beside_peer,
             heat: heat::maps(results, compared, SEALED),
             started: words::moment(manifest.created),
             size: match manifest.size {
@@ -145,13 +145,13 @@ impl View {
     }
 }
 
-fn beside_own(results: &Results) -> Forest {
+fn beside_peer(results: &Results) -> Forest {
     let experiments = || results.manifest.experiments.iter().map(|planned| &planned.experiment);
     let compared: Vec<Vec<Comparison>> =
-        experiments().map(|one| analysis::beside_own(one, &results.trials)).collect();
+        experiments().map(|one| analysis::beside_peer(one, &results.trials)).collect();
     let all: Vec<(&Experiment, &[Comparison])> =
         experiments().zip(compared.iter().map(Vec::as_slice)).collect();
-    Forest::of(&[families_beside_own(&all)], &[])
+    Forest::of(&[families_beside_peer(&all)], &[])
 }
 
 fn section(planned: &Planned, results: &Results, compared: &[Comparison]) -> Section {
@@ -165,7 +165,7 @@ fn section(planned: &Planned, results: &Results, compared: &[Comparison]) -> Sec
         missing: arm.missing.clone(),
         trials: trials.iter().filter(|trial| trial.arm == arm.name).count(),
     });
-    let own = analysis::beside_own(experiment, &results.trials);
+    let peer = analysis::beside_peer(experiment, &results.trials);
     let Limits { limits, warnings } = limits::of(planned, &cells, &trials, compared);
     Section {
         name: experiment.name.clone(),
@@ -182,8 +182,8 @@ fn section(planned: &Planned, results: &Results, compared: &[Comparison]) -> Sec
         latencies: tables::values(&cells, &experiment.arms, Phase::FixedRate),
         equal_work: tables::values(&cells, &experiment.arms, Phase::EqualWork),
         ratio_figures: figure::ratios(&experiment.name, &cells, compared),
-        beside_own_figures: figure::ratios(&format!("{}-own", experiment.name), &cells, &own),
-        beside_own: tables::ratios(&cells, &own),
+        beside_peer_figures: figure::ratios(&format!("{}-peer", experiment.name), &cells, &peer),
+        beside_peer: tables::ratios(&cells, &peer),
         factor_figures: figure::over_factors(&experiment.name, &cells, &experiment.arms),
         latency_figures: figure::latencies(&experiment.name, &cells, &experiment.arms),
         time_figures: figure::over_time(experiment, &cells, &experiment.arms),
