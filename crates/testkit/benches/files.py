@@ -5,6 +5,7 @@
     checkpoint  the one after it
     start       after a kill, with 20,000 tables: the walk that syncs each file, and recovery
     backup      pg_basebackup of 900 MB; of a sealed server into a directory with keys of its own
+    unverified  the same, and the server compares no checksums of pages
     disk        bytes that the tables of `start` take
 
 CPU time is that of all processes of a server, and of pg_basebackup; seconds are those of the clock.
@@ -25,7 +26,15 @@ import subprocess
 import sys
 import time
 
-from private_servers import add_options, cpu, interval, of_running, postmaster, servers_of
+from private_servers import (
+    add_options,
+    cpu,
+    interval,
+    of_running,
+    peer_of,
+    postmaster,
+    servers_of,
+)
 
 FEW, SCALE = 2_000, 60
 PR_SET_CHILD_SUBREAPER = 36
@@ -35,6 +44,7 @@ autovacuum = off
 checkpoint_timeout = 1h
 max_wal_size = 16GB
 max_locks_per_transaction = 1024
+max_parallel_maintenance_workers = 0
 listen_addresses = ''
 """
 
@@ -109,7 +119,7 @@ def kill(server):
 def start_again(server):
     kill(server)
     began = time.perf_counter()
-    server.run("pg_ctl", "-D", server.data, "-l", server.log, "-w", "-t", "300", "start")
+    server.start()
     return {"start": {"seconds": time.perf_counter() - began}}
 
 
@@ -118,7 +128,12 @@ def children_cpu():
     return used.children_user + used.children_system
 
 
-def backup(server, place):
+def backups(server, place):
+    unverified = backup(server, place, ["--no-verify-checksums"])
+    return {"backup": backup(server, place, []), "unverified": unverified}
+
+
+def backup(server, place, options):
     target = place / "copy"
     before = []
     if server.before:
@@ -128,6 +143,7 @@ def backup(server, place):
         before = [tidelock, "exec", "-D", str(target), "--"]
     command = [*before, server.programs / "pg_basebackup", "-D", target, "-U", "postgres"]
     command += ["--checkpoint=fast", "--no-sync", "--wal-method=none", "--no-manifest"]
+    command += options
 
     def run():
         done = subprocess.run(command, env=server.environment, capture_output=True)
@@ -140,7 +156,7 @@ def backup(server, place):
     shutil.rmtree(target)
     if server.before:
         (place / "home" / "copy").unlink()
-    return {"backup": found}
+    return found
 
 
 def disk(server):
@@ -170,7 +186,8 @@ def rounds(servers, given, what, work):
             medians = ", ".join(f"{arm} {statistics.median(of):.4g}" for arm, of in value.items())
             print(f"{part}, {unit}: {medians}")
             print(f"    control / plain      {interval([*zip(value['control'], value['plain'])])}")
-            print(f"    sealed / both plain  {interval([*zip(value['sealed'], base)])}", flush=True)
+            for arm in [arm for arm in value if arm not in ("plain", "control")]:
+                print(f"    {arm} / both plain  {interval([*zip(value[arm], base)])}", flush=True)
     if not rows["plain"]:
         sys.exit(f"error: no round of {what}")
 
@@ -180,6 +197,7 @@ def main():
     add_options(options)
     options.add_argument("--rounds", type=int, default=12)
     options.add_argument("--parts", default="few,start,backup")
+    options.add_argument("--peer", help="the lab's file of a peer that --bin has: a server more")
     options.add_argument("--many", type=int, default=20_000, help="tables before a start")
     given = options.parse_args()
     parts = given.parts.split(",")
@@ -187,14 +205,15 @@ def main():
         options.error("--rounds is 2 at least, --parts are of few, start, backup")
     random.seed(given.seed)
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    with servers_of(given, SETTINGS) as (place, servers):
+    peer = peer_of(given.peer) if given.peer else None
+    with servers_of(given, SETTINGS, peer) as (place, servers):
         if "few" in parts:
             rounds(servers, given, "few", small_tables)
         if "backup" in parts:
             for server in servers.values():
                 server.loaded("-i", "-s", SCALE, "-q")
                 server.sql("CHECKPOINT")
-            rounds(servers, given, "backup", lambda server: backup(server, place))
+            rounds(servers, given, "backup", lambda server: backups(server, place))
             for server in servers.values():
                 server.sql("DROP TABLE pgbench_accounts")
         if "start" in parts:

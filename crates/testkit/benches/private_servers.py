@@ -12,6 +12,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import tomllib
 from pathlib import Path
 
 # Student's t, two-sided 95 %, for 1 to 29 degrees of freedom, then for more.
@@ -41,7 +42,10 @@ class Server:
         self.run("initdb", "-D", self.data, "-A", "trust", "-U", "postgres")
         with open(self.data / "postgresql.conf", "a") as file:
             file.write(settings + f"unix_socket_directories = '{self.sockets}'\n")
-        self.run("pg_ctl", "-D", self.data, "-l", self.log, "-w", "start")
+        self.start()
+
+    def start(self):
+        self.run("pg_ctl", "-D", self.data, "-l", self.log, "-w", "-t", "300", "start")
 
     def run(self, program, *options):
         command = [*self.before, str(self.programs / program), *map(str, options)]
@@ -76,11 +80,11 @@ class Server:
 
 
 @contextlib.contextmanager
-def servers_of(given, settings):
+def servers_of(given, settings, peer=None):
     """A plain server, another as control, and a sealed one, by name; and the folder they lie in.
 
-    They are made in an order that is drawn, and are to be filled in that of the dictionary.
-    `given` has what `add_options` adds.
+    A `peer` of `peer_of` is a fourth one, by its name. They are made in an order that is drawn, and
+    are to be filled in that of the dictionary. `given` has what `add_options` adds.
     """
     if os.geteuid() == 0:
         sys.exit("error: PostgreSQL refuses root: run this as another user")
@@ -93,15 +97,38 @@ def servers_of(given, settings):
         environment = dict(kept, HOME=f"{place}/home", TIDELOCK_RUN_DIR=f"{place}/run")
         # Servers that are made in one order, or have names of another length, are not equal.
         names = ["plain", "control", "sealed"]
+        names += [peer["name"]] if peer else []
         random.shuffle(names)
         servers = {}
         for number, name in enumerate(names):
             own = tidelock if name == "sealed" else None
+            of_peer = peer and name == peer["name"]
+            lines = settings + (peer["settings"] if of_peer else "")
             place_of = f"server{number}"
-            server = Server(place, place_of, Path(given.bin), environment, settings, own)
+            server = Server(place, place_of, Path(given.bin), environment, lines, own)
             ends.callback(server.stop)
+            if of_peer:
+                for statement in peer["sql"]:
+                    server.sql(statement)
+                server.stop()
+                server.start()
             servers[name] = server
         yield place, servers
+
+
+def peer_of(path):
+    """What the lab's file of a peer says of the arm that has the experiment's name.
+
+    Its name, lines of settings, and statements that are run once, before the server starts again.
+    """
+    file = tomllib.loads(Path(path).read_text())
+    arms = [arm for arm in file.get("arm", []) if arm.get("name") == file.get("name")]
+    if len(arms) != 1 or "settings" not in arms[0] or "sql" not in arms[0]:
+        sys.exit(f"error: {path} has no arm of its own name with settings and sql")
+    lines = [f"{key} = '{value}'\n" for key, value in arms[0]["settings"].items()]
+    statements = [part.strip() for part in arms[0]["sql"].split(";")]
+    found = {"settings": "".join(lines), "sql": [part for part in statements if part]}
+    return {"name": file["name"], **found}
 
 
 def postmaster(server):

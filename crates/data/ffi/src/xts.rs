@@ -173,8 +173,8 @@ impl Cell {
     }
 }
 
-/// Seals or opens units in place by AWS-LC, whatever is chosen; false if there is no memory. For the
-/// test at start.
+/// Seals or opens units in place by AWS-LC, whatever is chosen; false if there is no memory. The
+/// test at start asks it.
 #[cfg(not(feature = "fips"))]
 pub(crate) fn by_aws_lc(
     way: vaes::Way,
