@@ -129,8 +129,10 @@ def children_cpu():
 
 
 def backups(server, place):
-    unverified = backup(server, place, ["--no-verify-checksums"])
-    return {"backup": backup(server, place, []), "unverified": unverified}
+    options = {"backup": [], "unverified": ["--no-verify-checksums"]}
+    order = random.sample([*options], len(options))
+    found = {name: backup(server, place, options[name]) for name in order}
+    return {name: found[name] for name in options}
 
 
 def backup(server, place, options):
@@ -197,7 +199,7 @@ def main():
     add_options(options)
     options.add_argument("--rounds", type=int, default=12)
     options.add_argument("--parts", default="few,start,backup")
-    options.add_argument("--peer", help="the lab's file of a peer that --bin has: a server more")
+    options.add_argument("--peer", help="the lab's file of a peer that --bin has: one more server")
     options.add_argument("--many", type=int, default=20_000, help="tables before a start")
     given = options.parse_args()
     parts = given.parts.split(",")

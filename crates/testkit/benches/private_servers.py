@@ -123,8 +123,9 @@ def peer_of(path):
     """
     file = tomllib.loads(Path(path).read_text())
     arms = [arm for arm in file.get("arm", []) if arm.get("name") == file.get("name")]
-    if len(arms) != 1 or "settings" not in arms[0] or "sql" not in arms[0]:
-        sys.exit(f"error: {path} has no arm of its own name with settings and sql")
+    known = {"name", "title", "like", "bin", "settings", "sql", "restart"}
+    if len(arms) != 1 or not {"settings", "sql"} <= arms[0].keys() <= known:
+        sys.exit(f"error: {path} has no arm of its own name with settings, sql and nothing else")
     lines = [f"{key} = '{value}'\n" for key, value in arms[0]["settings"].items()]
     statements = [part.strip() for part in arms[0]["sql"].split(";")]
     found = {"settings": "".join(lines), "sql": [part for part in statements if part]}

@@ -593,7 +593,7 @@ fn agrees_with_aws_lc(run: impl Fn(Way, UnitNumber, &mut [u8])) -> bool {
     true
 }
 
-/// Its halves differ.
+/// The key of the test at start. Its halves differ, as SP 800-38E wants.
 const TEST_KEY: [u8; 64] = {
     let mut key = [0; 64];
     let mut at = 0;

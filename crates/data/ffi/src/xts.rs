@@ -174,7 +174,7 @@ impl Cell {
 }
 
 /// Seals or opens units in place by AWS-LC, whatever is chosen; false if there is no memory. The
-/// test at start asks it.
+/// test at start seals with it, and tests open with it too.
 #[cfg(not(feature = "fips"))]
 pub(crate) fn by_aws_lc(
     way: vaes::Way,

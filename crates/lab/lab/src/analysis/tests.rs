@@ -153,7 +153,11 @@ fn sealed_is_set_against_the_peer_that_the_experiment_is_named_after() {
     for c in &found {
         assert!(c.base == "synthetic" && (c.ratio.mid - 1.2).abs() < 0.02, "{}", c.ratio);
     }
-    let families = families_beside_peer(&[(&experiment(&["plain"]), &found)]);
+    let mut experiment = experiment(&["plain"]);
+    let sql = crate::experiment::Sql { setup: "".into(), sql: "".into(), rows: "1".into() };
+    experiment.workload.insert("select".into(), Work::Sql(sql));
+    let families = families_beside_peer(&[(&experiment, &found)]);
+    assert!(families.iter().any(|f| f.kind == Kind::Bulk && f.aspect == Aspect::Cpu));
     assert!(families.iter().all(|f| (f.ratio.mid - 1.2).abs() < 0.02), "{families:?}");
 }
 
