@@ -131,12 +131,7 @@ fn sealed_is_set_against_own_where_both_are_measured() {
         assert!((c.ratio.mid - 1.2).abs() < 0.02 && c.differs(), "{}", c.ratio);
         assert!(c.arm == SEALED && c.base == OWN && c.told().is_ok());
     }
-    let mut experiment = experiment(&all);
-    let sql = crate::experiment::Sql { setup: "".into(), sql: "".into(), rows: "1".into() };
-    experiment.workload.insert("select".into(), Work::Sql(sql));
-    let families = families_beside_peer(&[(&experiment, &found)]);
-    assert!(families.iter().any(|f| f.kind == Kind::Bulk && f.aspect == Aspect::Cpu));
-    assert!(families.iter().all(|f| (f.ratio.mid - 1.2).abs() < 0.02), "{families:?}");
+    bulk_family_is_a_fifth_more(&all, &found);
     for arms in [&all[..3], &["plain", "control", "sealed"], &["own", "plain", "sealed"]] {
         let found = beside_peer(&crate::synthetic::experiment(arms), &run.trials);
         assert!(found.is_empty(), "{arms:?}");
@@ -146,17 +141,23 @@ fn sealed_is_set_against_own_where_both_are_measured() {
 #[test]
 fn sealed_is_set_against_the_peer_that_the_experiment_is_named_after() {
     let mut run = Synthetic::new(10);
-    run.arm("plain", "select", 1.0).arm("sealed", "select", 0.96);
+    run.arm("plain", "select", 1.0).arm("control", "select", 1.0).arm("sealed", "select", 0.96);
     run.arm("synthetic", "select", 0.8).arm("other", "select", 0.5);
-    let found = beside_peer(&experiment(&["plain", "other", "synthetic", "sealed"]), &run.trials);
+    let all = ["plain", "control", "other", "synthetic", "sealed"];
+    let found = beside_peer(&experiment(&all), &run.trials);
     assert_eq!(found.len(), 2, "throughput and CPU");
     for c in &found {
         assert!(c.base == "synthetic" && (c.ratio.mid - 1.2).abs() < 0.02, "{}", c.ratio);
     }
-    let mut experiment = experiment(&["plain"]);
+    bulk_family_is_a_fifth_more(&all, &found);
+}
+
+#[track_caller]
+fn bulk_family_is_a_fifth_more(arms: &[&str], beside: &[Comparison]) {
+    let mut experiment = experiment(arms);
     let sql = crate::experiment::Sql { setup: "".into(), sql: "".into(), rows: "1".into() };
     experiment.workload.insert("select".into(), Work::Sql(sql));
-    let families = families_beside_peer(&[(&experiment, &found)]);
+    let families = families_beside_peer(&[(&experiment, beside)]);
     assert!(families.iter().any(|f| f.kind == Kind::Bulk && f.aspect == Aspect::Cpu));
     assert!(families.iter().all(|f| (f.ratio.mid - 1.2).abs() < 0.02), "{families:?}");
 }
