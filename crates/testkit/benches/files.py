@@ -10,6 +10,7 @@
 
 CPU time is that of all processes of a server, and of pg_basebackup; seconds are those of the clock.
 Prints ratios: geometric means over the rounds, with Student's 95 % interval of their logarithms.
+`--peer FILE` adds a server of another encryption, as the lab's file of it says.
 `--rows FILE` keeps each measurement as a line of JSON.
 """
 
