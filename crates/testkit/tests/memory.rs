@@ -80,12 +80,16 @@ fn a_program_with_keys_is_charged_for_little_that_it_does_not_use() {
     assert!(more <= CHARGED, "{more} KiB charged more, limit {CHARGED}");
 }
 
-/// Page faults that a child has more, below a program with keys that has read one file. Here lie
-/// tables that nobody may look through at each fork.
-const FAULTS: f64 = 32.0;
+/// Page faults that a child has more, below a program with keys that has read one file, in the
+/// profiles dev and release. Here lie tables that nobody may look through at each fork. Measured: 31
+/// to 34 and 9 to 11. Code that was not optimised lies on more pages, and where the kernel put the
+/// library moves both by one or two.
+const FAULTS: (f64, f64) = (44.0, 16.0);
 
 #[test]
 fn a_fork_touches_few_pages() {
+    let product = Product::find().unwrap_or_else(|error| panic!("{error}"));
+    let limit = if is_release(&product) { FAULTS.1 } else { FAULTS.0 };
     let place = Place::new("faults").unwrap_or_else(|error| panic!("{error}"));
     let program = compile_other("benches/scale.c", &place.programs()).unwrap();
     let mut draw = Rng::with_seed(1);
@@ -94,9 +98,9 @@ fn a_fork_touches_few_pages() {
     arms.round("files 0 1", &mut draw).unwrap();
     let round = arms.round("faults 200 0", &mut draw).unwrap();
     let more = round[2][0] - round[0][0];
-    println!("{more} page faults more, limit {FAULTS}");
+    println!("{more} page faults more, limit {limit}");
     assert!(more > 0.0, "the program has no library");
-    assert!(more <= FAULTS, "{more} page faults more, limit {FAULTS}");
+    assert!(more <= limit, "{more} page faults more, limit {limit}");
 }
 
 fn is_release(product: &Product) -> bool {
