@@ -81,9 +81,9 @@ fn a_program_with_keys_is_charged_for_little_that_it_does_not_use() {
 }
 
 /// Page faults that a child has more, below a program with keys that has read one file, in the
-/// profiles dev and release. Here lie tables that nobody may look through at each fork. Measured: 31
-/// to 34 and 9 to 11. Code that was not optimised lies on more pages, and where the kernel put the
-/// library moves both by one or two.
+/// profiles dev and release. Here lie tables that nobody may look through at each fork. Measured:
+/// 31 to 34 and 9 to 11. Code that was not optimised lies on more pages, and where the kernel put
+/// the library moves both by one or two.
 const FAULTS: (f64, f64) = (44.0, 16.0);
 
 #[test]

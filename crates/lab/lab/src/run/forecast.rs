@@ -108,15 +108,22 @@ impl Forecast {
             }
             for cell in plan::cells(experiment)? {
                 let whole = plan::seconds(experiment, &cell, servers)?;
-                as_planned += whole;
                 let blocks = blocks(experiment, &cell, Phase::EqualWork);
-                let paced = |work| f64::from(blocks) * plan::equal_work_seconds(experiment, work);
-                let work = experiment.workload.get(cell.workload());
-                let others = whole - work.map_or(0.0, paced) * servers as f64;
-                for sum in [&mut needs, &mut likely, &mut at_most] {
+                let all_blocks = f64::from(blocks) * servers as f64;
+                let block = |work| plan::equal_work_seconds(experiment, work);
+                let block = experiment.workload.get(cell.workload()).map_or(0.0, block);
+                let others = whole - all_blocks * block;
+                for sum in [&mut needs, &mut as_planned, &mut likely, &mut at_most] {
                     *sum += others;
                 }
-                let Some(load) = Load::of(experiment, &cell) else { continue };
+                let load = Load::of(experiment, &cell);
+                // A slice waits for its last transaction, and is longer than planned where that is.
+                let measured = match load.as_ref().and_then(|load| spreads.get(load)) {
+                    Some(Ok(spread)) => spread.seconds,
+                    _ => 0.0,
+                };
+                as_planned += all_blocks * block.max(measured);
+                let Some(load) = load else { continue };
                 let (kind, phase) = (load.kind, load.phase);
                 let found = match spreads.get(&load) {
                     _ if !has_control(planned) => Err(Lack::Control),

@@ -225,6 +225,22 @@ fn a_run_that_is_too_short_to_decide_says_so() {
     assert_eq!(said, "2.0 % needs about 5 min here; this run takes 9 min");
 }
 
+#[test]
+fn slices_that_waited_for_slow_transactions_are_in_the_time_of_the_run() {
+    let planned = planned(str::to_owned);
+    let minutes = |seconds: f64| {
+        let mut spreads = spreads(0.001, 0.001);
+        let Some(Ok(read)) = spreads.get_mut(&paced(Kind::ReadOnly)) else { panic!("no reads") };
+        read.seconds = seconds;
+        Forecast::of(&planned, &spreads, 0.02, None).unwrap().as_planned
+    };
+    let plan = (crate::run::seconds(&planned).unwrap() / 60.0).ceil();
+    assert!((minutes(0.1) - plan).abs() < 1.5, "{} {plan}", minutes(0.1));
+    // Two cells of three servers and ten blocks.
+    let longer = minutes(61.4) - minutes(1.4);
+    assert!((longer - 60.0).abs() < 1.5, "{longer}");
+}
+
 /// What `make lab` runs, with every arm.
 fn of_make_lab() -> Vec<Planned> {
     let makefile = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../Makefile"));
