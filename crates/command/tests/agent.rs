@@ -10,7 +10,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
-use std::thread::{sleep, spawn};
+use std::thread::{scope, sleep, spawn};
 use std::time::{Duration, Instant};
 
 use rustix::net::{
@@ -300,11 +300,17 @@ fn a_stopped_agent_holds_nobody_for_ever() {
     let signal = |signal| kill_process(agent, signal).unwrap();
     let limit = Duration::from_secs(90);
     signal(Signal::STOP);
-    let listed = world.preloaded("/bin/cat", &["data/file"]).finish_within(limit);
     let run = |line: &str| world.home.shell(line).finish_within(limit);
-    let exec = run("tidelock exec -D data -- true");
-    let key = run("tidelock key new-data-key -D data");
-    let status = run("tidelock status -D data");
+    // Each waits for its own limit: at once, all of them take as long as one.
+    let [listed, exec, key, status] = scope(|scope| {
+        [
+            scope.spawn(|| world.preloaded("/bin/cat", &["data/file"]).finish_within(limit)),
+            scope.spawn(|| run("tidelock exec -D data -- true")),
+            scope.spawn(|| run("tidelock key new-data-key -D data")),
+            scope.spawn(|| run("tidelock status -D data")),
+        ]
+        .map(|waiting| waiting.join().unwrap())
+    });
     signal(Signal::CONT);
     let told = format!("its agent (process {agent}) does not answer");
     refused(&listed.unwrap(), &told);
