@@ -195,9 +195,7 @@ fn not_comparable(experiment: &Experiment, claim: &Claim, arms: &[PlannedArm]) -
     let named =
         claim.levels.get(WORKLOAD).map(|Param(name)| name.split('/').next().unwrap_or(name));
     if let Some(name) = named.filter(|name| !experiment.workload.contains_key(*name)) {
-        let name = name.replace('_', " ");
-        let why = "this size of the experiment, or what was chosen of it, has no";
-        return Some(format!("not measured here: {why} {name}"));
+        return Some(format!("not measured here: {LACKS} {}", name.replace('_', " ")));
     }
     let missing = |name: &String| {
         let arm = arms.iter().find(|arm| arm.name == *name);
@@ -219,10 +217,11 @@ fn not_comparable(experiment: &Experiment, claim: &Claim, arms: &[PlannedArm]) -
         let known = experiment.factors.get(*factor);
         *factor != WORKLOAD && !known.is_some_and(|known| known.contains(level))
     });
-    unknown.map(|(factor, level)| {
-        format!("this size of the experiment has no {} {}", factor.replace('_', " "), level.0)
-    })
+    unknown.map(|(factor, level)| format!("{LACKS} {} {}", factor.replace('_', " "), level.0))
 }
+
+/// Why a workload or a level is not there: by the size, or because the run was narrowed.
+const LACKS: &str = "this size of the experiment, or what was chosen of it, has no";
 
 #[cfg(test)]
 mod tests;
