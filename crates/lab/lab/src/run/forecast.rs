@@ -117,7 +117,7 @@ impl Forecast {
                     *sum += others;
                 }
                 let load = Load::of(experiment, &cell);
-                // A slice waits for its last transaction, and is longer than planned where that is.
+                // A slice waits for its last transaction: slow ones make it longer than planned.
                 let measured = match load.as_ref().and_then(|load| spreads.get(load)) {
                     Some(Ok(spread)) => spread.seconds,
                     _ => 0.0,
