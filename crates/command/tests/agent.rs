@@ -14,7 +14,7 @@ use std::thread::{scope, sleep, spawn};
 use std::time::{Duration, Instant};
 
 use rustix::net::{
-    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept, bind, listen, socket_with,
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, listen, socket_with,
 };
 use rustix::process::{Pid, Signal, kill_process};
 use tidelock_agent::client;
@@ -201,12 +201,12 @@ fn of_several_at_once_one_agent_remains() {
 fn an_agent_that_ends_when_it_is_asked_is_followed_by_another() {
     let world = World::with_key_file();
     fs::remove_file(world.socket()).unwrap();
-    // No program that is started here may keep it open.
+    // No program that another test starts may keep it open, nor a connection.
     let (kind, flags) = (SocketType::SEQPACKET, SocketFlags::CLOEXEC);
     let listener = socket_with(AddressFamily::UNIX, kind, flags, None).unwrap();
     bind(&listener, &SocketAddrUnix::new(world.socket()).unwrap()).unwrap();
     listen(&listener, 8).unwrap();
-    let ending = spawn(move || (0..3).for_each(|_| drop(accept(&listener).unwrap())));
+    let ending = spawn(move || (0..3).for_each(|_| drop(accept_with(&listener, flags).unwrap())));
     assert_eq!(world.shell("tidelock exec -D data -- cat data/file"), TEXT);
     ending.join().unwrap();
     assert!(world.agent().is_some());
